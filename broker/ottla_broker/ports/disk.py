@@ -1,0 +1,128 @@
+"""The Disk port: the only way to a file. One Disk per log directory; names are relative to it ("t-0/0.log").
+
+Completion-based: every call gives a future, which the adapter may already have completed (a read that the page cache
+holds, anything in a worker process). Calls on one Disk take effect in the order they were made (one lane), so an
+fsync after an append covers it. Futures are completed on the broker's event loop. Errors are OSError with errno;
+after a failed append the same file and every later append of the directory fail too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class FileRange(Protocol):
+    """A run of bytes of a file, pinned: the file stays readable until `release`, even if deleted meanwhile.
+
+    `Connection.send` consumes it with sendfile and releases it; whoever drops one unsent releases it.
+    """
+
+    length: int
+
+    def release(self) -> None: ...
+
+    def read(self) -> bytes:
+        """The bytes themselves (conversion, TLS, the simulator). Does not release."""
+        ...
+
+
+class File(Protocol):
+    """An open file. Position arguments and sizes are bytes."""
+
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far: appends count once completed."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        """Writes at the end in one vectored write; completes with the new `size`. Buffers must not change until then."""
+        ...
+
+    def read(self, position: int, length: int) -> asyncio.Future[bytes]:
+        """Up to `length` bytes (fewer only at the end of the file)."""
+        ...
+
+    def range(self, position: int, length: int) -> FileRange:
+        """Pins bytes that are already written (position + length <= size)."""
+        ...
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """True when the page cache holds the start of the range, so that sending it does not wait for the disk."""
+        ...
+
+    def read_ahead(self, position: int, length: int) -> asyncio.Future[None]:
+        """Brings the range into the page cache on the lane."""
+        ...
+
+    def map(self) -> asyncio.Future[memoryview]:
+        """The whole file read-only (closed indexes); empty for an empty file."""
+        ...
+
+    def truncate(self, size: int) -> asyncio.Future[None]: ...
+
+    def fsync(self) -> asyncio.Future[None]: ...
+
+    def close(self) -> asyncio.Future[None]:
+        """Closes once the last FileRange is released."""
+        ...
+
+
+class Disk(Protocol):
+    """One log directory."""
+
+    path: str
+    """The configured path, for messages and for Workers."""
+
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
+        """Opens for reading and appending. FileNotFoundError without `create`."""
+        ...
+
+    def read_file(self, name: str) -> asyncio.Future[bytes]:
+        """A small file whole; FileNotFoundError when absent."""
+        ...
+
+    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
+        """Replaces a small file durably and atomically: `<name>.tmp`, fsync, rename, fsync of its directory."""
+        ...
+
+    def exists(self, name: str) -> asyncio.Future[bool]: ...
+
+    def list(self, name: str = "") -> asyncio.Future[list[tuple[str, bool, int]]]:
+        """Entries of a directory as (name, is_directory, size in bytes), sorted by name."""
+        ...
+
+    def make_directory(self, name: str) -> asyncio.Future[None]:
+        """Parents included; an existing one is fine ("" makes the log directory itself)."""
+        ...
+
+    def rename(self, old: str, new: str) -> asyncio.Future[None]:
+        """Atomic, for files and directories; open files stay usable. Not durable before fsync_directory."""
+        ...
+
+    def delete(self, name: str) -> asyncio.Future[None]:
+        """A file, or a directory with all it holds; an absent one is fine."""
+        ...
+
+    def fsync_directory(self, name: str = "") -> asyncio.Future[None]: ...
+
+    def lock(self) -> asyncio.Future[bool]:
+        """Takes the directory's `.lock` for this process's life or until `close`; False when another holds it."""
+        ...
+
+    def free_bytes(self) -> asyncio.Future[int]: ...
+
+    def total_bytes(self) -> asyncio.Future[int]: ...
+
+    def boot_id(self) -> str:
+        """The kernel's boot id: a change of it without a clean shutdown means power loss."""
+        ...
+
+    def close(self) -> None:
+        """Gives the lock back and ends the lane; open files are closed."""
+        ...

@@ -1,0 +1,1 @@
+"""The Kubernetes operator of Ottla; so far the documents a user writes (`model`)."""
