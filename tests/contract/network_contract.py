@@ -1,0 +1,208 @@
+"""What every adapter of the Network port promises. Subclass and provide the `network` fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from typing import Any
+
+import pytest
+
+from ottla_broker.ports.network import Connection, Network
+
+
+class Recorder:
+    """A handler that keeps what it is told; frames are copied because their buffers are reused."""
+
+    def __init__(self, connection: Connection, *, echo: bool = False, pause_after: int | None = None) -> None:
+        self.connection = connection
+        self.frames: list[bytes] = []
+        self.kept: list[memoryview] = []
+        self.reason: str | None = None
+        self.sent = 0
+        self.echo = echo
+        self.pause_after = pause_after
+        self.changed = asyncio.Event()
+
+    def on_frame(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+        self.kept.append(frame)
+        if self.echo:
+            self.connection.send([struct.pack(">i", len(frame)), frame])
+        if self.pause_after is not None and len(self.frames) == self.pause_after:
+            self.connection.pause()
+        self.changed.set()
+
+    def on_sent(self) -> None:
+        self.sent += 1
+        self.changed.set()
+
+    def on_close(self, reason: str) -> None:
+        assert self.reason is None, "on_close came twice"
+        self.reason = reason
+        self.changed.set()
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(20):
+            while not condition(self):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+class BytesRange:
+    """A FileRange of bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+        self.released = 0
+
+    def read(self) -> bytes:
+        return self._data
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class NetworkContract:
+    """The promises. `host` is where the adapter can listen."""
+
+    host = "127.0.0.1"
+
+    async def pair(self, network: Network, max_frame_bytes: int = 1 << 24, **options: Any) -> tuple[Recorder, Recorder]:
+        accepted: asyncio.Future[Recorder] = asyncio.get_running_loop().create_future()
+
+        def serve(connection: Connection) -> Recorder:
+            recorder = Recorder(connection, **options)
+            accepted.set_result(recorder)
+            return recorder
+
+        listener = await network.listen(self.host, 0, serve, max_frame_bytes=max_frame_bytes)
+        clients: list[Recorder] = []
+
+        def called(connection: Connection) -> Recorder:
+            clients.append(Recorder(connection))
+            return clients[0]
+
+        await network.connect(self.host, listener.port, called, timeout_s=10, max_frame_bytes=1 << 24)
+        return clients[0], await accepted
+
+    @pytest.mark.parametrize("size", [0, 1, 100, 4096, 70_000, 3_000_000])
+    async def test_a_frame_arrives_whole_whatever_its_size(self, network: Network, size: int) -> None:
+        client, server = await self.pair(network)
+        payload = os.urandom(size)
+        client.connection.send([framed(payload)])
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames == [payload]
+
+    async def test_frames_keep_their_order_and_their_bytes_while_they_are_held(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        payloads = [os.urandom(n % 5000) for n in range(0, 90_000, 700)]
+        for payload in payloads:
+            client.connection.send([framed(payload)])
+        await server.until(lambda s: len(s.frames) == len(payloads))
+        assert server.frames == payloads
+        assert [bytes(view) for view in server.kept] == payloads
+
+    async def test_a_frame_split_at_every_byte_is_put_together(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        message = framed(b"abcdefgh") + framed(b"") + framed(b"xyz")
+        for byte in message:
+            client.connection.send([bytes([byte])])
+            await client.until(lambda c: c.connection.unsent_bytes == 0)
+        await server.until(lambda s: len(s.frames) == 3)
+        assert server.frames == [b"abcdefgh", b"", b"xyz"]
+
+    async def test_chunks_and_file_ranges_leave_in_order_and_ranges_are_released(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        body = [os.urandom(50_000) for _ in range(4)]
+        ranges = [BytesRange(body[1]), BytesRange(body[3])]
+        length = struct.pack(">i", sum(map(len, body)))
+        client.connection.send([length, body[0], ranges[0], memoryview(body[2]), ranges[1]])
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames[0] == b"".join(body)
+        assert [r.released for r in ranges] == [1, 1]
+
+    @pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1])
+    async def test_a_bad_length_closes_the_connection_and_says_so(self, network: Network, length: int) -> None:
+        client, server = await self.pair(network, max_frame_bytes=1000)
+        client.connection.send([struct.pack(">i", length)])
+        await server.until(lambda s: s.reason is not None)
+        assert str(length) in str(server.reason)
+        await client.until(lambda c: c.reason is not None)
+
+    async def test_a_paused_connection_delivers_nothing_until_resumed(self, network: Network) -> None:
+        client, server = await self.pair(network, pause_after=1)
+        client.connection.send([framed(b"1") + framed(b"2") + framed(b"3")])
+        await server.until(lambda s: len(s.frames) == 1)
+        client.connection.send([framed(b"4")])
+        await client.until(lambda c: c.connection.unsent_bytes == 0)
+        assert server.frames == [b"1"]
+        server.connection.resume()
+        await server.until(lambda s: len(s.frames) == 4)
+        assert server.frames == [b"1", b"2", b"3", b"4"]
+
+    async def test_a_peer_that_does_not_read_leaves_bytes_unsent_and_the_rest_arrives_later(
+        self, network: Network
+    ) -> None:
+        client, server = await self.pair(network)
+        server.connection.pause()
+        payload = os.urandom(12_000_000)
+        client.connection.send([framed(payload)])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert client.connection.unsent_bytes > 0
+        server.connection.resume()
+        await server.until(lambda s: len(s.frames) == 1)
+        assert server.frames == [payload]
+        await client.until(lambda c: c.sent >= 1)
+        assert client.connection.unsent_bytes == 0
+
+    async def test_close_tells_both_sides_once(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        client.connection.close()
+        client.connection.close()
+        await client.until(lambda c: c.reason is not None)
+        await server.until(lambda s: s.reason is not None)
+        assert (client.reason, server.reason) == ("", "")
+        unsent = BytesRange(b"late")
+        client.connection.send([unsent])
+        assert unsent.released == 1
+
+    async def test_an_end_within_a_frame_is_told(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        client.connection.send([framed(b"whole") + struct.pack(">i", 10) + b"cut"])
+        client.connection.close_after_send()
+        await server.until(lambda s: s.reason is not None)
+        assert server.frames == [b"whole"]
+        assert "within a frame" in str(server.reason)
+
+    async def test_echo_of_many_frames(self, network: Network) -> None:
+        client, server = await self.pair(network, echo=True)
+        payloads = [os.urandom(n) for n in (1, 60_000, 5, 300_000, 0, 17)]
+        client.connection.send([framed(p) for p in payloads])
+        await client.until(lambda c: len(c.frames) == len(payloads))
+        assert client.frames == payloads
+        assert server.frames == payloads
+
+    async def test_nobody_there_is_an_os_error(self, network: Network) -> None:
+        listener = await network.listen(self.host, 0, Recorder, max_frame_bytes=1000)
+        listener.close()
+        with pytest.raises(OSError):
+            await network.connect(self.host, listener.port, Recorder, timeout_s=2, max_frame_bytes=1000)
+
+    async def test_a_taken_port_is_an_os_error_that_names_it(self, network: Network) -> None:
+        listener = await network.listen(self.host, 0, Recorder, max_frame_bytes=1000)
+        with pytest.raises(OSError, match=str(listener.port)):
+            await network.listen(self.host, listener.port, Recorder, max_frame_bytes=1000)
+
+    async def test_close_of_the_network_ends_everything(self, network: Network) -> None:
+        client, server = await self.pair(network)
+        network.close()
+        await client.until(lambda c: c.reason is not None)
+        await server.until(lambda s: s.reason is not None)
