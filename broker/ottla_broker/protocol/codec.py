@@ -84,7 +84,10 @@ class ApiSpec:
         return 1 if version >= self.flexible_from else 0
 
 
-_SPECS: Final = {key: ApiSpec(ApiKey(key), *rest) for key, *rest in APIS}
+_SPECS: Final = {
+    key: ApiSpec(ApiKey(key), name, module_name, first, last, flexible_from)
+    for key, name, module_name, first, last, flexible_from in APIS
+}
 
 
 class RequestHeader:
@@ -157,9 +160,7 @@ def read_request_header(buffer: memoryview) -> RequestHeader:
     return RequestHeader(found.api_key, version, correlation_id, client_id, offset)
 
 
-def frame_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any
-) -> list[Chunk]:
+def frame_request(api_key: int, version: int, correlation_id: int, client_id: str | None, request: Any) -> list[Chunk]:
     """Chunks of a request with its header and length prefix. Raises EncodeError."""
     header_version = _SPECS[api_key].request_header_version(version)
     header = _FIXED.pack(api_key, version, correlation_id)
@@ -203,12 +204,12 @@ def _frame(header: bytes, chunks: list[Chunk]) -> list[Chunk]:
     """Put the length and the header before the chunks of a body."""
     size = len(header)
     for chunk in chunks:
-        size += len(chunk) if chunk.__class__ is bytes else chunk_length(chunk)  # type: ignore[arg-type]
+        size += len(chunk) if chunk.__class__ is bytes else chunk_length(chunk)
     header = size.to_bytes(4, "big") + header
     if chunks:
         first = chunks[0]
-        if first.__class__ is bytes and len(first) <= MERGE_BELOW_BYTES:  # type: ignore[arg-type]
-            chunks[0] = header + first  # type: ignore[operator]
+        if first.__class__ is bytes and len(first) <= MERGE_BELOW_BYTES:
+            chunks[0] = header + first
             return chunks
     chunks.insert(0, header)
     return chunks

@@ -616,8 +616,14 @@ def versions_remark(member: Field) -> str:
     return text
 
 
-def emit_functions(definition: Definition, message: Message, names: dict[tuple[str, str], str], code: Code,
-                   structs_read: set[str], structs_written: set[str]) -> None:
+def emit_functions(
+    definition: Definition,
+    message: Message,
+    names: dict[tuple[str, str], str],
+    code: Code,
+    structs_read: set[str],
+    structs_written: set[str],
+) -> None:
     add = code.add
     scope = scope_of(message)
     stem = message.kind if message.kind != "data" else snake_case(message.name)
@@ -660,8 +666,9 @@ def emit_functions(definition: Definition, message: Message, names: dict[tuple[s
     emit_entry_points(code, definition, message, stem, reads, writes)
 
 
-def emit_entry_points(code: Code, definition: Definition, message: Message, stem: str, reads: dict[int, str],
-                      writes: dict[int, str]) -> None:
+def emit_entry_points(
+    code: Code, definition: Definition, message: Message, stem: str, reads: dict[int, str], writes: dict[int, str]
+) -> None:
     add = code.add
     low, high = message.versions.first, message.last_version
     key = definition.api_key if definition.api_key is not None else -1
@@ -706,11 +713,31 @@ def emit_entry_points(code: Code, definition: Definition, message: Message, stem
     add("    return chunks")
 
 
-SHARED = (
-    "MALFORMED UNWRITABLE UVARINT ZERO_UUID Chunk DecodeError EncodeError Records UnsupportedVersionError append_records"
-    " malformed negative_length not_in_version null_not_allowed read_uvarint read_uvarint_rest records_length"
-    " skip_tags tagged too_many unwritable write_uvarint wrong_tag_size"
-).split()
+SHARED = [
+    "MALFORMED",
+    "UNWRITABLE",
+    "UVARINT",
+    "ZERO_UUID",
+    "Chunk",
+    "DecodeError",
+    "EncodeError",
+    "Records",
+    "UnsupportedVersionError",
+    "append_records",
+    "malformed",
+    "negative_length",
+    "not_in_version",
+    "null_not_allowed",
+    "read_uvarint",
+    "read_uvarint_rest",
+    "records_length",
+    "skip_tags",
+    "tagged",
+    "too_many",
+    "unwritable",
+    "write_uvarint",
+    "wrong_tag_size",
+]
 
 
 def module_text(definition: Definition) -> str:
@@ -782,7 +809,8 @@ def index_text(definitions: list[Definition]) -> str:
         flexible: Versions | None = request.flexible
         first = flexible.first if flexible is not None else None
         lines.append(
-            f'    ({one.api_key}, "{one.name}", "{one.module}", {request.versions.first}, {request.last_version}, {first}),'
+            f'    ({one.api_key}, "{one.name}", "{one.module}",'
+            f" {request.versions.first}, {request.last_version}, {first}),"
         )
     return "\n".join([*lines, ")", ""])
 

@@ -1,0 +1,118 @@
+"""Headers and frames: what stands around every message."""
+
+from __future__ import annotations
+
+import pytest
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import headers
+
+EVERY_VERSION = [
+    pytest.param(spec, version, id=f"{spec.name}-v{version}")
+    for spec in codec.defined()
+    for version in range(spec.min_version, spec.max_version + 1)
+]
+
+
+def joined(chunks: list[codec.Chunk]) -> memoryview:
+    return memoryview(b"".join(chunks))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("spec", "version"), EVERY_VERSION)
+def test_a_framed_request_gives_its_header_and_body_back(spec: codec.ApiSpec, version: int) -> None:
+    module = codec.module(spec.api_key)
+    request = getattr(module, f"{spec.name}Request")()
+    wire = joined(codec.frame_request(spec.api_key, version, 77, "cliänt", request))
+    assert int.from_bytes(wire[:4], "big") == len(wire) - 4
+    header = codec.read_request_header(wire[4:])
+    assert (header.api_key, header.api_version, header.correlation_id) == (spec.api_key, version, 77)
+    assert header.client_id == (None if spec.request_header_version(version) == 0 else "cliänt")
+    assert module.read_request_at(version, wire[4:], header.body_offset) == (request, len(wire) - 4)
+
+
+@pytest.mark.parametrize(("spec", "version"), EVERY_VERSION)
+def test_a_framed_response_gives_correlation_id_and_body_back(spec: codec.ApiSpec, version: int) -> None:
+    response = getattr(codec.module(spec.api_key), f"{spec.name}Response")()
+    wire = joined(codec.frame_response(spec.api_key, version, 78, response))
+    assert int.from_bytes(wire[:4], "big") == len(wire) - 4
+    assert codec.read_response_frame(spec.api_key, version, wire[4:]) == (78, response)
+
+
+@pytest.mark.parametrize(("spec", "version"), EVERY_VERSION)
+@pytest.mark.parametrize("client_id", [None, "", "a client"])
+def test_the_request_header_is_the_one_of_the_definition(
+    spec: codec.ApiSpec, version: int, client_id: str | None
+) -> None:
+    defined = headers.RequestHeader(
+        request_api_key=spec.api_key, request_api_version=version, correlation_id=5, client_id=client_id
+    )
+    header_version = spec.request_header_version(version)
+    if header_version == 0:
+        defined.client_id = ""
+    request = getattr(codec.module(spec.api_key), f"{spec.name}Request")()
+    wire = joined(codec.frame_request(spec.api_key, version, 5, client_id, request))
+    assert headers.read_request_header_at(header_version, wire, 4)[0] == defined
+
+
+def test_the_header_of_an_api_versions_response_never_has_a_tag_section() -> None:
+    api_versions = codec.module(ApiKey.API_VERSIONS)
+    wire = joined(codec.frame_response(ApiKey.API_VERSIONS, 3, 1, api_versions.ApiVersionsResponse()))
+    assert wire[4:10].hex() == "000000010000"
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(18, 99), (18, -1), (999, 0), (-1, 3), (0, 12)])
+def test_an_unknown_api_or_version_still_tells_what_was_asked(api_key: int, version: int) -> None:
+    frame = memoryview(b"".join(n.to_bytes(s, "big", signed=True) for n, s in ((api_key, 2), (version, 2), (9, 4))))
+    with pytest.raises(codec.UnsupportedVersionError) as caught:
+        codec.read_request_header(frame)
+    assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (api_key, version, 9)
+
+
+def test_a_header_cut_off_anywhere_is_a_decode_error() -> None:
+    fetch = codec.module(ApiKey.FETCH)
+    wire = joined(codec.frame_request(ApiKey.FETCH, 12, 5, "client", fetch.FetchRequest()))[4:]
+    body = codec.read_request_header(wire).body_offset
+    for end in range(body):
+        with pytest.raises(codec.DecodeError):
+            codec.read_request_header(wire[:end])
+    for end in range(5):
+        with pytest.raises(codec.DecodeError):
+            codec.read_response_frame(ApiKey.FETCH, 12, wire[:end])
+
+
+class Range:
+    """What the disk port's FileRange looks like to the writer."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+
+def test_records_become_chunks_without_a_copy() -> None:
+    fetch = codec.module(ApiKey.FETCH)
+    records, file_range = memoryview(bytes(100_000)), Range(3_000_000)
+    response = fetch.FetchResponse(
+        responses=[
+            fetch.FetchableTopicResponse(
+                topic="t",
+                partitions=[
+                    fetch.PartitionData(partition_index=0, records=records),
+                    fetch.PartitionData(partition_index=1, records=[file_range, b"tail"]),
+                    fetch.PartitionData(partition_index=2, records=None),
+                    fetch.PartitionData(partition_index=3, records=b""),
+                ],
+            )
+        ]
+    )
+    chunks = codec.frame_response(ApiKey.FETCH, 12, 1, response)
+    assert [type(chunk) for chunk in chunks] == [bytes, memoryview, bytes, Range, bytes, bytes]
+    assert chunks[1] is records and chunks[3] is file_range
+    total = 100_000 + 3_000_000 + sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes))
+    assert int.from_bytes(chunks[0][:4], "big") == total - 4  # type: ignore[index]
+
+
+def test_every_error_code_has_words_and_tells_whether_to_try_again() -> None:
+    assert [int(code) for code in ErrorCode] == list(range(-1, 128))
+    assert all(code.message.endswith(".") for code in ErrorCode)
+    assert ErrorCode(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER and ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
+    assert ErrorCode.MESSAGE_TOO_LARGE.retriable is False
