@@ -1,0 +1,145 @@
+"""An asyncio event loop whose time is virtual: no selector, no threads, one deterministic order.
+
+Callbacks run in the order they became ready. When none is ready the loop jumps to the next timer; timers of the same
+instant fire in the order they were made. Nothing here draws random numbers: what is "concurrent" is decided by the
+seeded delays of the simulated ports, so the order of a run is a function of its seed.
+
+Ownership: a callback belongs to the simulated process found in its context (`PROCESS`). Tasks and timers inherit the
+context they are made in, so whatever a broker starts, by the Clock port or by asyncio itself, belongs to its process.
+Once that process is dead the loop drops its callbacks unrun, which is what kill -9 means: no `finally`, no `except`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import base_events, events
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+LIVELOCK_CALLBACKS = 2_000_000
+"""So many callbacks without a step of virtual time are taken for a livelock."""
+
+
+class Owner(Protocol):
+    """What the loop needs to know of a simulated process."""
+
+    alive: bool
+
+
+PROCESS: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("simulation.process", default=None)
+
+
+class DeadlockError(Exception):
+    """Nothing is ready and no timer is pending, yet the run is not over. The message lists the waiting tasks."""
+
+
+class LivelockError(Exception):
+    """Callbacks run for ever while virtual time stands still."""
+
+
+class VirtualTimeLoop(base_events.BaseEventLoop):
+    """The event loop of one simulated run. `time()` starts at 0.0 and only a jump to a timer moves it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._queue: deque[events.Handle] = deque()
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._sequence = 0
+        self._callbacks_at_now = 0
+        self.callbacks_run = 0
+        self.set_debug(False)
+
+    # -- what BaseEventLoop asks of a loop --------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> events.Handle:
+        handle = events.Handle(callback, args, self, context)
+        self._queue.append(handle)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> events.Handle:
+        raise RuntimeError("there are no threads in a simulated run")
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        raise RuntimeError("there are no threads in a simulated run; use the Workers port")
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> events.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> events.TimerHandle:
+        handle = events.TimerHandle(when, callback, args, self, context)
+        self._sequence += 1
+        heapq.heappush(self._timers, (when, self._sequence, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """A cancelled timer stays in the heap until its time comes; it is skipped there."""
+
+    def _write_to_self(self) -> None:
+        raise RuntimeError("there are no threads in a simulated run")
+
+    def _process_events(self, event_list: Any) -> None:
+        raise RuntimeError("there is no selector in a simulated run")
+
+    def close(self) -> None:
+        self._queue.clear()
+        self._timers.clear()
+        super().close()
+
+    # -- one turn ---------------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        queue = self._queue
+        if not queue:
+            self._advance()
+        process_of = PROCESS
+        for _ in range(len(queue)):
+            handle = queue.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            owner = handle._context.get(process_of)  # type: ignore[attr-defined]
+            if owner is not None and not owner.alive:
+                continue
+            self.callbacks_run += 1
+            self._callbacks_at_now += 1
+            handle._run()
+        if self._callbacks_at_now > LIVELOCK_CALLBACKS:
+            raise LivelockError(f"{self._callbacks_at_now} callbacks at virtual time {self._now:.6f}")
+
+    def _advance(self) -> None:
+        """Moves every timer of the next instant to the queue, jumping there when it lies ahead."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+            raise DeadlockError(self._describe_pending())
+        when = timers[0][0]
+        if when > self._now:
+            self._now = when
+            self._callbacks_at_now = 0
+        # `<= now`, not `== when`: timers that were due in the past run in the order they were made, too.
+        while timers and timers[0][0] <= self._now:
+            self._queue.append(heapq.heappop(timers)[2])
+
+    def _describe_pending(self) -> str:
+        lines = sorted(
+            f"  {task.get_name()}: {task.get_coro()!r}" for task in asyncio.all_tasks(self) if not task.done()
+        )
+        waiting = "\n".join(lines) or "  (none)"
+        return f"nothing is ready and no timer is pending at virtual time {self._now:.6f}; tasks that wait:\n{waiting}"

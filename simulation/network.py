@@ -1,0 +1,535 @@
+"""The simulated Network: connections in memory that carry the real bytes, with seeded delays, splits and cuts.
+
+One `Fabric` per run connects the hosts. Bytes of one direction of a connection arrive in order; nothing orders two
+connections. A segment is cut at random places on the way and put together again by the receiver, as TCP may do.
+What a process gave to `send` counts as sent once the "kernel" took it, which is limited by a window: a peer that does
+not read leaves bytes unsent. The bytes are copied at that moment, not at `send`, so a buffer changed too early shows.
+
+Faults: `break_connection` (both ends are told), `partition`/`heal` (bytes wait, connecting times out), `slow` (extra
+delay of a host). The end of a process closes its connections as its kernel would; a power loss is silent for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
+
+from simulation.world import Machine, Process, World
+
+WINDOW_BYTES = 1 << 20
+"""Bytes of one direction that the kernels of both ends hold together."""
+_LOCAL_HOSTS = ("", "0.0.0.0", "::", "127.0.0.1", "localhost")
+_LENGTH = struct.Struct(">i")
+_RESET = "connection reset by peer"
+
+
+class Fabric:
+    """The network of one run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.random = world.stream("network")
+        self.listeners: dict[tuple[str, int], SimulatedListener] = {}
+        self.endpoints: dict[int, SimulatedConnection] = {}
+        self._cut: dict[tuple[str, str], bool] = {}
+        self._slow: dict[str, float] = {}
+        self._next_id = 0
+        self._next_port = 40_000
+
+    # -- faults -----------------------------------------------------------------------------------------------------
+
+    def partition(self, one: str, other: str) -> None:
+        """Nothing passes between the two hosts, in either direction, until `heal`."""
+        self.world.trace.event("partition", one, other)
+        self._cut[(one, other)] = self._cut[(other, one)] = True
+
+    def slow(self, host: str, extra_s: float) -> None:
+        """Every segment from or to `host` takes up to `extra_s` seconds longer (0 ends it)."""
+        self.world.trace.event("slow", host, extra_s)
+        if extra_s > 0:
+            self._slow[host] = extra_s
+        else:
+            self._slow.pop(host, None)
+
+    def heal(self) -> None:
+        """Ends every partition and slowness; what waited arrives."""
+        self.world.trace.event("heal")
+        self._cut.clear()
+        self._slow.clear()
+        for endpoint in list(self.endpoints.values()):
+            endpoint.incoming.wake()
+
+    def is_cut(self, one: str, other: str) -> bool:
+        return (one, other) in self._cut
+
+    def break_connection(self, endpoint: SimulatedConnection) -> None:
+        """Cuts one connection: what was in flight is lost and both ends are told, each in its own time."""
+        self.world.trace.event("break", endpoint.id)
+        self.world.counters.broken_connections += 1
+        peer = endpoint.other
+        endpoint.abort(_RESET, self.delay(endpoint.host, endpoint.host))
+        peer.abort(_RESET, self.delay(endpoint.host, peer.host))
+
+    def break_some(self, probability: float) -> None:
+        """Cuts each connection with the given probability."""
+        for endpoint in list(self.endpoints.values()):
+            if not endpoint.is_closed and not endpoint.other.is_closed and self.random.random() < probability:
+                self.break_connection(endpoint)
+
+    # -- the wire ---------------------------------------------------------------------------------------------------
+
+    def delay(self, source: str, target: str) -> float:
+        """Seconds one segment takes."""
+        draw = self.random.random
+        seconds = 0.00002 + 0.0003 * draw() if source == target else 0.0001 + 0.001 * draw()
+        if draw() < 0.02:
+            seconds += 0.05 * draw()
+        extra = self._slow.get(source, 0.0) + self._slow.get(target, 0.0)
+        if extra:
+            seconds += extra * draw()
+        return seconds
+
+    def new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def new_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+class SimulatedListener:
+    """A bound port."""
+
+    def __init__(self, network: SimulatedNetwork, host: str, port: int, factory: HandlerFactory, limit: int) -> None:
+        self.network = network
+        self.host = host
+        self.port = port
+        self.factory = factory
+        self.max_frame_bytes = limit
+        self.is_open = True
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.network.fabric.listeners.pop((self.host, self.port), None)
+
+
+class _Pipe:
+    """One direction of a connection, seen from its receiver."""
+
+    def __init__(self, source: SimulatedConnection, target: SimulatedConnection) -> None:
+        self.fabric = source.network.fabric
+        self.source = source
+        self.target = target
+        self.in_flight: deque[tuple[float, bytes | None, str]] = deque()
+        self.held_bytes = 0
+        self.last_arrival = 0.0
+        self.is_cut = False
+
+    def push(self, data: bytes | None, reason: str = "", delay_s: float | None = None) -> None:
+        """Sends a segment, or the end of the stream (`data` None) with the reason that the receiver will be given."""
+        world = self.fabric.world
+        if delay_s is None:
+            delay_s = self.fabric.delay(self.source.host, self.target.host)
+        arrival = max(self.last_arrival, world.loop.time() + delay_s)
+        self.last_arrival = arrival
+        self.in_flight.append((arrival, data, reason))
+        if data is not None:
+            self.held_bytes += len(data)
+        world.loop.call_at(arrival, self.arrive, context=self.target.network.context)
+
+    def wake(self) -> None:
+        """Delivers what a partition held back."""
+        if self.in_flight:
+            world = self.fabric.world
+            when = world.loop.time() + self.fabric.delay(self.source.host, self.target.host)
+            world.loop.call_at(when, self.arrive, context=self.target.network.context)
+
+    def drop(self) -> None:
+        """Loses what is in flight."""
+        self.in_flight.clear()
+        self.is_cut = True
+
+    def arrive(self) -> None:
+        """Runs in the receiver's context: hands over every segment whose time has come."""
+        fabric = self.fabric
+        now = fabric.world.loop.time()
+        target = self.target
+        while self.in_flight and self.in_flight[0][0] <= now:
+            if fabric._cut and fabric.is_cut(self.source.host, target.host):
+                return
+            _, data, reason = self.in_flight.popleft()
+            if data is None:
+                fabric.world.trace.event("net-end", target.id, reason)
+                target.take_end(reason)
+                return
+            fabric.world.trace.event("net", target.id, len(data), zlib.crc32(data))
+            target.take(data)
+
+
+class SimulatedConnection:
+    """One end of a connection. See `ottla_broker.ports.network.Connection`."""
+
+    def __init__(
+        self, network: SimulatedNetwork, local: tuple[str, int], peer: tuple[str, int], max_frame_bytes: int
+    ) -> None:
+        self.network = network
+        self.id = network.fabric.new_id()
+        self.host = network.host
+        self.local = local
+        self.peer = peer
+        self.handler: ConnectionHandler | None = None
+        self.other: SimulatedConnection
+        self.incoming: _Pipe
+        self.outgoing: _Pipe
+        self._max_frame_bytes = max_frame_bytes
+        self._queue: deque[memoryview | Chunk] = deque()
+        self._unsent = 0
+        self._is_transmitting = False
+        self._is_paused = False
+        self._is_closing = False
+        self._closed_reason: str | None = None
+        self._kernel: deque[bytes] = deque()
+        self._kernel_end: str | None = None
+        self._buffer = bytearray()
+        self._is_parsing = False
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._unsent
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed_reason is not None
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed_reason is not None or self._is_closing:
+            for chunk in chunks:
+                _release(chunk)
+            return
+        for chunk in chunks:
+            length = _length(chunk)
+            if length:
+                self._queue.append(chunk)
+                self._unsent += length
+            else:
+                _release(chunk)
+        self._schedule_transmit()
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        if self._is_paused and not self._is_closing:
+            self._is_paused = False
+            self.network.call_soon(self._read)
+
+    def close(self) -> None:
+        if self._closed_reason is None:
+            self._end("")
+            self.outgoing.push(None)
+
+    def close_after_send(self) -> None:
+        if self._closed_reason is None and not self._is_closing:
+            self._is_closing = True
+            self._is_paused = True
+            if not self._queue:
+                self.close()
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    def _schedule_transmit(self) -> None:
+        if self._queue and not self._is_transmitting:
+            self._is_transmitting = True
+            world = self.network.fabric.world
+            delay = self.network.fabric.random.random() * 0.00005
+            world.loop.call_at(world.loop.time() + delay, self._transmit, context=self.network.context)
+
+    def _transmit(self) -> None:
+        """The kernel takes what its window has room for."""
+        self._is_transmitting = False
+        if self._closed_reason is not None:
+            return
+        room = WINDOW_BYTES - self.outgoing.held_bytes
+        parts: list[bytes | memoryview] = []
+        while self._queue and room > 0:
+            chunk = self._queue.popleft()
+            data = _bytes_of(chunk)
+            if len(data) > room:
+                self._queue.appendleft(data[room:])
+                data = data[:room]
+            parts.append(data)
+            room -= len(data)
+            self._unsent -= len(data)
+        if parts:
+            self._push_split(b"".join(parts))
+        if self._queue or not parts:
+            return
+        if self._is_closing:
+            self.close()
+        elif self.handler is not None:
+            self.handler.on_sent()
+
+    def _push_split(self, segment: bytes) -> None:
+        random = self.network.fabric.random
+        if len(segment) > 1 and random.random() < 0.15:
+            cuts = sorted(random.randrange(1, len(segment)) for _ in range(random.randrange(1, 4)))
+            start = 0
+            for cut in [*cuts, len(segment)]:
+                if cut > start:
+                    self.outgoing.push(segment[start:cut])
+                start = cut
+        else:
+            self.outgoing.push(segment)
+
+    # -- receiving --------------------------------------------------------------------------------------------------
+
+    def take(self, data: bytes) -> None:
+        if self._closed_reason is not None:
+            return
+        self._kernel.append(data)
+        if not self._is_paused:
+            self._read()
+
+    def take_end(self, reason: str) -> None:
+        if self._closed_reason is not None:
+            return
+        self._kernel_end = reason
+        # A reset is noticed even by who does not read; an orderly end only by reading up to it.
+        if reason and self._is_paused:
+            self._end(reason)
+        elif not self._is_paused:
+            self._read()
+
+    def _read(self) -> None:
+        """Takes what the kernel holds and hands over whole frames, as long as nobody pauses or closes."""
+        if self._is_parsing or self._is_paused or self._closed_reason is not None or self.handler is None:
+            return
+        self._is_parsing = True
+        try:
+            self._parse_all(self.handler)
+        finally:
+            self._is_parsing = False
+
+    def _parse_all(self, handler: ConnectionHandler) -> None:
+        buffer = self._buffer
+        while True:
+            if self._kernel:
+                for data in self._kernel:
+                    self.incoming.held_bytes -= len(data)
+                    buffer += data
+                self._kernel.clear()
+                self.other._schedule_transmit()
+            position = 0
+            try:
+                while not self._is_paused and self._closed_reason is None and len(buffer) - position >= 4:
+                    (length,) = _LENGTH.unpack_from(buffer, position)
+                    if length < 0 or length > self._max_frame_bytes:
+                        self._end(f"frame length {length} is not between 0 and {self._max_frame_bytes}")
+                        self.outgoing.push(None)
+                        return
+                    if len(buffer) - position - 4 < length:
+                        break
+                    # A copy of its own for every frame: who keeps a slice keeps it valid, and may patch it in place.
+                    frame = memoryview(buffer[position + 4 : position + 4 + length])
+                    position += 4 + length
+                    self.network.fabric.world.counters.messages += 1
+                    handler.on_frame(frame)
+            finally:
+                if position:
+                    del buffer[:position]
+            if self._is_paused or self._closed_reason is not None:
+                return
+            if not self._kernel:
+                break
+        if self._kernel_end is not None:
+            reason = self._kernel_end
+            if not reason and buffer:
+                reason = "the peer ended the connection within a frame"
+            was_orderly = not self._kernel_end
+            self._end(reason)
+            if was_orderly:
+                self.outgoing.push(None)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        """This end is closed: drops what is unsent and tells the handler in a later turn."""
+        if self._closed_reason is not None:
+            return
+        self._closed_reason = reason
+        for chunk in self._queue:
+            _release(chunk)
+        self._queue.clear()
+        self._unsent = 0
+        self._kernel.clear()
+        self.network.fabric.endpoints.pop(self.id, None)
+        self.network._connections.pop(self.id, None)
+        self.network.call_soon(self._tell_closed)
+
+    def _tell_closed(self) -> None:
+        if self.handler is not None:
+            self.handler.on_close(self._closed_reason or "")
+
+    def abort(self, reason: str, delay_s: float) -> None:
+        """The connection broke: loses what comes in and ends after `delay_s`."""
+        self.incoming.drop()
+        self.incoming.push(None, reason, delay_s)
+
+    def die(self, power_loss: bool) -> None:
+        """The process of this end is gone."""
+        if self._closed_reason is not None:
+            return
+        self._closed_reason = "process died"
+        self._queue.clear()
+        self.network.fabric.endpoints.pop(self.id, None)
+        random = self.network.fabric.random
+        if power_loss:
+            # Nobody is left to say anything; the peer finds out by its own retransmissions.
+            self.outgoing.push(None, _RESET, 0.5 + 10 * random.random())
+        else:
+            self.outgoing.push(None, _RESET if self._buffer or self._kernel or random.random() < 0.5 else "")
+
+
+class SimulatedNetwork:
+    """The Network port of one process, or of the workload (`process` None) on a host of its own."""
+
+    def __init__(self, fabric: Fabric, machine: Machine, process: Process | None = None) -> None:
+        self.fabric = fabric
+        self.machine = machine
+        self.host = machine.host
+        self.process = process
+        self.context: contextvars.Context = process.context if process is not None else fabric.world._context
+        self._listeners: list[SimulatedListener] = []
+        self._connections: dict[int, SimulatedConnection] = {}
+        if process is not None:
+            process.on_kill(self._die)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.fabric.world.loop.call_soon(callback, context=self.context)
+
+    async def listen(self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int) -> SimulatedListener:
+        if host not in _LOCAL_HOSTS and host != self.host:
+            raise OSError(99, f"cannot bind {host}:{port}: not an address of this host")
+        port = port or self.fabric.new_port()
+        if (self.host, port) in self.fabric.listeners:
+            raise OSError(98, f"cannot bind {host}:{port}: address already in use")
+        listener = SimulatedListener(self, self.host, port, factory, max_frame_bytes)
+        self.fabric.listeners[(self.host, port)] = listener
+        self._listeners.append(listener)
+        return listener
+
+    async def connect(
+        self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
+    ) -> Connection:
+        fabric = self.fabric
+        world = fabric.world
+        target = self.host if host in _LOCAL_HOSTS else host
+        answer: asyncio.Future[SimulatedConnection] = world.loop.create_future()
+        world.call_later(timeout_s, _fail, answer, TimeoutError(f"no answer from {host}:{port} in {timeout_s} s"))
+        world.call_later(fabric.delay(self.host, target), self._arrive_at, target, port, max_frame_bytes, answer)
+        try:
+            connection = await answer
+        except asyncio.CancelledError:
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                answer.result().close()
+            raise
+        connection.handler = factory(connection)
+        self._connections[connection.id] = connection
+        connection._read()
+        return connection
+
+    def _arrive_at(self, host: str, port: int, limit: int, answer: asyncio.Future[SimulatedConnection]) -> None:
+        """The first packet reaches the other host (in the world's context)."""
+        fabric = self.fabric
+        if answer.done() or fabric.is_cut(self.host, host) or not self._is_powered(host):
+            return
+        listener = fabric.listeners.get((host, port))
+        back = fabric.delay(host, self.host)
+        if listener is None:
+            error = ConnectionRefusedError(111, f"connection to {host}:{port} refused")
+            fabric.world.call_later(back, _fail, answer, error)
+            return
+        local, peer = (self.host, fabric.new_port()), (host, port)
+        client = SimulatedConnection(self, local, peer, limit)
+        server = SimulatedConnection(listener.network, peer, local, listener.max_frame_bytes)
+        client.other, server.other = server, client
+        client.incoming = server.outgoing = _Pipe(server, client)
+        server.incoming = client.outgoing = _Pipe(client, server)
+        fabric.endpoints[client.id] = client
+        fabric.endpoints[server.id] = server
+        fabric.world.trace.event("connect", client.id, server.id, self.host, host, port)
+        listener.network._connections[server.id] = server
+        listener.network.call_soon(lambda: _accept(listener, server))
+        fabric.world.call_later(back, _succeed, answer, client)
+
+    def _is_powered(self, host: str) -> bool:
+        return any(machine.host == host and machine.is_powered for machine in self.fabric.world.machines.values())
+
+    def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+
+    def _die(self, power_loss: bool) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._connections.values()):
+            connection.die(power_loss)
+        self._connections.clear()
+
+
+def _accept(listener: SimulatedListener, connection: SimulatedConnection) -> None:
+    if not listener.is_open:
+        connection.close()
+        return
+    connection.handler = listener.factory(connection)
+    connection._read()
+
+
+def _succeed(answer: asyncio.Future[SimulatedConnection], connection: SimulatedConnection) -> None:
+    if answer.done():
+        connection.close()
+    else:
+        answer.set_result(connection)
+
+
+def _fail(answer: asyncio.Future[SimulatedConnection], error: OSError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _length(chunk: Chunk | memoryview) -> int:
+    if isinstance(chunk, memoryview):
+        return chunk.nbytes
+    return len(chunk) if isinstance(chunk, (bytes, bytearray)) else chunk.length
+
+
+def _bytes_of(chunk: Chunk | memoryview) -> memoryview:
+    if isinstance(chunk, memoryview):
+        return chunk.cast("B") if chunk.format != "B" else chunk
+    if isinstance(chunk, (bytes, bytearray)):
+        return memoryview(chunk)
+    try:
+        data = chunk.read()
+    finally:
+        chunk.release()
+    if len(data) != chunk.length:
+        raise AssertionError(f"a FileRange of {chunk.length} bytes gave {len(data)}")
+    return memoryview(data)
+
+
+def _release(chunk: Chunk | memoryview) -> None:
+    if not isinstance(chunk, (bytes, bytearray, memoryview)):
+        chunk.release()

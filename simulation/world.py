@@ -1,0 +1,229 @@
+"""What the simulated ports of one run share: the seed, virtual time, the trace, machines and the processes on them.
+
+A `Machine` survives crashes: it owns the disk images, the boot id and the skew of the wall clock. A `Process` is one
+life of a broker on a machine; `kill` ends it the way kill -9 does, `Machine.lose_power` the way a pulled plug does.
+The rules of each port live in the module of that port, not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import hashlib
+import logging
+import random
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import IO, TYPE_CHECKING, Any
+
+from simulation.loop import PROCESS, VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from simulation.disk import DiskImage
+
+EPOCH_MS = 1_700_000_000_000
+"""Wall-clock time of virtual time 0, in milliseconds since the Unix epoch."""
+
+
+class Trace:
+    """A hash over every port event of the run, in order. Two runs of one seed must end with one hash.
+
+    With `out` the events are also written there, one a line, so that two runs that differ can be compared.
+    """
+
+    def __init__(self, loop: VirtualTimeLoop, out: IO[str] | None = None) -> None:
+        self._loop = loop
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._out = out
+        self.events = 0
+
+    def event(self, kind: str, *fields: object) -> None:
+        """Adds one event. Fields are numbers, strings and bytes: nothing whose repr holds an address or a set."""
+        line = f"{self._loop.time():.9f} {kind} {fields!r}\n"
+        self._hash.update(line.encode())
+        self.events += 1
+        if self._out is not None:
+            self._out.write(line)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class Counters:
+    """What a run did, for the report."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.process_crashes = 0
+        self.power_losses = 0
+        self.session_expiries = 0
+        self.broken_connections = 0
+        self.disk_operations = 0
+
+
+class World:
+    """One seeded run. `stream(name)` gives independent random streams, so that one port's draws do not shift another's."""
+
+    def __init__(self, seed: int, *, trace_out: IO[str] | None = None, loop: VirtualTimeLoop | None = None) -> None:
+        self.seed = seed
+        self.loop = loop or VirtualTimeLoop()
+        self.trace = Trace(self.loop, trace_out)
+        self.counters = Counters()
+        self.machines: dict[str, Machine] = {}
+        self.problems: list[str] = []
+        self._context = contextvars.copy_context()
+        self.loop.set_exception_handler(self._on_loop_exception)
+
+    def stream(self, name: str) -> random.Random:
+        """A random stream of its own, a function of the seed and `name` only (strings seed by SHA-512, not by hash)."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def machine(self, name: str, host: str) -> Machine:
+        machine = Machine(self, name, host)
+        self.machines[name] = machine
+        return machine
+
+    # Work of the world itself (deliveries, lanes, faults) must not belong to the process that happened to cause it:
+    # it runs in the world's context, where no process is set.
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return self.loop.call_at(when, callback, *args, context=self._context)
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        return self.loop.call_at(self.loop.time() + delay_s, callback, *args, context=self._context)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """A task that belongs to no process (workload, faults)."""
+        return asyncio.Task(coroutine, loop=self.loop, name=name, context=self._context.copy())
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Runs `main` to its end; the collector is off meanwhile, so that no finalizer runs in the middle of a run."""
+        was_enabled = gc.isenabled()
+        gc.disable()
+        asyncio.set_event_loop(None)
+        try:
+            return self.loop.run_until_complete(self.spawn(main, name="scenario"))
+        finally:
+            for machine in self.machines.values():
+                if machine.process is not None:
+                    machine.process.kill()
+            self._bury()
+            self.loop.close()
+            if was_enabled:
+                gc.enable()
+
+    def _bury(self) -> None:
+        """Quiets the tasks that died with their process: they are pending for ever, and that is no mistake."""
+        for task in asyncio.all_tasks(self.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def problem(self, text: str) -> None:
+        """Notes what fails the run although nobody awaited it."""
+        self.problems.append(f"{self.loop.time():.6f} {text}")
+
+    def _on_loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.problem(f"unhandled: {context.get('message')}: {error!r}")
+        logging.getLogger("simulation").error("unhandled: %s", context.get("message"), exc_info=error)
+
+
+class Process:
+    """One life of a broker: it owns whatever is started in its context. Dead once `kill` was called."""
+
+    def __init__(self, machine: Machine, life: int) -> None:
+        self.machine = machine
+        self.world = machine.world
+        self.life = life
+        self.name = f"{machine.name}.{life}"
+        self.alive = True
+        self.random = self.world.stream(f"process/{self.name}")
+        self._on_kill: list[Callable[[bool], None]] = []
+        self._steps_to_crash: tuple[int, Callable[[], None]] | None = None
+        self.context = contextvars.copy_context()
+        self.context.run(PROCESS.set, self)
+
+    def on_kill(self, callback: Callable[[bool], None]) -> None:
+        """`callback(power_loss)` runs when the process dies; adapters drop what they hold there."""
+        self._on_kill.append(callback)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        return asyncio.Task(coroutine, loop=self.world.loop, name=f"{self.name}/{name}", context=self.context.copy())
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        """Calls into the process at `when`; dropped when it is dead by then."""
+        return self.world.loop.call_at(when, callback, *args, context=self.context)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self.world.loop.call_soon(callback, *args, context=self.context)
+
+    def crash_after(self, steps: int, crash: Callable[[], None]) -> None:
+        """Calls `crash` just before the `steps`-th step of a disk lane from now: between any two writes."""
+        self._steps_to_crash = (steps, crash)
+
+    def step(self) -> bool:
+        """Called by the lanes before each step; False when the process died right here."""
+        if self._steps_to_crash is not None:
+            left, crash = self._steps_to_crash
+            if left <= 1:
+                self._steps_to_crash = None
+                crash()
+            else:
+                self._steps_to_crash = (left - 1, crash)
+        return self.alive
+
+    def kill(self, *, power_loss: bool = False) -> None:
+        """Ends the process without running anything more of it. Idempotent."""
+        if not self.alive:
+            return
+        self.alive = False
+        if self.machine.process is self:
+            self.machine.process = None
+        for callback in self._on_kill:
+            callback(power_loss)
+
+
+class Machine:
+    """A host that processes live on, one at a time."""
+
+    def __init__(self, world: World, name: str, host: str) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.disks: dict[str, DiskImage] = {}
+        self.process: Process | None = None
+        self.is_powered = True
+        self._random = world.stream(f"machine/{name}")
+        self.boot_id = self._new_boot_id()
+        self.clock_skew_ms = self._random.randrange(-50, 51)
+        self._lives = 0
+
+    def start_process(self) -> Process:
+        if self.process is not None:
+            raise RuntimeError(f"a process already runs on {self.name}")
+        self.is_powered = True
+        self._lives += 1
+        self.process = Process(self, self._lives)
+        self.world.trace.event("process", self.process.name)
+        return self.process
+
+    def crash_process(self) -> None:
+        """kill -9: what was written stays in the page cache."""
+        if self.process is not None:
+            self.world.trace.event("crash", self.process.name)
+            self.world.counters.process_crashes += 1
+            self.process.kill()
+
+    def lose_power(self) -> None:
+        """Ends the process and all that was not flushed; the boot id changes."""
+        self.world.trace.event("power-loss", self.name)
+        self.world.counters.power_losses += 1
+        if self.process is not None:
+            self.process.kill(power_loss=True)
+        self.is_powered = False
+        for image in self.disks.values():
+            image.lose_power()
+        self.boot_id = self._new_boot_id()
+
+    def _new_boot_id(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
