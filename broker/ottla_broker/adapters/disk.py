@@ -1,0 +1,254 @@
+"""The production Disk: a log directory whose calls run on its own lane and whose cached reads stay on the loop.
+
+Here live names, descriptors and pins (all on the loop); the thread and its order are `lane.py`'s, the system calls
+`disk_calls.py`'s. What the page cache holds is read at once with RWF_NOWAIT; a file system that cannot tell
+(EOPNOTSUPP) is read through the lane only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters.lane import Lane, LaneFile
+from ottla_broker.ports.disk import Buffer
+
+_INLINE_READ_BYTES = 1024 * 1024
+"""Longer reads go through the lane even when cached: copying them would hold the loop."""
+
+LOCK_FILE = ".lock"
+
+_Entries: TypeAlias = list[tuple[str, bool, int]]
+
+
+class DiskRange:
+    """A pinned run of bytes: `fd` and `position` are what the sockets' sendfile takes."""
+
+    __slots__ = ("_file", "fd", "length", "position")
+
+    def __init__(self, file: DiskFile, fd: int, position: int, length: int) -> None:
+        self._file: DiskFile | None = file
+        self.fd = fd
+        self.position = position
+        self.length = length
+
+    def read(self) -> bytes:
+        return disk_calls.read_at(self.fd, self.position, self.length)
+
+    def release(self) -> None:
+        file = self._file
+        if file is not None:
+            self._file = None
+            file.unpin()
+
+
+class DiskFile:
+    """See `ottla_broker.ports.disk.File`."""
+
+    __slots__ = ("_closing", "_disk", "_lane", "_lane_file", "_pins", "name")
+
+    def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int) -> None:
+        self.name = name
+        self._disk = disk
+        self._lane = lane
+        self._lane_file = LaneFile(fd, size)
+        self._pins = 0
+        self._closing: asyncio.Future[None] | None = None
+
+    @property
+    def size(self) -> int:
+        return self._lane_file.written
+
+    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        return self._lane.append(self._lane_file, buffers)
+
+    def read(self, position: int, length: int) -> asyncio.Future[bytes]:
+        fd = self._lane_file.fd
+        wanted = min(length, self.size - position)
+        if 0 < wanted <= _INLINE_READ_BYTES and self._disk.can_probe:
+            try:
+                data = disk_calls.read_cached(fd, position, wanted)
+            except OSError:
+                self._disk.can_probe = False
+            else:
+                if data is not None:
+                    future: asyncio.Future[bytes] = self._disk.loop.create_future()
+                    future.set_result(data)
+                    return future
+        return self._lane.call(partial(disk_calls.read_at, fd, position, length))
+
+    def range(self, position: int, length: int) -> DiskRange:
+        if position < 0 or length < 0 or position + length > self.size:
+            raise ValueError(f"{self.name}: bytes {position}+{length} are not written (size {self.size})")
+        if self._closing is not None:
+            raise ValueError(f"{self.name}: the file is closed")
+        self._pins += 1
+        self._disk.pinned[self._lane_file.fd] = None
+        return DiskRange(self, self._lane_file.fd, position, length)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        if not self._disk.can_probe:
+            return False
+        try:
+            return disk_calls.is_cached(self._lane_file.fd, position)
+        except OSError:
+            self._disk.can_probe = False
+            return False
+
+    def read_ahead(self, position: int, length: int) -> asyncio.Future[None]:
+        return self._lane.call(partial(disk_calls.read_ahead, self._lane_file.fd, position, length))
+
+    def map(self) -> asyncio.Future[memoryview]:
+        return self._lane.call(partial(disk_calls.map_file, self._lane_file.fd))
+
+    def truncate(self, size: int) -> asyncio.Future[None]:
+        return self._lane.call(partial(self._truncate, size), is_guarded=True)
+
+    def fsync(self) -> asyncio.Future[None]:
+        return self._lane.fsync(self._lane_file)
+
+    def close(self) -> asyncio.Future[None]:
+        if self._closing is None:
+            self._closing = self._disk.loop.create_future()
+            if not self._pins:
+                self._close_now()
+        return self._closing
+
+    def unpin(self) -> None:
+        self._pins -= 1
+        if not self._pins:
+            self._disk.unpin(self._lane_file.fd)
+            if self._closing is not None:
+                self._close_now()
+
+    def _truncate(self, size: int) -> None:
+        os.ftruncate(self._lane_file.fd, size)
+        self._lane_file.written = size
+
+    def _close_now(self) -> None:
+        closing = self._closing
+        assert closing is not None
+        if closing.done():
+            return
+        closed = self._lane.call(partial(self._disk.close_descriptor, self._lane_file.fd))
+        closed.add_done_callback(partial(_pass_on, closing))
+
+
+class DirectoryDisk:
+    """See `ottla_broker.ports.disk.Disk`. Made and used on one loop; the thread starts with the first call."""
+
+    def __init__(self, path: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`path` is kept as given, for messages; relative paths hold while the working directory does."""
+        self.path = path
+        self.loop = loop or asyncio.get_running_loop()
+        self.can_probe = True
+        self._root = os.path.abspath(path)
+        self._lane = Lane(self.loop, path)
+        self.pinned: dict[int, None] = {}
+        """Descriptors that a FileRange still needs: kept open beyond `close`, so that their numbers do not come to
+        name another file while a socket sends from them."""
+        self._descriptors: dict[int, None] = {}
+        self._lock: int | None = None
+        self._is_closed = False
+
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[DiskFile]:
+        return self._lane.call(partial(self._open, name, create))
+
+    def read_file(self, name: str) -> asyncio.Future[bytes]:
+        return self._call(disk_calls.read_file, name)
+
+    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
+        return self._lane.call(partial(disk_calls.write_file, self._path(name), data), is_guarded=True)
+
+    def exists(self, name: str) -> asyncio.Future[bool]:
+        return self._call(os.path.exists, name)
+
+    def list(self, name: str = "") -> asyncio.Future[_Entries]:
+        return self._call(disk_calls.list_directory, name)
+
+    def make_directory(self, name: str) -> asyncio.Future[None]:
+        return self._call(disk_calls.make_directory, name)
+
+    def rename(self, old: str, new: str) -> asyncio.Future[None]:
+        return self._lane.call(partial(os.rename, self._path(old), self._path(new)))
+
+    def delete(self, name: str) -> asyncio.Future[None]:
+        if not name:
+            raise ValueError("the log directory itself is not deleted")
+        return self._call(disk_calls.delete, name)
+
+    def fsync_directory(self, name: str = "") -> asyncio.Future[None]:
+        return self._lane.call(partial(disk_calls.fsync_directory, self._path(name)), is_guarded=True)
+
+    def lock(self) -> asyncio.Future[bool]:
+        return self._lane.call(self._take_lock)
+
+    def free_bytes(self) -> asyncio.Future[int]:
+        return self._call(disk_calls.free_bytes, "")
+
+    def total_bytes(self) -> asyncio.Future[int]:
+        return self._call(disk_calls.total_bytes, "")
+
+    def boot_id(self) -> str:
+        return disk_calls.boot_id()
+
+    def close(self) -> None:
+        """Calls still queued are cancelled, as in a crash: an orderly shutdown awaits what it cares for first."""
+        self._is_closed = True
+        self._lane.close(self._close_all)
+
+    def unpin(self, fd: int) -> None:
+        """The last range of the descriptor has been released."""
+        self.pinned.pop(fd, None)
+        if self._is_closed:
+            self.close_descriptor(fd)
+
+    # -- on the lane's thread ---------------------------------------------------------------------------------
+
+    def close_descriptor(self, fd: int) -> None:
+        if fd in self._descriptors:
+            del self._descriptors[fd]
+            os.close(fd)
+
+    def _open(self, name: str, create: bool) -> DiskFile:
+        fd, size = disk_calls.open_file(self._path(name), create)
+        self._descriptors[fd] = None
+        return DiskFile(self, self._lane, name, fd, size)
+
+    def _take_lock(self) -> bool:
+        if self._lock is None:
+            self._lock = disk_calls.lock_file(self._path(LOCK_FILE))
+        return self._lock is not None
+
+    def _close_all(self) -> None:
+        for fd in tuple(self._descriptors):
+            if fd not in self.pinned:
+                self.close_descriptor(fd)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # -- on either ------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._root, name) if name else self._root
+
+    def _call(self, call: Callable[[str], Any], name: str) -> asyncio.Future[Any]:
+        return self._lane.call(partial(call, self._path(name)))
+
+
+def _pass_on(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
+    if target.done():
+        return
+    if source.cancelled():
+        target.cancel()
+        return
+    error = source.exception()
+    if error is None:
+        target.set_result(None)
+    else:
+        target.set_exception(error)

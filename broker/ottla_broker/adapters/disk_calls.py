@@ -1,0 +1,213 @@
+"""The blocking file calls behind both production Disks, each on absolute paths or descriptors.
+
+Here live the system calls and their order (what is synced before what is renamed); not here: which thread makes
+them, in which order they are queued and how their results travel. `lane.py` calls these on a directory's thread,
+`direct_disk.py` on the spot in a worker process.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla_broker.ports.disk import Buffer
+
+_IOV_MAX = 1024
+"""Linux takes at most this many buffers in one writev."""
+
+_FLOCK = struct.Struct("@hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, pid (0 for open-file-description locks)."""
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def write_all(descriptor: int, buffers: Sequence[Buffer]) -> int:
+    """Writes every byte at the descriptor's position (files are opened with O_APPEND); gives the bytes written.
+
+    One writev unless there are more than 1024 buffers or the kernel stops short. Raises OSError; then some bytes
+    may have reached the file.
+    """
+    total = 0
+    if len(buffers) <= _IOV_MAX:
+        expected = sum(map(len, buffers))
+        if not expected:
+            return 0
+        total = os.writev(descriptor, buffers)
+        if total == expected:
+            return total
+    rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    skip = total
+    start = 0
+    while start < len(rest):
+        if skip >= len(rest[start]):
+            skip -= len(rest[start])
+            start += 1
+            continue
+        if skip:
+            rest[start] = rest[start][skip:]
+        skip = os.writev(descriptor, rest[start : start + _IOV_MAX])
+        if not skip:
+            raise OSError(errno.EIO, "the kernel took no byte of a write")
+        total += skip
+    return total
+
+
+def open_file(path: str, create: bool) -> tuple[int, int]:
+    """Opens for reading and appending: (descriptor, size)."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    descriptor = os.open(path, flags, 0o644)
+    return descriptor, os.fstat(descriptor).st_size
+
+
+def read_at(descriptor: int, position: int, length: int) -> bytes:
+    """Up to `length` bytes; fewer only at the end of the file."""
+    data = os.pread(descriptor, length, position)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    have = len(data)
+    while have < length:
+        more = os.pread(descriptor, length - have, position + have)
+        if not more:
+            break
+        parts.append(more)
+        have += len(more)
+    return b"".join(parts)
+
+
+def read_cached(descriptor: int, position: int, length: int) -> bytes | None:
+    """The bytes when the page cache holds all of them, else None. Raises OSError EOPNOTSUPP where the file system
+    cannot tell."""
+    data = bytearray(length)
+    try:
+        got = os.preadv(descriptor, [data], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    if got < length:
+        return None
+    return bytes(data)
+
+
+def is_cached(descriptor: int, position: int) -> bool:
+    """Whether the page cache holds the byte at `position` (True past the end). Raises OSError EOPNOTSUPP."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def read_ahead(descriptor: int, position: int, length: int) -> None:
+    """Reads the range so that the page cache holds it; the bytes are dropped."""
+    buffer = bytearray(min(length, 256 * 1024))
+    end = position + length
+    os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
+    while position < end:
+        got = os.preadv(descriptor, [memoryview(buffer)[: end - position]], position)
+        if not got:
+            return
+        position += got
+
+
+def map_file(descriptor: int) -> memoryview:
+    """The whole file read-only; empty for an empty one. The mapping ends with the last view of it."""
+    if not os.fstat(descriptor).st_size:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+
+
+def read_file(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Replaces durably and atomically: `<path>.tmp`, fsync, rename, fsync of the directory."""
+    temporary = path + ".tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(descriptor, [data])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+    fsync_directory(os.path.dirname(path))
+
+
+def list_directory(path: str) -> list[tuple[str, bool, int]]:
+    """(name, is_directory, size in bytes), sorted by name. An entry that vanishes meanwhile is left out."""
+    entries: list[tuple[str, bool, int]] = []
+    with os.scandir(path) as scan:
+        for entry in scan:
+            try:
+                is_directory = entry.is_dir()
+                entries.append((entry.name, is_directory, 0 if is_directory else entry.stat().st_size))
+            except FileNotFoundError:
+                continue
+    entries.sort()
+    return entries
+
+
+def make_directory(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
+def delete(path: str) -> None:
+    """A file, or a directory with all it holds; an absent one is fine."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except IsADirectoryError:
+        shutil.rmtree(path)
+
+
+def fsync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(path: str) -> int | None:
+    """Takes an exclusive lock on the file and gives the descriptor that holds it, None when another holds it.
+
+    An open-file-description lock: it conflicts with the POSIX lock a JVM takes on the same file, and unlike that
+    one also keeps out a second broker in this very process.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def free_bytes(path: str) -> int:
+    """What an unprivileged writer may still use."""
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
+
+
+def total_bytes(path: str) -> int:
+    stat = os.statvfs(path)
+    return stat.f_blocks * stat.f_frsize
+
+
+def boot_id() -> str:
+    """The kernel's boot id, "" where the kernel does not tell (then no power loss is ever reported)."""
+    try:
+        return Path(_BOOT_ID).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,282 @@
+"""The I/O lane: one thread per log directory, fed by a queue, answering on the event loop.
+
+Mental model: the loop puts work in order into a queue; the thread takes everything that waits there at once (a
+drained batch). Within a batch a run of appends and fsyncs is joined: all buffers for one file leave in one writev,
+and one fsync per file answers every fsync of the run, since it covers more than was asked. Any other call ends the
+run, so it sees everything before it. Results cross back by one `call_soon_threadsafe` per run.
+
+A slow or hung disk therefore blocks this thread and nothing else. Not here: opening, locking, pins (`disk.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ottla_broker.adapters import disk_calls
+from ottla_broker.ports.disk import Buffer
+
+_POST_BYTES = 8 * 1024 * 1024
+"""A run is answered after this many bytes even if more waits, so that a long queue does not delay its head."""
+
+_JOIN_S = 5.0
+"""How long `close` waits for the call in progress; a hung disk keeps its thread, its files and its lock."""
+
+
+class LaneFile:
+    """What the lane knows of an open file: its descriptor and the bytes written, in lane order."""
+
+    __slots__ = ("fd", "written")
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd = fd
+        self.written = size
+
+
+class _Work:
+    """A call queued for the lane. `file` is set for appends and fsyncs, `call` for everything else."""
+
+    __slots__ = ("buffers", "call", "file", "future", "is_guarded")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        file: LaneFile | None,
+        buffers: Sequence[Buffer] | None,
+        call: Callable[[], Any] | None,
+        is_guarded: bool,
+    ) -> None:
+        self.future = future
+        self.file = file
+        self.buffers = buffers
+        self.call = call
+        self.is_guarded = is_guarded
+
+
+_Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Lane:
+    """One directory's thread. Methods without a note are called on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._name = name
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._failure: OSError | None = None
+        self._on_exit: Callable[[], None] | None = None
+
+    def append(self, file: LaneFile, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = self._loop.create_future()
+        self._put(_Work(future, file, buffers, None, True))
+        return future
+
+    def fsync(self, file: LaneFile) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._put(_Work(future, file, None, None, True))
+        return future
+
+    def call(self, call: Callable[[], Any], *, is_guarded: bool = False) -> asyncio.Future[Any]:
+        """Runs `call` on the lane. A guarded call fails once an append or fsync has failed, and its own failure
+        counts as one (checkpoints must not promise what was not synced)."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._put(_Work(future, None, None, call, is_guarded))
+        return future
+
+    def close(self, on_exit: Callable[[], None]) -> bool:
+        """Drops what is queued (as a crash would), waits for the call in progress and ends the thread.
+
+        `on_exit` runs at the very end of the lane: on its thread, or here when it never ran. False when the call
+        in progress hangs; the thread then ends, and `on_exit` runs, once it returns.
+        """
+        if self._is_closed:
+            return self._thread is None or not self._thread.is_alive()
+        self._is_closed = True
+        self._on_exit = on_exit
+        if self._thread is None:
+            on_exit()
+            return True
+        self._queue.put(None)
+        self._thread.join(_JOIN_S)
+        return not self._thread.is_alive()
+
+    def _put(self, work: _Work) -> None:
+        if self._is_closed:
+            work.future.set_exception(OSError(errno.EBADF, "the disk is closed", self._name))
+            return
+        if self._thread is None:
+            # A daemon: a disk that hangs must not keep the process from ending.
+            self._thread = threading.Thread(target=self._run, name=f"lane {self._name}", daemon=True)
+            self._thread.start()
+        self._queue.put(work)
+
+    # -- on the lane's thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        queue = self._queue
+        get, is_empty = queue.get, queue.empty
+        dropped: list[_Work] = []
+        while not self._is_closed:
+            work = get()
+            if work is None:
+                break
+            run: list[_Work] = []
+            while True:
+                if work is None or self._is_closed:
+                    if work is not None:
+                        run.append(work)
+                    dropped, run = run, []
+                    break
+                if work.call is None:
+                    run.append(work)
+                else:
+                    if run:
+                        self._write(run)
+                        run = []
+                    self._call(work)
+                if is_empty():
+                    break
+                work = get()
+            if run:
+                self._write(run)
+        self._drop(dropped)
+        if self._on_exit is not None:
+            self._on_exit()
+
+    def _call(self, work: _Work) -> None:
+        assert work.call is not None
+        value: Any = None
+        error: Exception | None = None
+        if work.is_guarded and self._failure is not None:
+            error = self._sticky()
+        else:
+            try:
+                value = work.call()
+            except OSError as failure:
+                error = failure
+                if work.is_guarded:
+                    self._failure = failure
+            except Exception as failure:  # a bug in a call must not end the lane in silence
+                error = failure
+        self._post([(work.future, value, error)])
+
+    def _write(self, run: list[_Work]) -> None:
+        """A run of appends and fsyncs. Example: [a1, b1, a2, sync a] becomes writev(a: a1 a2), writev(b: b1),
+        fsync(a)."""
+        results: list[_Result] = []
+        if len(run) == 1:
+            work = run[0]
+            if work.buffers is not None:
+                self._append([work], results)
+            else:
+                self._fsync([work], results)
+            self._post(results)
+            return
+        appends: dict[LaneFile, list[_Work]] = {}
+        syncs: dict[LaneFile, list[_Work]] = {}
+        for work in run:
+            assert work.file is not None
+            (syncs if work.buffers is None else appends).setdefault(work.file, []).append(work)
+        since_post = 0
+        for file, works in appends.items():
+            before = file.written
+            self._append(works, results)
+            since_post += file.written - before
+            if since_post >= _POST_BYTES:
+                self._post(results)
+                results, since_post = [], 0
+        if syncs and results:
+            # A sync can take as long as the disk likes; the appends of others do not wait for it.
+            self._post(results)
+            results = []
+        for works in syncs.values():
+            self._fsync(works, results)
+        self._post(results)
+
+    def _append(self, works: list[_Work], results: list[_Result]) -> None:
+        file = works[0].file
+        assert file is not None
+        if self._failure is not None:
+            results.extend((work.future, None, self._sticky()) for work in works)
+            return
+        if len(works) == 1:
+            buffers = works[0].buffers
+        else:
+            buffers = [buffer for work in works for buffer in work.buffers or ()]
+        try:
+            written = disk_calls.write_all(file.fd, buffers or ())
+        except OSError as failure:
+            self._failure = failure
+            results.extend((work.future, None, failure) for work in works)
+            return
+        if len(works) == 1:
+            file.written += written
+            results.append((works[0].future, file.written, None))
+            return
+        size = file.written
+        file.written += written
+        for work in works:
+            size += sum(map(len, work.buffers or ()))
+            results.append((work.future, size, None))
+
+    def _fsync(self, works: list[_Work], results: list[_Result]) -> None:
+        error: OSError | None = None
+        if self._failure is not None:
+            error = self._sticky()
+        else:
+            try:
+                os.fdatasync(works[0].file.fd)  # type: ignore[union-attr]
+            except OSError as failure:
+                # Linux marks the pages clean after a failed sync: asking again would report a success that is none.
+                error = self._failure = failure
+        results.extend((work.future, None, error) for work in works)
+
+    def _sticky(self) -> OSError:
+        assert self._failure is not None
+        return OSError(
+            self._failure.errno or errno.EIO, f"an earlier write of this directory failed: {self._failure}", self._name
+        )
+
+    def _drop(self, works: list[_Work]) -> None:
+        """The lane is closing: whatever still waits is cancelled, as a crash would lose it."""
+        while True:
+            try:
+                work = self._queue.get_nowait()
+            except Empty:
+                break
+            if work is not None:
+                works.append(work)
+        if works:
+            try:
+                self._loop.call_soon_threadsafe(_cancel, [work.future for work in works])
+            except RuntimeError:
+                return
+
+    def _post(self, results: list[_Result]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_complete, results)
+        except RuntimeError:
+            # The loop has closed while the disk was busy; nobody waits any more.
+            return
+
+
+def _complete(results: list[_Result]) -> None:
+    for future, value, error in results:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+
+
+def _cancel(futures: list[asyncio.Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()

@@ -1,0 +1,165 @@
+"""What every adapter of the Disk port promises. Subclass and provide the `disk` fixture: an empty log directory.
+
+`other_disk` gives a second Disk over the same directory, as another broker would open it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_broker.ports.disk import Disk
+
+
+class DiskContract:
+    async def test_appended_bytes_are_read_back_and_counted(self, disk: Disk) -> None:
+        await disk.make_directory("t-0")
+        file = await disk.open("t-0/0.log", create=True)
+        assert file.size == 0
+        assert await file.append([b"abc", memoryview(b"xdefx")[1:4], bytearray(b"!")]) == 7
+        assert file.size == 7
+        assert await file.read(0, 100) == b"abcdef!"
+        assert await file.read(2, 3) == b"cde"
+        assert await file.read(7, 10) == b""
+        await file.close()
+        again = await disk.open("t-0/0.log")
+        assert again.size == 7
+
+    async def test_appends_queued_together_keep_their_order_and_sizes(self, disk: Disk) -> None:
+        first = await disk.open("a", create=True)
+        second = await disk.open("b", create=True)
+        futures = []
+        for number in range(100):
+            futures.append(first.append([b"%04d" % number]))
+            futures.append(second.append([b"%03d" % number]))
+        synced = first.fsync()
+        sizes = [await future for future in futures]
+        await synced
+        assert sizes[::2] == [4 * (number + 1) for number in range(100)]
+        assert sizes[1::2] == [3 * (number + 1) for number in range(100)]
+        assert await first.read(0, 1000) == b"".join(b"%04d" % number for number in range(100))
+        assert await second.read(0, 1000) == b"".join(b"%03d" % number for number in range(100))
+
+    async def test_an_empty_append_completes_in_order(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        before = file.append([b"x"])
+        assert await file.append([]) == 1
+        assert before.done()
+
+    async def test_more_buffers_than_one_system_call_takes(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        assert await file.append([b"%05d" % number for number in range(3000)]) == 15000
+        assert await file.read(14990, 10) == b"0299802999"
+
+    async def test_opening_an_absent_file_is_refused_without_create(self, disk: Disk) -> None:
+        with pytest.raises(FileNotFoundError):
+            await disk.open("absent")
+        with pytest.raises(FileNotFoundError):
+            await disk.read_file("absent")
+        with pytest.raises(FileNotFoundError):
+            await disk.open("no-directory/file", create=True)
+        assert not await disk.exists("absent")
+
+    async def test_truncate_cuts_and_later_appends_go_to_the_new_end(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"0123456789"])
+        await file.truncate(4)
+        assert file.size == 4
+        assert await file.append([b"ab"]) == 6
+        assert await file.read(0, 10) == b"0123ab"
+
+    async def test_small_files_are_replaced_whole(self, disk: Disk) -> None:
+        await disk.write_file("meta", b"one")
+        await disk.write_file("meta", b"second")
+        assert await disk.read_file("meta") == b"second"
+        assert await disk.list() == [("meta", False, 6)]
+
+    async def test_listing_is_sorted_and_tells_directories(self, disk: Disk) -> None:
+        await disk.make_directory("b-0/nested")
+        await disk.make_directory("b-0")
+        await disk.write_file("c", b"12")
+        await disk.write_file("a", b"")
+        assert await disk.list() == [("a", False, 0), ("b-0", True, 0), ("c", False, 2)]
+        assert await disk.list("b-0") == [("nested", True, 0)]
+        with pytest.raises(FileNotFoundError):
+            await disk.list("absent")
+
+    async def test_rename_keeps_open_files_usable(self, disk: Disk) -> None:
+        await disk.make_directory("t-0")
+        file = await disk.open("t-0/x", create=True)
+        await file.append([b"data"])
+        await disk.rename("t-0", "t-0-delete")
+        await disk.fsync_directory()
+        assert await file.append([b"more"]) == 8
+        assert not await disk.exists("t-0")
+        assert await disk.read_file("t-0-delete/x") == b"datamore"
+        with pytest.raises(FileNotFoundError):
+            await disk.rename("absent", "b")
+
+    async def test_delete_takes_files_directories_and_absent_names(self, disk: Disk) -> None:
+        await disk.make_directory("t-0")
+        await disk.write_file("t-0/x", b"x")
+        await disk.write_file("y", b"y")
+        await disk.delete("t-0")
+        await disk.delete("y")
+        await disk.delete("absent")
+        assert await disk.list() == []
+
+    async def test_a_range_outlives_close_and_deletion(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"0123456789"])
+        part = file.range(2, 5)
+        assert part.length == 5
+        closed = file.close()
+        await disk.delete("a")
+        assert part.read() == b"23456"
+        part.release()
+        part.release()
+        await closed
+
+    async def test_a_range_beyond_what_is_written_is_refused(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"0123456789"])
+        with pytest.raises(ValueError):
+            file.range(5, 6)
+
+    async def test_read_ahead_makes_a_range_cached(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"x" * 100_000])
+        await file.read_ahead(0, 100_000)
+        assert isinstance(file.is_cached(0, 100_000), bool)
+
+    async def test_a_map_shows_the_whole_file(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        assert bytes(await file.map()) == b""
+        await file.append([b"index"])
+        view = await file.map()
+        assert view.readonly and bytes(view) == b"index"
+
+    async def test_syncs_complete(self, disk: Disk) -> None:
+        await disk.make_directory("t-0")
+        file = await disk.open("t-0/a", create=True)
+        appended = file.append([b"x"])
+        await file.fsync()
+        assert appended.done()
+        await disk.fsync_directory("t-0")
+        await disk.fsync_directory()
+
+    async def test_a_directory_has_one_holder(self, disk: Disk, other_disk: Disk) -> None:
+        assert await disk.lock()
+        assert await disk.lock()
+        assert not await other_disk.lock()
+        disk.close()
+        assert await other_disk.lock()
+        other_disk.close()
+
+    async def test_calls_after_close_fail(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        disk.close()
+        with pytest.raises(OSError):
+            await file.append([b"x"])
+        with pytest.raises(OSError):
+            await disk.open("a")
+
+    async def test_space_and_boot_are_told(self, disk: Disk) -> None:
+        assert 0 < await disk.free_bytes() <= await disk.total_bytes()
+        assert disk.boot_id() == disk.boot_id()

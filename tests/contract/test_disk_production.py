@@ -1,0 +1,81 @@
+"""The Disk port on real files: the broker's Disk with its lane, and the Disk of worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.adapters.direct_disk import DirectDisk
+from ottla_broker.adapters.disk import DirectoryDisk
+from tests.contract.disk_contract import DiskContract
+
+
+class TestDirectoryDisk(DiskContract):
+    @pytest.fixture
+    async def disk(self, tmp_path: Path) -> Iterator[DirectoryDisk]:
+        disk = DirectoryDisk(str(tmp_path))
+        yield disk
+        disk.close()
+
+    @pytest.fixture
+    async def other_disk(self, tmp_path: Path) -> Iterator[DirectoryDisk]:
+        disk = DirectoryDisk(str(tmp_path))
+        yield disk
+        disk.close()
+
+    async def test_a_failed_append_fails_every_later_write_of_the_directory(
+        self, disk: DirectoryDisk, tmp_path: Path
+    ) -> None:
+        healthy = await disk.open("healthy", create=True)
+        await healthy.append([b"x"])
+        # /dev/full answers every write with ENOSPC; reads of it and of others go on.
+        (tmp_path / "full").symlink_to("/dev/full")
+        full = await disk.open("full")
+        with pytest.raises(OSError) as caught:
+            await full.append([b"y"])
+        assert caught.value.errno == errno.ENOSPC
+        with pytest.raises(OSError):
+            await healthy.append([b"z"])
+        with pytest.raises(OSError):
+            await healthy.fsync()
+        with pytest.raises(OSError):
+            await disk.write_file("checkpoint", b"")
+        assert await healthy.read(0, 9) == b"x"
+
+    async def test_a_pinned_range_survives_the_closing_of_the_disk(self, disk: DirectoryDisk) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"0123456789"])
+        part = file.range(0, 4)
+        disk.close()
+        assert os.pread(part.fd, part.length, part.position) == b"0123"
+        part.release()
+        with pytest.raises(OSError):
+            os.fstat(part.fd)
+
+    async def test_close_cancels_what_still_waits(self, disk: DirectoryDisk) -> None:
+        file = await disk.open("a", create=True)
+        futures = [file.append([b"x" * 1000]) for _ in range(2000)]
+        disk.close()
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        kept = sum(isinstance(result, int) for result in results)
+        assert all(isinstance(result, int) for result in results[:kept])
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[kept:])
+
+
+class TestDirectDisk(DiskContract):
+    @pytest.fixture
+    async def disk(self, tmp_path: Path) -> Iterator[DirectDisk]:
+        disk = DirectDisk(str(tmp_path))
+        yield disk
+        disk.close()
+
+    @pytest.fixture
+    async def other_disk(self, tmp_path: Path) -> Iterator[DirectDisk]:
+        disk = DirectDisk(str(tmp_path))
+        yield disk
+        disk.close()
