@@ -238,3 +238,17 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = (125, False, "The voter's key does not match the receiver's.")
     DUPLICATE_VOTER = (126, False, "The voter is already in the voter set.")
     VOTER_NOT_FOUND = (127, False, "The voter is not in the voter set.")
+
+
+class KafkaError(Exception):
+    """An operation refused for a reason that has an error code.
+
+    Args:
+        code: what the client is told.
+        message: the particulars, for the response's error message or the log; the code's own sentence by default.
+    """
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(message or code.message)
+        self.code = code
+        self.message = message or code.message
