@@ -1,0 +1,48 @@
+# Every target sets up what it needs by itself. CI and people run the same targets.
+PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help setup system demo test test-all simulate bench lint format protocol lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## .venv with everything locked in requirements/
+	@scripts/setup-venv.sh
+
+system: setup ## Java, kcat and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
+	@scripts/install-system.sh
+
+demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing lost
+	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
+	@$(PYTHON) -m ottla_broker.cli.main demo
+
+test: setup ## the tests that need neither root nor Java; the rest runs where it is found, else is counted as skipped
+	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
+	@$(PYTHON) -m pytest -q
+
+test-all: system ## every test, nothing skipped
+	@OTTLA_TEST_ALL=1 $(PYTHON) -m pytest -q
+
+simulate: setup ## the fleet under virtual time with injected faults: 8 minutes, or SEEDS=n
+	@$(PYTHON) -m simulation run $(if $(SEEDS),--seeds $(SEEDS),--minutes 8)
+
+bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, a table, plots
+	@$(PYTHON) -m bench $(BENCH)
+
+lint: setup ## style, types, import layers
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator simulation bench
+	@.venv/bin/lint-imports
+
+format: setup ## let ruff write the style
+	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
+
+protocol: setup ## write protocol/generated from protocol/definitions
+	@$(PYTHON) -m ottla_broker.protocol.generator
+
+lock: setup ## write requirements/*.txt from pyproject.toml
+	@scripts/lock-requirements.sh
+
+clean: ## what builds and tests left in the checkout
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

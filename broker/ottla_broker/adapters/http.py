@@ -1,0 +1,98 @@
+"""The HTTP side of a broker: GET /metrics, /livez, /readyz and /status, spoken by h11 over asyncio streams.
+
+It stands outside the ports because the simulator has no use for it and nothing in the broker depends on it: the
+composition root of a process hands it functions that answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import h11
+
+logger = logging.getLogger("ottla.http")
+
+_READ_BYTES = 4096
+_IDLE_S = 60.0
+
+
+class Answer(NamedTuple):
+    status: int
+    content_type: str
+    body: bytes
+
+
+class HttpServer:
+    """Serves fixed paths.
+
+    Args:
+        routes: what answers GET (and HEAD) of each path; called on the loop, so it must be quick.
+    """
+
+    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+        self._routes = routes
+        self._server: asyncio.Server | None = None
+        self.host = ""
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Binds. Raises OSError when the address is taken."""
+        self._server = await asyncio.start_server(self._serve, host or None, port)
+        self.host, self.port = self._server.sockets[0].getsockname()[:2]
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER)
+        try:
+            async with asyncio.timeout(_IDLE_S) as deadline:
+                while await self._serve_one(connection, reader, writer):
+                    deadline.reschedule(asyncio.get_running_loop().time() + _IDLE_S)
+        except (TimeoutError, OSError, h11.RemoteProtocolError) as error:
+            logger.debug("http connection ended: %s", error)
+        finally:
+            writer.close()
+
+    async def _serve_one(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Answers one request; False when the connection is over."""
+        request: h11.Request | None = None
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(_READ_BYTES))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.EndOfMessage):
+                break
+            elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+                return False
+        assert request is not None
+        answer = self._answer(request)
+        headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body)))]
+        out = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        if request.method != b"HEAD":
+            out += connection.send(h11.Data(data=answer.body)) or b""
+        out += connection.send(h11.EndOfMessage()) or b""
+        writer.write(out)
+        await writer.drain()
+        if connection.our_state is h11.MUST_CLOSE:
+            return False
+        connection.start_next_cycle()
+        return True
+
+    def _answer(self, request: h11.Request) -> Answer:
+        path = request.target.decode("ascii", "replace").partition("?")[0]
+        route = self._routes.get(path)
+        if route is None:
+            known = ", ".join(self._routes)
+            return Answer(404, "text/plain", f"no {path} here; there are {known}\n".encode())
+        if request.method not in (b"GET", b"HEAD"):
+            return Answer(405, "text/plain", b"only GET is served\n")
+        return route()

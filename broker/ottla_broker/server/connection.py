@@ -1,0 +1,179 @@
+"""One client connection: frames in, requests dispatched in order, answers out in order.
+
+The rule of order (architecture, "The hot path"): answers leave in the order of their requests. Request n+1 is
+dispatched when n has been answered, except a Produce after Produces, which is dispatched at once: its offsets are
+assigned when the handler returns, and only its write and its replicas are waited for. While a request has to wait,
+the connection stops reading, so that a client can never make us hold more than one undispatched frame.
+
+Back-pressure: a client that does not read its answers is not read from either.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ottla_broker.ports.network import Connection
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.server.context import RequestContext
+
+if TYPE_CHECKING:
+    from ottla_broker.server.listeners import SocketServer
+
+logger = logging.getLogger("ottla.server")
+
+MAX_PIPELINED_PRODUCES = 128
+MAX_UNSENT_BYTES = 1024 * 1024
+
+_PRODUCE = 0
+_REQUEST_START = struct.Struct(">hhi")  # api key, api version, correlation id
+
+
+class ClientConnection:
+    """A `ConnectionHandler`. `server` dispatches; this class only keeps the order."""
+
+    __slots__ = (
+        "_connection",
+        "_in_flight",
+        "_is_paused",
+        "_server",
+        "_waiting_frame",
+        "is_privileged",
+        "last_active",
+        "listener",
+        "peer",
+    )
+
+    def __init__(self, server: SocketServer, connection: Connection, listener: str, is_privileged: bool) -> None:
+        self._server = server
+        self._connection = connection
+        self.listener = listener
+        self.is_privileged = is_privileged
+        self.peer = connection.peer
+        self.last_active = server.clock.monotonic()
+        self._in_flight: deque[RequestContext] = deque()
+        self._waiting_frame: memoryview | None = None
+        self._is_paused = False
+
+    # ConnectionHandler
+
+    def on_frame(self, frame: memoryview) -> None:
+        in_flight = self._in_flight
+        if in_flight and not (
+            len(frame) >= 2
+            and frame[0] == 0
+            and frame[1] == _PRODUCE
+            and in_flight[-1].api_key == _PRODUCE
+            and len(in_flight) < MAX_PIPELINED_PRODUCES
+        ):
+            self._waiting_frame = frame
+            self._pause()
+            return
+        self._dispatch(frame)
+
+    def on_sent(self) -> None:
+        self._continue()
+
+    def on_close(self, reason: str) -> None:
+        self._waiting_frame = None
+        self._in_flight.clear()
+        if reason:
+            logger.info("connection from %s:%d on %s ended: %s", *self.peer, self.listener, reason)
+        self._server.on_connection_closed(self)
+
+    # For the requests in flight
+
+    def complete(self, context: RequestContext, response: object | None) -> None:
+        """Takes the answer of one request and sends every answer whose turn it is."""
+        if context.is_done:
+            raise RuntimeError(f"request {context.correlation_id} (api {context.api_key}) was answered twice")
+        if response is not None:
+            try:
+                context.chunks = codec.frame_response(
+                    context.api_key, context.api_version, context.correlation_id, response
+                )
+            except Exception as error:
+                logger.exception("the answer to api %d v%d cannot be written", context.api_key, context.api_version)
+                self.fail(f"internal error: {error}")
+                context.is_done = True
+                return
+        context.is_done = True
+        self._server.observe(context)
+        in_flight = self._in_flight
+        if self._connection.is_closed:
+            self._connection.send(context.chunks)  # drops it, releasing its file ranges
+            return
+        while in_flight and in_flight[0].is_done:
+            chunks = in_flight.popleft().chunks
+            if chunks:
+                self._connection.send(chunks)
+        if self._is_paused:
+            self._continue()
+
+    def fail(self, reason: str) -> None:
+        """Closes at once and logs one line that says why."""
+        if not self._connection.is_closed:
+            logger.warning("closing connection from %s:%d on %s: %s", *self.peer, self.listener, reason)
+            self._connection.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._in_flight and not self._connection.unsent_bytes
+
+    @property
+    def has_requests_in_flight(self) -> bool:
+        return bool(self._in_flight)
+
+    # Inside
+
+    def _dispatch(self, frame: memoryview) -> None:
+        received_at = self.last_active = self._server.clock.monotonic()
+        try:
+            header = codec.read_request_header(frame)
+        except codec.DecodeError as error:
+            self._refuse(frame, error)
+            return
+        context = RequestContext(
+            self, header.api_key, header.api_version, header.correlation_id, header.client_id, received_at
+        )
+        self._in_flight.append(context)
+        self._server.dispatch(context, frame, header.body_offset)
+        if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
+            self._pause()
+
+    def _refuse(self, frame: memoryview, error: codec.DecodeError) -> None:
+        """A header that cannot be read. An ApiVersions of an unknown version still gets its answer (KIP-511)."""
+        if len(frame) >= _REQUEST_START.size:
+            api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+            if api_key == ApiKey.API_VERSIONS:
+                context = RequestContext(self, api_key, api_version, correlation_id, None, self.last_active)
+                self._in_flight.append(context)
+                self._server.dispatch(context, frame, _REQUEST_START.size)
+                return
+        self.fail(f"unreadable request header: {error}")
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        self._connection.pause()
+
+    def _continue(self) -> None:
+        """Dispatches the waiting request when its turn has come, and reads on unless the peer does not read."""
+        if self._connection.is_closed or not self._is_paused:
+            return
+        if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
+            return  # on_sent calls again
+        if self._waiting_frame is not None:
+            if self._in_flight:
+                return  # complete calls again
+            frame, self._waiting_frame = self._waiting_frame, None
+            self._dispatch(frame)
+            if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
+                return
+        self._is_paused = False
+        self._connection.resume()

@@ -1,0 +1,99 @@
+"""What a handler is given: the broker's services and the context of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.ports.network import Chunk
+
+if TYPE_CHECKING:
+    from ottla_broker.controller.controller import Controller
+    from ottla_broker.groups.coordinator import GroupCoordinator
+    from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.metrics import Metrics
+    from ottla_broker.ports import Clock, Coordination
+    from ottla_broker.replication.replica_manager import ReplicaManager
+    from ottla_broker.server.connection import ClientConnection
+    from ottla_broker.server.dynamic_config import DynamicConfig
+    from ottla_broker.server.producer_ids import ProducerIds
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running broker, as the handlers see them. Made once by `server.broker`."""
+
+    broker_id: int
+    cluster_id: str
+    config: Mapping[str, Any]
+    clock: Clock
+    coordination: Coordination
+    metrics: Metrics
+    metadata: MetadataCache
+    replica_manager: ReplicaManager
+    controller: Controller
+    group_coordinator: GroupCoordinator
+    producer_ids: ProducerIds
+    dynamic_config: DynamicConfig
+    auto_create: Callable[[Sequence[str]], Awaitable[dict[str, int]]]
+    """Asks the controller to create topics with the broker's defaults; gives the error code per name."""
+    auto_create_internal: Callable[[str], Awaitable[int]]
+    """The same for an internal topic, with its own defaults."""
+    listed_apis: Callable[[], list[tuple[int, int, int]]]
+    """(api key, lowest version, highest version) of every API that is served."""
+
+
+class RequestContext:
+    """One request: who sent it, over which connection, and where its answer goes."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "chunks",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "is_done",
+        "received_at",
+    )
+
+    def __init__(
+        self,
+        connection: ClientConnection,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_at: float,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_at = received_at
+        self.chunks: Sequence[Chunk] = ()
+        self.is_done = False
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener the request came in by."""
+        return self.connection.listener
+
+    @property
+    def is_privileged(self) -> bool:
+        """True on the inter-broker listener."""
+        return self.connection.is_privileged
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        return self.connection.peer
+
+    def respond(self, response: object | None) -> None:
+        """Answers once; None means that the protocol wants no answer (Produce with acks=0)."""
+        self.connection.complete(self, response)
+
+    def close_connection(self, reason: str) -> None:
+        """Ends the connection instead of answering, and logs why."""
+        self.connection.fail(reason)

@@ -1,0 +1,154 @@
+"""Which API is served, in which versions, by which module.
+
+`LISTED` is what ApiVersions answers: an API stands here only when every version of its range is complete. A handler
+module and the generated reader of its API are imported when the first request comes; `warm` does it for the ones that
+every client uses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.context import RequestContext, Services
+
+logger = logging.getLogger("ottla.server")
+
+
+class Listing(NamedTuple):
+    """One served API. A `calls_back` handler answers through `context.respond`; any other is a coroutine function."""
+
+    api_key: ApiKey
+    lowest: int
+    highest: int
+    module: str
+    calls_back: bool = False
+
+
+LISTED = (
+    Listing(ApiKey.PRODUCE, 0, 11, "produce", calls_back=True),
+    Listing(ApiKey.FETCH, 4, 17, "fetch", calls_back=True),
+    Listing(ApiKey.LIST_OFFSETS, 1, 9, "list_offsets"),
+    Listing(ApiKey.METADATA, 0, 12, "metadata"),
+    Listing(ApiKey.LEADER_AND_ISR, 0, 7, "leader_and_isr"),
+    Listing(ApiKey.STOP_REPLICA, 0, 4, "stop_replica"),
+    Listing(ApiKey.UPDATE_METADATA, 0, 8, "update_metadata"),
+    Listing(ApiKey.OFFSET_COMMIT, 0, 9, "offset_commit"),
+    Listing(ApiKey.OFFSET_FETCH, 0, 9, "offset_fetch"),
+    Listing(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),
+    Listing(ApiKey.JOIN_GROUP, 0, 9, "join_group"),
+    Listing(ApiKey.HEARTBEAT, 0, 4, "heartbeat"),
+    Listing(ApiKey.LEAVE_GROUP, 0, 5, "leave_group"),
+    Listing(ApiKey.SYNC_GROUP, 0, 5, "sync_group"),
+    Listing(ApiKey.DESCRIBE_GROUPS, 0, 5, "describe_groups"),
+    Listing(ApiKey.LIST_GROUPS, 0, 5, "list_groups"),
+    Listing(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
+    Listing(ApiKey.CREATE_TOPICS, 0, 7, "create_topics"),
+    Listing(ApiKey.DELETE_TOPICS, 0, 6, "delete_topics"),
+    Listing(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
+    Listing(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
+    Listing(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),
+    Listing(ApiKey.ALTER_CONFIGS, 0, 2, "alter_configs"),
+    Listing(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
+    Listing(ApiKey.DELETE_GROUPS, 0, 2, "delete_groups"),
+    Listing(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "incremental_alter_configs"),
+    Listing(ApiKey.OFFSET_DELETE, 0, 0, "offset_delete"),
+    Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
+    Listing(ApiKey.DESCRIBE_CLUSTER, 0, 1, "describe_cluster"),
+)
+
+WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
+
+
+@dataclass(slots=True)
+class _Entry:
+    listing: Listing
+    read_request: Callable[..., Any]
+    handle: Callable[..., Any]
+
+
+class Dispatcher:
+    """Reads a request's body and hands it to its handler."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._listings = {int(listing.api_key): listing for listing in LISTED}
+        self._entries: dict[int, _Entry] = {}
+        self.services: Services | None = None
+
+    def listed_apis(self) -> list[tuple[int, int, int]]:
+        return [(int(listing.api_key), listing.lowest, listing.highest) for listing in LISTED]
+
+    def warm(self) -> None:
+        for api_key in WARM:
+            self._entry(api_key)
+
+    def dispatch(self, context: RequestContext, frame: memoryview, body_offset: int) -> None:
+        """Never raises: what goes wrong ends the connection with one log line."""
+        api_key, version = context.api_key, context.api_version
+        entry = self._entries.get(api_key) or self._entry(api_key)
+        services = self.services
+        if entry is None or services is None:
+            context.close_connection(f"api key {api_key} is not served")
+            return
+        if not entry.listing.lowest <= version <= entry.listing.highest:
+            self._answer_unsupported_version(context, entry.listing)
+            return
+        try:
+            request = entry.read_request(version, frame, body_offset)
+        except codec.DecodeError as error:
+            context.close_connection(f"malformed {ApiKey(api_key).name} v{version} request: {error}")
+            return
+        if entry.listing.calls_back:
+            try:
+                entry.handle(services, context, request, context.respond)
+            except Exception as error:
+                self._fail(context, error)
+            return
+        self._clock.spawn(self._run(entry, services, context, request), name=f"request {ApiKey(api_key).name}")
+
+    async def _run(self, entry: _Entry, services: Services, context: RequestContext, request: object) -> None:
+        try:
+            context.respond(await entry.handle(services, context, request))
+        except Exception as error:
+            self._fail(context, error)
+
+    def _fail(self, context: RequestContext, error: Exception) -> None:
+        name = ApiKey(context.api_key).name
+        logger.error("%s v%d from %s failed", name, context.api_version, context.client_id, exc_info=error)
+        context.close_connection(f"internal error in {name}: {error!r}")
+
+    def _answer_unsupported_version(self, context: RequestContext, listing: Listing) -> None:
+        """KIP-511: an ApiVersions request that is too new gets a version 0 answer with what it may use."""
+        if listing.api_key is not ApiKey.API_VERSIONS:
+            context.close_connection(
+                f"{listing.api_key.name} v{context.api_version} is not served (v{listing.lowest} to v{listing.highest} are)"
+            )
+            return
+        module = codec.module(ApiKey.API_VERSIONS)
+        context.api_version = 0
+        context.respond(
+            module.ApiVersionsResponse(
+                error_code=int(ErrorCode.UNSUPPORTED_VERSION),
+                api_keys=[
+                    module.ApiVersion(
+                        api_key=int(listing.api_key), min_version=listing.lowest, max_version=listing.highest
+                    )
+                ],
+            )
+        )
+
+    def _entry(self, api_key: int) -> _Entry | None:
+        listing = self._listings.get(api_key)
+        if listing is None:
+            return None
+        handler = importlib.import_module(f"ottla_broker.server.handlers.{listing.module}")
+        entry = self._entries[api_key] = _Entry(listing, codec.module(listing.api_key).read_request, handler.handle)
+        return entry
