@@ -1,0 +1,122 @@
+"""Who leads a partition, and what its ISR becomes (wire-protocol.md 5.19).
+
+Pure: each `decide_*` takes the assignment, the present leadership and the replicas that are online, and gives an
+Election with a reason, or None when there is nothing to write. Not here: reading and writing state znodes
+(`controller`), unclean election asked for by a person, preferred election and reassignment (replication issue).
+
+The rules
+1. A leader is online, and comes from the ISR, in the order of the assignment.
+2. Only with `unclean.leader.election.enable` of the topic may a replica outside the ISR lead; then the ISR is that
+   replica alone and the partition is RECOVERING (KIP-704): records may be lost.
+3. An ISR never becomes empty: when none of it is online it stays as it was, with leader -1. Any of its members
+   holds every committed record, so whichever returns first may lead.
+4. Every change that is written raises the leader epoch by one, so that the leader before is fenced.
+
+Worked example: replicas 1, 2, 3; broker 1 leads with ISR 1, 2 and dies.
+
+    >>> from ottla_broker.controller.values import LeaderAndIsr
+    >>> before = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1, 2), partition_epoch=7, controller_epoch=1)
+    >>> decision = decide_after_offline((1, 2, 3), before, online=frozenset({2, 3}), unclean=False)
+    >>> decision.leadership.leader, decision.leadership.isr, decision.leadership.leader_epoch
+    (2, (2,), 5)
+    >>> decision.reason
+    'leader 1 is offline: 2 is the first online replica of the ISR 1,2'
+
+Then broker 2 dies as well. Broker 3 is online but was not in sync:
+
+    >>> decision = decide_after_offline((1, 2, 3), decision.leadership, online=frozenset({3}), unclean=False)
+    >>> decision.leadership.leader, decision.leadership.isr
+    (-1, (2,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A leadership to write, with why. `unclean` tells that committed records may be lost with it."""
+
+    leadership: LeaderAndIsr
+    reason: str
+    unclean: bool = False
+
+
+def decide_initial(replicas: Sequence[int], online: Set[int], controller_epoch: int) -> Election | None:
+    """The first leadership of a new partition: every online replica is in sync, the first of them leads.
+
+    None when no replica is online: the partition stays new and its state znode absent.
+    """
+    live = tuple(broker for broker in replicas if broker in online)
+    if not live:
+        return None
+    leadership = LeaderAndIsr(
+        leader=live[0], leader_epoch=0, isr=live, partition_epoch=0, controller_epoch=controller_epoch
+    )
+    return Election(leadership, f"new partition: {live[0]} is the first online replica of {_join(replicas)}")
+
+
+def decide_after_offline(
+    replicas: Sequence[int], current: LeaderAndIsr, *, online: Set[int], unclean: bool
+) -> Election | None:
+    """The leadership once only the brokers in `online` hold a usable replica.
+
+    Covers a dead broker, a failed log directory, a broker that returns, and a partition without leader: whatever
+    the ISR or the leader loses or can have again. `unclean` is the topic's `unclean.leader.election.enable`.
+    None when the present leadership stands.
+    """
+    in_sync = tuple(broker for broker in current.isr if broker in online)
+    if current.leader in online:
+        if current.leader not in current.isr:
+            return Election(
+                current.led_by(*_first_in_order(replicas, in_sync, current)),
+                f"leader {current.leader} is not in the ISR {_join(current.isr)}",
+            )
+        if len(in_sync) == len(current.isr):
+            return None
+        gone = [broker for broker in current.isr if broker not in online]
+        return Election(
+            current.led_by(current.leader, in_sync, current.recovery_state),
+            f"{_join(gone)} offline: taken out of the ISR {_join(current.isr)}",
+        )
+    why = "no leader" if current.leader == NO_LEADER else f"leader {current.leader} is offline"
+    if in_sync:
+        leader, isr = _first_in_order(replicas, in_sync, current)
+        return Election(
+            current.led_by(leader, isr, current.recovery_state),
+            f"{why}: {leader} is the first online replica of the ISR {_join(current.isr)}",
+        )
+    outsider = next((broker for broker in replicas if broker in online), None)
+    if unclean and outsider is not None:
+        return Election(
+            current.led_by(outsider, (outsider,), LeaderRecoveryState.RECOVERING),
+            f"{why} and nobody of the ISR {_join(current.isr)} is online: unclean.leader.election.enable lets "
+            f"{outsider} lead, committed records may be lost",
+            unclean=True,
+        )
+    if current.leader == NO_LEADER:
+        return None
+    return Election(
+        current.led_by(NO_LEADER, current.isr, current.recovery_state),
+        f"{why} and nobody of the ISR {_join(current.isr)} is online: no leader until one returns",
+    )
+
+
+def _first_in_order(
+    replicas: Sequence[int], in_sync: tuple[int, ...], current: LeaderAndIsr
+) -> tuple[int, tuple[int, ...]]:
+    """(leader, ISR): the first in-sync replica of the assignment; nobody, with the ISR kept, when there is none.
+
+    The ISR may hold a broker that the assignment no longer names (a reassignment under way); it leads last.
+    """
+    if not in_sync:
+        return NO_LEADER, current.isr
+    return next((broker for broker in replicas if broker in in_sync), in_sync[0]), in_sync
+
+
+def _join(brokers: Sequence[int]) -> str:
+    return ",".join(str(broker) for broker in brokers)
