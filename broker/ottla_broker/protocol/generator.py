@@ -150,6 +150,7 @@ class Reader:
     version: int
     flexible: bool
     structs: set[str]
+    iterated: set[str]
     run: list[tuple[str, str]] = field(default_factory=list)
 
     def flush(self) -> None:
@@ -281,7 +282,7 @@ class Reader:
         add(f"    negative_length({path!r}, {'-1' if flexible else size})")
 
     def string(self, target: str, path: str, flexible: bool, nullable: bool) -> None:
-        self.slice(target, path, flexible, nullable, "h", 'str(b[o:{}], "utf-8")')
+        self.slice(target, path, flexible, nullable, "h", 'b[o:{}].tobytes().decode()')
 
     def blob(self, target: str, path: str, flexible: bool, nullable: bool) -> None:
         self.slice(target, path, flexible, nullable, "i", "b[o:{}]")
@@ -315,6 +316,12 @@ class Reader:
         else:
             values = self.code.name("l")
             add(f"{values} = []")
+            done = member.is_struct and self.fixed_structs(member, values, count)
+            if done and not self.flexible:
+                add(f"{target} = {values}")
+                if nullable:
+                    self.code.depth -= 1
+                return
             add(f"for _ in range({count}):")
             self.code.depth += 1
             variable = self.code.name("v")
@@ -328,6 +335,48 @@ class Reader:
             add(f"{target} = {values}")
         if nullable:
             self.code.depth -= 1
+
+
+    def fixed_structs(self, member: Field, values: str, count: str) -> bool:
+        """Read an array of structs that are nothing but fixed-width fields with one iterator over all of them.
+
+        In a flexible version that holds while every tag section is empty; at the first other one the list is
+        emptied, and the loop behind this one reads everything again. False when the struct is not of this kind.
+        """
+        present = [one for one in member.fields if self.version in one.versions]
+        inline = [one for one in present if one.tag is None or not self.flexible]
+        if not inline or not all(is_fixed(one) for one in inline):
+            return False
+        add = self.code.add
+        variable, row, tags = self.code.name("v"), self.code.name("r"), self.code.name("t")
+        formats = [FORMATS[one.type] for one in inline]
+        targets = [f"{variable}.{snake_case(one.name)}" for one in inline]
+        if self.flexible:
+            formats.append("B")
+            targets.append(tags)
+        width = sum(WIDTHS[format_] for format_ in formats)
+        self.iterated.add("".join(formats))
+        add(f"for {row} in {struct_name('I', formats)}(b[o : o + {count} * {width}]):")
+        self.code.depth += 1
+        add(f"{variable} = new({self.classes[self.kind, member.type]})")
+        add(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {row}")
+        if self.flexible:
+            add(f"if {tags}:")
+            add(f"    {values}.clear()")
+            add("    break")
+        for one in member.fields:
+            if one not in inline:
+                add(f"{variable}.{snake_case(one.name)} = {default_of(one)}")
+        add(f"{values}.append({variable})")
+        self.code.depth -= 1
+        if self.flexible:
+            add("else:")
+            self.code.depth += 1
+        add(f"o += {count} * {width}")
+        if self.flexible:
+            add(f"{count} = 0")
+            self.code.depth -= 1
+        return True
 
 
 @dataclass(slots=True)
@@ -369,18 +418,27 @@ class Writer:
         self.run.append(("x", "") if flexible else (wide, "-1"))
 
     def struct(self, fields: tuple[Field, ...], variable: str, path: str) -> None:
+        """Write the members of the struct that `variable` names."""
         tagged: list[Field] = []
+        present: list[Field] = []
         for member in fields:
             attribute = f"{variable}.{snake_case(member.name)}"
-            name = path + snake_case(member.name)
             if self.version not in member.versions:
                 if not member.ignorable:
                     self.code.add(f"if {differs(member, attribute)}:")
-                    self.code.add(f"    not_in_version({name!r}, {attribute})")
+                    self.code.add(f"    not_in_version({path + snake_case(member.name)!r}, {attribute})")
             elif member.tag is not None and self.flexible:
                 tagged.append(member)
             else:
-                self.value(member, attribute, name)
+                present.append(member)
+        while present:
+            member = present.pop(0)
+            tail: list[tuple[str, str]] = []
+            if is_null_in(member, self.version):
+                while present and is_fixed(present[0]):
+                    fixed = present.pop(0)
+                    tail.append((FORMATS[fixed.type], f"{variable}.{snake_case(fixed.name)}"))
+            self.value(member, f"{variable}.{snake_case(member.name)}", path + snake_case(member.name), tail)
         if self.flexible:
             self.tags(tagged, variable, path)
 
@@ -391,7 +449,13 @@ class Writer:
         self.flush()
         add = self.code.add
         entries = self.code.name("t")
-        condition = " or ".join(differs(member, f"{variable}.{snake_case(member.name)}") for member in tagged)
+        condition = " or ".join(
+            # A struct of defaults is rare enough to find out behind this condition.
+            f"{variable}.{snake_case(member.name)} is not None"
+            if member.is_struct and not member.is_array
+            else differs(member, f"{variable}.{snake_case(member.name)}")
+            for member in tagged
+        )
         add(f"if {condition}:")
         self.code.depth += 1
         add(f"{entries} = []")
@@ -414,29 +478,35 @@ class Writer:
         add("else:")
         add(f'    {self.sink}(b"{chr(92)}0")')
 
-    def value(self, member: Field, expression: str, path: str) -> None:
+    def value(
+        self, member: Field, expression: str, path: str, tail: list[tuple[str, str]] | None = None
+    ) -> None:
+        """Write one value. `tail` is the run of fixed-width fields behind a nullable value: where the value is null,
+        everything before it, the null and the tail become one pack.
+        """
         flexible = self.flexible and not member.never_flexible
-        if member.type in FORMATS and not member.is_array:
+        if is_fixed(member):
             self.run.append((FORMATS[member.type], expression))
             return
-        if member.is_struct and not member.is_array and not is_null_in(member, self.version):
+        nullable = is_null_in(member, self.version)
+        if member.is_struct and not member.is_array and not nullable:
             self.struct(member.fields, expression, path + ".")
             return
-        nullable = is_null_in(member, self.version)
         wide = "h" if member.type == "string" and not member.is_array else "i"
         add = self.code.add
         value = self.code.name("s")
-        if nullable or member.type == "records":
-            self.flush()
         add(f"{value} = {expression}")
         add(f"if {value} is None:")
         self.code.depth += 1
         if nullable:
+            before = list(self.run)
             if member.is_struct and not member.is_array:
                 self.run.append(("b", "-1"))
             else:
                 self.null(flexible, wide)
+            self.run += tail or []
             self.flush()
+            self.run = before
             self.code.depth -= 1
             add("else:")
             self.code.depth += 1
@@ -459,18 +529,23 @@ class Writer:
         else:
             self.records(value, flexible)
         if nullable:
+            self.run += tail or []
             self.flush()
             self.code.depth -= 1
 
     def records(self, value: str, flexible: bool) -> None:
         add = self.code.add
-        size = self.code.name("n")
-        add(f"{size} = records_length({value})")
+        size, plain = self.code.name("n"), self.code.name("k")
+        add(f"{plain} = {value}.__class__ is memoryview")
+        add(f"{size} = {value}.nbytes if {plain} else records_length({value})")
         self.length(size, flexible, "i")
         add(f"if {size}:")
         add('    push(b"".join(parts))')
         add("    parts.clear()")
-        add(f"    append_records(chunks, {value})")
+        add(f"    if {plain}:")
+        add(f"        push({value})")
+        add("    else:")
+        add(f"        append_records(chunks, {value})")
 
     def array(self, member: Field, value: str, path: str, flexible: bool) -> None:
         add = self.code.add
@@ -493,9 +568,17 @@ class Writer:
         self.code.depth -= 1
 
 
+def is_fixed(member: Field) -> bool:
+    """Whether a value takes the same number of bytes in every message."""
+    return member.type in FORMATS and not member.is_array
+
+
 def differs(member: Field, expression: str) -> str:
     """Condition under which a field has another value than its default."""
     default = default_of(member)
+    if member.is_struct and not member.is_array:
+        members = " or ".join(differs(one, f"{expression}.{snake_case(one.name)}") for one in member.fields)
+        return f"{expression} is not None and ({members})"
     if default == "None":
         return f"{expression} is not None"
     if default in ("[]", '""', "''", 'b""', "False", "0"):
@@ -622,6 +705,7 @@ def emit_functions(
     names: dict[tuple[str, str], str],
     code: Code,
     structs_read: set[str],
+    structs_iterated: set[str],
     structs_written: set[str],
 ) -> None:
     add = code.add
@@ -633,7 +717,7 @@ def emit_functions(
         flexible = message.is_flexible(first)
         body = Code()
         body.depth = 1
-        reader = Reader(body, names, scope, first, flexible, structs_read)
+        reader = Reader(body, names, scope, first, flexible, structs_read, structs_iterated)
         body.add("end = len(b)")
         reader.struct(message.fields, message.name, "m", "")
         reader.flush()
@@ -695,7 +779,14 @@ def emit_entry_points(
     add("")
     add(f"def read_{stem}(version: int, buffer: memoryview, offset: int = 0) -> {message.name}:")
     add(f'    """Read {message.name} at `offset`; bytes behind it are left alone. Raises DecodeError."""')
-    add(f"    return read_{stem}_at(version, buffer, offset)[0]")
+    add(f"    if not {low} <= version <= {high}:")
+    add(f"        raise UnsupportedVersionError({key}, version)")
+    add("    if buffer.__class__ is not memoryview:")
+    add("        buffer = memoryview(buffer)")
+    add("    try:")
+    add(f"        return _{stem.upper()}_READERS[{index}](buffer, offset)[0]")
+    add("    except MALFORMED as error:")
+    add(f'        raise malformed("{message.name}", version, error) from error')
     add("")
     add("")
     add(f"def write_{stem}(version: int, {variable}: {message.name}) -> list[Chunk]:")
@@ -745,9 +836,10 @@ def module_text(definition: Definition) -> str:
     names, classes = class_names(definition)
     functions = Code()
     read: set[str] = set()
+    iterated: set[str] = set()
     written: set[str] = set()
     for message in definition.messages:
-        emit_functions(definition, message, names, functions, read, written)
+        emit_functions(definition, message, names, functions, read, iterated, written)
     body = Code()
     per_class: dict[str, dict[str, str]] = {}
     for message in definition.messages:
@@ -778,6 +870,8 @@ def module_text(definition: Definition) -> str:
     head += ["", "_EMPTY = ()" if "_EMPTY" in text else "", "new = object.__new__"]
     for formats in sorted(read):
         head.append(f'{struct_name("R", split_formats(formats))} = Struct(">{formats}").unpack_from')
+    for formats in sorted(iterated):
+        head.append(f'{struct_name("I", split_formats(formats))} = Struct(">{formats}").iter_unpack')
     for formats in sorted(written):
         head.append(f'{struct_name("W", split_formats(formats))} = Struct(">{formats}").pack')
     while "" in head[-2:] and head[-1] == "":

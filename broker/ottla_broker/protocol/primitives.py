@@ -62,6 +62,9 @@ UNWRITABLE: Final = (EncodeError, struct.error, AttributeError, TypeError, Unico
 UVARINT: Final = tuple(bytes((n,)) for n in range(128))
 """The variable-length integers of one byte."""
 
+_TWO_BYTES: Final = struct.Struct("BB").pack
+_THREE_BYTES: Final = struct.Struct("BBB").pack
+
 
 def read_uvarint(buffer: memoryview, offset: int) -> tuple[int, int]:
     """Unsigned variable-length integer of at most 32 bits: (value, offset behind it)."""
@@ -94,7 +97,9 @@ def write_uvarint(value: int) -> bytes:
     if value < 128:
         return UVARINT[value]
     if value < 16384:
-        return bytes((value & 0x7F | 0x80, value >> 7))
+        return _TWO_BYTES(value & 0x7F | 0x80, value >> 7)
+    if value < 2097152:
+        return _THREE_BYTES(value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14)
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 0x7F | 0x80)

@@ -41,6 +41,9 @@ W_tx = Struct(">?x").pack
 W_b = Struct(">b").pack
 W_bh = Struct(">bh").pack
 W_h = Struct(">h").pack
+W_hh = Struct(">hh").pack
+W_hhb = Struct(">hhb").pack
+W_hxb = Struct(">hxb").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
 
@@ -203,7 +206,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         o += 3
         if n1 >= 0:
             e0 = o + n1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', n1)
@@ -218,7 +221,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             o += 2
             if n3 >= 0:
                 e1 = o + n3
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('resources[].configs[].name', n3)
@@ -226,7 +229,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             o += 2
             if n4 >= 0:
                 e2 = o + n4
-                v1.value = str(b[o:e2], "utf-8")
+                v1.value = b[o:e2].tobytes().decode()
                 o = e2
             elif n4 == -1:
                 v1.value = None
@@ -296,7 +299,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', -1)
@@ -316,7 +319,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('resources[].configs[].name', -1)
@@ -326,7 +329,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
                 n4, o = read_uvarint_rest(b, o, n4)
             if n4:
                 e2 = o + n4 - 1
-                v1.value = str(b[o:e2], "utf-8")
+                v1.value = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v1.value = None
@@ -417,7 +420,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterConfigsRequest:
     """Read AlterConfigsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(33, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterConfigsRequest", version, error) from error
 
 
 def write_request(version: int, request: AlterConfigsRequest) -> list[Chunk]:
@@ -449,7 +459,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         elif n1 == -1:
             v0.error_message = None
@@ -459,7 +469,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         o += 3
         if n2 >= 0:
             e1 = o + n2
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('responses[].resource_name', n2)
@@ -477,19 +487,19 @@ def _write_response_0(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
         null_not_allowed('responses')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(W_h(-1))
+            add(W_hhb(v0.error_code, -1, v0.resource_type))
         else:
             s2 = s1.encode()
-            add(W_h(len(s2)))
+            add(W_hh(v0.error_code, len(s2)))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
-        add(W_bh(v0.resource_type, len(s4)))
+        add(W_h(len(s4)))
         add(s4)
 
 
@@ -512,7 +522,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         else:
             v0.error_message = None
@@ -522,7 +532,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('responses[].resource_name', -1)
@@ -554,20 +564,20 @@ def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
     n0 = len(s0) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(b"\0")
+            add(W_hxb(v0.error_code, v0.resource_type))
         else:
             s2 = s1.encode()
+            add(W_h(v0.error_code))
             n1 = len(s2) + 1
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
-        add(W_b(v0.resource_type))
         n2 = len(s4) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         add(s4)
@@ -593,7 +603,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterConfigsResponse:
     """Read AlterConfigsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(33, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterConfigsResponse", version, error) from error
 
 
 def write_response(version: int, response: AlterConfigsResponse) -> list[Chunk]:

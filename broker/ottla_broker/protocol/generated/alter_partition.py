@@ -35,6 +35,7 @@ R_ihB = Struct(">ihB").unpack_from
 R_ihiiB = Struct(">ihiiB").unpack_from
 R_iiB = Struct(">iiB").unpack_from
 R_iqB = Struct(">iqB").unpack_from
+I_iqB = Struct(">iqB").iter_unpack
 W_u = Struct(">16s").pack
 W_bix = Struct(">bix").pack
 W_ih = Struct(">ih").pack
@@ -292,7 +293,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic_name', -1)
@@ -367,6 +368,10 @@ def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
+            if v1.new_isr_with_epochs:
+                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
+            if v1.leader_recovery_state:
+                not_in_version('topics[].partitions[].leader_recovery_state', v1.leader_recovery_state)
             s4 = v1.new_isr
             if s4 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
@@ -375,10 +380,6 @@ def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             if s4:
                 add(pack(f">{len(s4)}i", *s4))
-            if v1.new_isr_with_epochs:
-                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
-            if v1.leader_recovery_state:
-                not_in_version('topics[].partitions[].leader_recovery_state', v1.leader_recovery_state)
             add(W_ix(v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -403,7 +404,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic_name', -1)
@@ -477,6 +478,8 @@ def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
+            if v1.new_isr_with_epochs:
+                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
             s4 = v1.new_isr
             if s4 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
@@ -485,8 +488,6 @@ def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             if s4:
                 add(pack(f">{len(s4)}i", *s4))
-            if v1.new_isr_with_epochs:
-                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -569,6 +570,8 @@ def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
         n1 = len(s1) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
+            if v1.new_isr_with_epochs:
+                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
             s2 = v1.new_isr
             if s2 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
@@ -577,8 +580,6 @@ def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             if s2:
                 add(pack(f">{len(s2)}i", *s2))
-            if v1.new_isr_with_epochs:
-                not_in_version('topics[].partitions[].new_isr_with_epochs', v1.new_isr_with_epochs)
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -617,38 +618,48 @@ def _read_request_3(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             if n2 < 0 or n2 * 13 > end - o:
                 too_many('topics[].partitions[].new_isr_with_epochs', n2, end - o)
             l2 = []
-            for _ in range(n2):
+            for r0 in I_iqB(b[o : o + n2 * 13]):
                 v2 = new(BrokerState)
-                v2.broker_id, v2.broker_epoch, t0 = R_iqB(b, o)
-                o += 13
-                if t0 > 127:
-                    t0, o = read_uvarint_rest(b, o, t0)
+                v2.broker_id, v2.broker_epoch, t0 = r0
                 if t0:
-                    o = skip_tags(b, o, t0)
+                    l2.clear()
+                    break
                 l2.append(v2)
+            else:
+                o += n2 * 13
+                n2 = 0
+            for _ in range(n2):
+                v3 = new(BrokerState)
+                v3.broker_id, v3.broker_epoch, t1 = R_iqB(b, o)
+                o += 13
+                if t1 > 127:
+                    t1, o = read_uvarint_rest(b, o, t1)
+                if t1:
+                    o = skip_tags(b, o, t1)
+                l2.append(v3)
             v1.new_isr_with_epochs = l2
-            v1.leader_recovery_state, v1.partition_epoch, t1 = R_biB(b, o)
+            v1.leader_recovery_state, v1.partition_epoch, t2 = R_biB(b, o)
             o += 6
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                o = skip_tags(b, o, t1)
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                o = skip_tags(b, o, t2)
             l1.append(v1)
         v0.partitions = l1
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
         l0.append(v0)
     m.topics = l0
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        o = skip_tags(b, o, t3)
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -703,7 +714,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionRequest:
     """Read AlterPartitionRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(56, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionRequest", version, error) from error
 
 
 def write_request(version: int, request: AlterPartitionRequest) -> list[Chunk]:
@@ -740,7 +758,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic_name', -1)
@@ -846,7 +864,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic_name', -1)
@@ -1039,7 +1057,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionResponse:
     """Read AlterPartitionResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(56, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionResponse", version, error) from error
 
 
 def write_response(version: int, response: AlterPartitionResponse) -> list[Chunk]:

@@ -30,6 +30,8 @@ R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
+W_ihx = Struct(">ihx").pack
+W_ix = Struct(">ix").pack
 
 
 class ReassignablePartition:
@@ -222,7 +224,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -297,11 +299,11 @@ def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
-            add(W_i(v1.partition_index))
             s4 = v1.replicas
             if s4 is None:
-                add(b"\0")
+                add(W_ix(v1.partition_index))
             else:
+                add(W_i(v1.partition_index))
                 n3 = len(s4) + 1
                 add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
                 if s4:
@@ -329,7 +331,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionReassignmentsRequest:
     """Read AlterPartitionReassignmentsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(45, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionReassignmentsRequest", version, error) from error
 
 
 def write_request(version: int, request: AlterPartitionReassignmentsRequest) -> list[Chunk]:
@@ -356,7 +365,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.error_message = None
@@ -376,7 +385,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('responses[].name', -1)
@@ -396,7 +405,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
                 n4, o = read_uvarint_rest(b, o, n4)
             if n4:
                 e2 = o + n4 - 1
-                v1.error_message = str(b[o:e2], "utf-8")
+                v1.error_message = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v1.error_message = None
@@ -429,12 +438,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
 
 def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
     s0 = m.error_message
     if s0 is None:
-        add(b"\0")
+        add(W_ihx(m.throttle_time_ms, m.error_code))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
@@ -457,12 +466,12 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
         n3 = len(s5) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         for v1 in s5:
-            add(W_ih(v1.partition_index, v1.error_code))
             s6 = v1.error_message
             if s6 is None:
-                add(b"\0")
+                add(W_ihx(v1.partition_index, v1.error_code))
             else:
                 s7 = s6.encode()
+                add(W_ih(v1.partition_index, v1.error_code))
                 n4 = len(s7) + 1
                 add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                 add(s7)
@@ -489,7 +498,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> AlterPartitionReassignmentsResponse:
     """Read AlterPartitionReassignmentsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(45, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("AlterPartitionReassignmentsResponse", version, error) from error
 
 
 def write_response(version: int, response: AlterPartitionReassignmentsResponse) -> list[Chunk]:

@@ -32,12 +32,13 @@ new = object.__new__
 R_t = Struct(">?").unpack_from
 R_hB = Struct(">hB").unpack_from
 R_hhB = Struct(">hhB").unpack_from
-R_hhh = Struct(">hhh").unpack_from
 R_hhhB = Struct(">hhhB").unpack_from
 R_hi = Struct(">hi").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_q = Struct(">q").unpack_from
+I_hhh = Struct(">hhh").iter_unpack
+I_hhhB = Struct(">hhhB").iter_unpack
 W_t = Struct(">?").pack
 W_h = Struct(">h").pack
 W_hhh = Struct(">hhh").pack
@@ -230,7 +231,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.client_software_name = str(b[o:e0], "utf-8")
+        m.client_software_name = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('client_software_name', -1)
@@ -240,7 +241,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.client_software_version = str(b[o:e1], "utf-8")
+        m.client_software_version = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('client_software_version', -1)
@@ -292,7 +293,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ApiVersionsRequest:
     """Read ApiVersionsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(18, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ApiVersionsRequest", version, error) from error
 
 
 def write_request(version: int, request: ApiVersionsRequest) -> list[Chunk]:
@@ -318,11 +326,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     if n0 < 0 or n0 * 6 > end - o:
         too_many('api_keys', n0, end - o)
     l0 = []
-    for _ in range(n0):
+    for r0 in I_hhh(b[o : o + n0 * 6]):
         v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version = R_hhh(b, o)
-        o += 6
+        v0.api_key, v0.min_version, v0.max_version = r0
         l0.append(v0)
+    o += n0 * 6
     m.api_keys = l0
     m.throttle_time_ms = 0
     m.supported_features = []
@@ -352,11 +360,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     if n0 < 0 or n0 * 6 > end - o:
         too_many('api_keys', n0, end - o)
     l0 = []
-    for _ in range(n0):
+    for r0 in I_hhh(b[o : o + n0 * 6]):
         v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version = R_hhh(b, o)
-        o += 6
+        v0.api_key, v0.min_version, v0.max_version = r0
         l0.append(v0)
+    o += n0 * 6
     m.api_keys = l0
     m.supported_features = []
     m.finalized_features_epoch = -1
@@ -391,26 +399,36 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
     if n0 < 0 or n0 * 7 > end - o:
         too_many('api_keys', n0, end - o)
     l0 = []
-    for _ in range(n0):
+    for r0 in I_hhhB(b[o : o + n0 * 7]):
         v0 = new(ApiVersion)
-        v0.api_key, v0.min_version, v0.max_version, t0 = R_hhhB(b, o)
-        o += 7
-        if t0 > 127:
-            t0, o = read_uvarint_rest(b, o, t0)
+        v0.api_key, v0.min_version, v0.max_version, t0 = r0
         if t0:
-            o = skip_tags(b, o, t0)
+            l0.clear()
+            break
         l0.append(v0)
+    else:
+        o += n0 * 7
+        n0 = 0
+    for _ in range(n0):
+        v1 = new(ApiVersion)
+        v1.api_key, v1.min_version, v1.max_version, t1 = R_hhhB(b, o)
+        o += 7
+        if t1 > 127:
+            t1, o = read_uvarint_rest(b, o, t1)
+        if t1:
+            o = skip_tags(b, o, t1)
+        l0.append(v1)
     m.api_keys = l0
     m.supported_features = []
     m.finalized_features_epoch = -1
     m.finalized_features = []
     m.zk_migration_ready = False
-    m.throttle_time_ms, t1 = R_iB(b, o)
+    m.throttle_time_ms, t2 = R_iB(b, o)
     o += 5
-    if t1 > 127:
-        t1, o = read_uvarint_rest(b, o, t1)
-    if t1:
-        for _ in range(t1):
+    if t2 > 127:
+        t2, o = read_uvarint_rest(b, o, t2)
+    if t2:
+        for _ in range(t2):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
             e0 = o + z0
@@ -424,24 +442,24 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     too_many('supported_features', n1, end - o)
                 l1 = []
                 for _ in range(n1):
-                    v1 = new(SupportedFeatureKey)
+                    v2 = new(SupportedFeatureKey)
                     n2 = b[o]
                     o += 1
                     if n2 > 127:
                         n2, o = read_uvarint_rest(b, o, n2)
                     if n2:
                         e1 = o + n2 - 1
-                        v1.name = str(b[o:e1], "utf-8")
+                        v2.name = b[o:e1].tobytes().decode()
                         o = e1
                     else:
                         negative_length('supported_features[].name', -1)
-                    v1.min_version, v1.max_version, t2 = R_hhB(b, o)
+                    v2.min_version, v2.max_version, t3 = R_hhB(b, o)
                     o += 5
-                    if t2 > 127:
-                        t2, o = read_uvarint_rest(b, o, t2)
-                    if t2:
-                        o = skip_tags(b, o, t2)
-                    l1.append(v1)
+                    if t3 > 127:
+                        t3, o = read_uvarint_rest(b, o, t3)
+                    if t3:
+                        o = skip_tags(b, o, t3)
+                    l1.append(v2)
                 m.supported_features = l1
                 if o != e0:
                     wrong_tag_size('supported_features')
@@ -460,24 +478,24 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     too_many('finalized_features', n3, end - o)
                 l2 = []
                 for _ in range(n3):
-                    v2 = new(FinalizedFeatureKey)
+                    v3 = new(FinalizedFeatureKey)
                     n4 = b[o]
                     o += 1
                     if n4 > 127:
                         n4, o = read_uvarint_rest(b, o, n4)
                     if n4:
                         e2 = o + n4 - 1
-                        v2.name = str(b[o:e2], "utf-8")
+                        v3.name = b[o:e2].tobytes().decode()
                         o = e2
                     else:
                         negative_length('finalized_features[].name', -1)
-                    v2.max_version_level, v2.min_version_level, t3 = R_hhB(b, o)
+                    v3.max_version_level, v3.min_version_level, t4 = R_hhB(b, o)
                     o += 5
-                    if t3 > 127:
-                        t3, o = read_uvarint_rest(b, o, t3)
-                    if t3:
-                        o = skip_tags(b, o, t3)
-                    l2.append(v2)
+                    if t4 > 127:
+                        t4, o = read_uvarint_rest(b, o, t4)
+                    if t4:
+                        o = skip_tags(b, o, t4)
+                    l2.append(v3)
                 m.finalized_features = l2
                 if o != e0:
                     wrong_tag_size('finalized_features')
@@ -572,7 +590,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ApiVersionsResponse:
     """Read ApiVersionsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(18, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ApiVersionsResponse", version, error) from error
 
 
 def write_response(version: int, response: ApiVersionsResponse) -> list[Chunk]:

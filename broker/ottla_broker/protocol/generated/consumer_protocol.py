@@ -27,6 +27,7 @@ R_i = Struct(">i").unpack_from
 R_ih = Struct(">ih").unpack_from
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
+W_ih = Struct(">ih").pack
 
 
 class TopicPartition:
@@ -159,7 +160,7 @@ def _read_consumer_protocol_subscription_0(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[]', n1)
@@ -217,7 +218,7 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[]', n1)
@@ -244,7 +245,7 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n4 >= 0:
             e2 = o + n4
-            v1.topic = str(b[o:e2], "utf-8")
+            v1.topic = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('owned_partitions[].topic', n4)
@@ -314,7 +315,7 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[]', n1)
@@ -341,7 +342,7 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n4 >= 0:
             e2 = o + n4
-            v1.topic = str(b[o:e2], "utf-8")
+            v1.topic = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('owned_partitions[].topic', n4)
@@ -413,7 +414,7 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[]', n1)
@@ -440,7 +441,7 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         o += 2
         if n4 >= 0:
             e2 = o + n4
-            v1.topic = str(b[o:e2], "utf-8")
+            v1.topic = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('owned_partitions[].topic', n4)
@@ -456,7 +457,7 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
     o += 6
     if n6 >= 0:
         e3 = o + n6
-        m.rack_id = str(b[o:e3], "utf-8")
+        m.rack_id = b[o:e3].tobytes().decode()
         o = e3
     elif n6 == -1:
         m.rack_id = None
@@ -503,13 +504,12 @@ def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, par
         add(W_i(len(s7)))
         if s7:
             add(pack(f">{len(s7)}i", *s7))
-    add(W_i(m.generation_id))
     s8 = m.rack_id
     if s8 is None:
-        add(W_h(-1))
+        add(W_ih(m.generation_id, -1))
     else:
         s9 = s8.encode()
-        add(W_h(len(s9)))
+        add(W_ih(m.generation_id, len(s9)))
         add(s9)
 
 
@@ -531,7 +531,14 @@ def read_consumer_protocol_subscription_at(version: int, buffer: memoryview, off
 
 def read_consumer_protocol_subscription(version: int, buffer: memoryview, offset: int = 0) -> ConsumerProtocolSubscription:
     """Read ConsumerProtocolSubscription at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_consumer_protocol_subscription_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_PROTOCOL_SUBSCRIPTION_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerProtocolSubscription", version, error) from error
 
 
 def write_consumer_protocol_subscription(version: int, value: ConsumerProtocolSubscription) -> list[Chunk]:
@@ -563,7 +570,7 @@ def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> tuple[Consume
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('assigned_partitions[].topic', n1)
@@ -635,7 +642,14 @@ def read_consumer_protocol_assignment_at(version: int, buffer: memoryview, offse
 
 def read_consumer_protocol_assignment(version: int, buffer: memoryview, offset: int = 0) -> ConsumerProtocolAssignment:
     """Read ConsumerProtocolAssignment at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_consumer_protocol_assignment_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _CONSUMER_PROTOCOL_ASSIGNMENT_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ConsumerProtocolAssignment", version, error) from error
 
 
 def write_consumer_protocol_assignment(version: int, value: ConsumerProtocolAssignment) -> list[Chunk]:

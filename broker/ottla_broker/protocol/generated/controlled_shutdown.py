@@ -190,7 +190,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ControlledShutdownRequest:
     """Read ControlledShutdownRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(7, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ControlledShutdownRequest", version, error) from error
 
 
 def write_request(version: int, request: ControlledShutdownRequest) -> list[Chunk]:
@@ -222,7 +229,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('remaining_partitions[].topic_name', n1)
@@ -270,7 +277,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('remaining_partitions[].topic_name', -1)
@@ -331,7 +338,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ControlledShutdownResponse:
     """Read ControlledShutdownResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(7, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ControlledShutdownResponse", version, error) from error
 
 
 def write_response(version: int, response: ControlledShutdownResponse) -> list[Chunk]:

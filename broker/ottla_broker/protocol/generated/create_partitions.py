@@ -35,10 +35,13 @@ R_itB = Struct(">i?B").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ii = Struct(">ii").unpack_from
 W_h = Struct(">h").pack
+W_hh = Struct(">hh").pack
+W_hx = Struct(">hx").pack
 W_i = Struct(">i").pack
 W_it = Struct(">i?").pack
 W_itx = Struct(">i?x").pack
 W_ii = Struct(">ii").pack
+W_ix = Struct(">ix").pack
 
 
 class CreatePartitionsAssignment:
@@ -196,7 +199,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -240,12 +243,11 @@ def _write_request_0(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-        add(W_i(v0.count))
         s3 = v0.assignments
         if s3 is None:
-            add(W_i(-1))
+            add(W_ii(v0.count, -1))
         else:
-            add(W_i(len(s3)))
+            add(W_ii(v0.count, len(s3)))
             for v1 in s3:
                 s4 = v1.broker_ids
                 if s4 is None:
@@ -275,7 +277,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -343,11 +345,11 @@ def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_i(v0.count))
         s3 = v0.assignments
         if s3 is None:
-            add(b"\0")
+            add(W_ix(v0.count))
         else:
+            add(W_i(v0.count))
             n2 = len(s3) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             for v1 in s3:
@@ -381,7 +383,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreatePartitionsRequest:
     """Read CreatePartitionsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(37, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("CreatePartitionsRequest", version, error) from error
 
 
 def write_request(version: int, request: CreatePartitionsRequest) -> list[Chunk]:
@@ -413,7 +422,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].name', n1)
@@ -421,7 +430,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         o += 4
         if n2 >= 0:
             e1 = o + n2
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.error_message = None
@@ -447,13 +456,12 @@ def _write_response_0(m: CreatePartitionsResponse, parts: list, chunks: list) ->
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(W_h(-1))
+            add(W_hh(v0.error_code, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_hh(v0.error_code, len(s4)))
             add(s4)
 
 
@@ -476,7 +484,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].name', -1)
@@ -486,7 +494,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.error_message = None
@@ -525,12 +533,12 @@ def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) ->
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(b"\0")
+            add(W_hx(v0.error_code))
         else:
             s4 = s3.encode()
+            add(W_h(v0.error_code))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
@@ -556,7 +564,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreatePartitionsResponse:
     """Read CreatePartitionsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 3:
+        raise UnsupportedVersionError(37, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("CreatePartitionsResponse", version, error) from error
 
 
 def write_response(version: int, response: CreatePartitionsResponse) -> list[Chunk]:

@@ -44,14 +44,18 @@ R_ihB = Struct(">ihB").unpack_from
 R_ihi = Struct(">ihi").unpack_from
 R_ii = Struct(">ii").unpack_from
 W_uh = Struct(">16sh").pack
-W_tbtx = Struct(">?b?x").pack
+W_uhxih = Struct(">16shxih").pack
+W_tbt = Struct(">?b?").pack
 W_h = Struct(">h").pack
+W_hh = Struct(">hh").pack
+W_hxih = Struct(">hxih").pack
 W_i = Struct(">i").pack
 W_it = Struct(">i?").pack
 W_itx = Struct(">i?x").pack
 W_ih = Struct(">ih").pack
 W_ihi = Struct(">ihi").pack
 W_ii = Struct(">ii").pack
+W_xtbt = Struct(">x?b?").pack
 
 
 class CreatableTopicConfig:
@@ -296,7 +300,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -326,7 +330,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 2
             if n5 >= 0:
                 e1 = o + n5
-                v2.name = str(b[o:e1], "utf-8")
+                v2.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].configs[].name', n5)
@@ -334,7 +338,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 2
             if n6 >= 0:
                 e2 = o + n6
-                v2.value = str(b[o:e2], "utf-8")
+                v2.value = b[o:e2].tobytes().decode()
                 o = e2
             elif n6 == -1:
                 v2.value = None
@@ -354,6 +358,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
 
 def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.validate_only:
+        not_in_version('validate_only', m.validate_only)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -394,8 +400,6 @@ def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
-    if m.validate_only:
-        not_in_version('validate_only', m.validate_only)
     add(W_i(m.timeout_ms))
 
 
@@ -413,7 +417,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -443,7 +447,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 2
             if n5 >= 0:
                 e1 = o + n5
-                v2.name = str(b[o:e1], "utf-8")
+                v2.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].configs[].name', n5)
@@ -451,7 +455,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 2
             if n6 >= 0:
                 e2 = o + n6
-                v2.value = str(b[o:e2], "utf-8")
+                v2.value = b[o:e2].tobytes().decode()
                 o = e2
             elif n6 == -1:
                 v2.value = None
@@ -532,7 +536,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -579,7 +583,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
                 n5, o = read_uvarint_rest(b, o, n5)
             if n5:
                 e1 = o + n5 - 1
-                v2.name = str(b[o:e1], "utf-8")
+                v2.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].configs[].name', -1)
@@ -589,7 +593,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
                 n6, o = read_uvarint_rest(b, o, n6)
             if n6:
                 e2 = o + n6 - 1
-                v2.value = str(b[o:e2], "utf-8")
+                v2.value = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v2.value = None
@@ -695,7 +699,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> CreateTopicsRequest:
     """Read CreateTopicsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(19, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("CreateTopicsRequest", version, error) from error
 
 
 def write_request(version: int, request: CreateTopicsRequest) -> list[Chunk]:
@@ -728,7 +739,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -778,7 +789,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -787,7 +798,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 4
         if n2 >= 0:
             e1 = o + n2
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.error_message = None
@@ -817,13 +828,12 @@ def _write_response_1(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(W_h(-1))
+            add(W_hh(v0.error_code, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_hh(v0.error_code, len(s4)))
             add(s4)
 
 
@@ -841,7 +851,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -850,7 +860,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 4
         if n2 >= 0:
             e1 = o + n2
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.error_message = None
@@ -880,13 +890,12 @@ def _write_response_2(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(W_h(-1))
+            add(W_hh(v0.error_code, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_hh(v0.error_code, len(s4)))
             add(s4)
 
 
@@ -909,7 +918,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -920,7 +929,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.error_message = None
@@ -944,7 +953,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                     n4, o = read_uvarint_rest(b, o, n4)
                 if n4:
                     e2 = o + n4 - 1
-                    v1.name = str(b[o:e2], "utf-8")
+                    v1.name = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     negative_length('topics[].configs[].name', -1)
@@ -954,7 +963,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e3 = o + n5 - 1
-                    v1.value = str(b[o:e3], "utf-8")
+                    v1.value = b[o:e3].tobytes().decode()
                     o = e3
                 else:
                     v1.value = None
@@ -1011,16 +1020,16 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(b"\0")
+            add(W_hxih(v0.error_code, v0.num_partitions, v0.replication_factor))
         else:
             s4 = s3.encode()
+            add(W_h(v0.error_code))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
-        add(W_ih(v0.num_partitions, v0.replication_factor))
+            add(W_ih(v0.num_partitions, v0.replication_factor))
         s5 = v0.configs
         if s5 is None:
             add(b"\0")
@@ -1037,13 +1046,14 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                 add(s7)
                 s8 = v1.value
                 if s8 is None:
-                    add(b"\0")
+                    add(W_xtbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 else:
                     s9 = s8.encode()
                     n5 = len(s9) + 1
                     add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                     add(s9)
-                add(W_tbtx(v1.read_only, v1.config_source, v1.is_sensitive))
+                    add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
+                add(b"\0")
         if v0.topic_config_error_code:
             t0 = []
             if v0.topic_config_error_code:
@@ -1076,7 +1086,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -1086,7 +1096,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.error_message = None
@@ -1110,7 +1120,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                     n4, o = read_uvarint_rest(b, o, n4)
                 if n4:
                     e2 = o + n4 - 1
-                    v1.name = str(b[o:e2], "utf-8")
+                    v1.name = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     negative_length('topics[].configs[].name', -1)
@@ -1120,7 +1130,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e3 = o + n5 - 1
-                    v1.value = str(b[o:e3], "utf-8")
+                    v1.value = b[o:e3].tobytes().decode()
                     o = e3
                 else:
                     v1.value = None
@@ -1177,16 +1187,16 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_uh(v0.topic_id, v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(b"\0")
+            add(W_uhxih(v0.topic_id, v0.error_code, v0.num_partitions, v0.replication_factor))
         else:
             s4 = s3.encode()
+            add(W_uh(v0.topic_id, v0.error_code))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
-        add(W_ih(v0.num_partitions, v0.replication_factor))
+            add(W_ih(v0.num_partitions, v0.replication_factor))
         s5 = v0.configs
         if s5 is None:
             add(b"\0")
@@ -1203,13 +1213,14 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                 add(s7)
                 s8 = v1.value
                 if s8 is None:
-                    add(b"\0")
+                    add(W_xtbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 else:
                     s9 = s8.encode()
                     n5 = len(s9) + 1
                     add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                     add(s9)
-                add(W_tbtx(v1.read_only, v1.config_source, v1.is_sensitive))
+                    add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
+                add(b"\0")
         if v0.topic_config_error_code:
             t0 = []
             if v0.topic_config_error_code:
@@ -1241,7 +1252,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> CreateTopicsResponse:
     """Read CreateTopicsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(19, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("CreateTopicsResponse", version, error) from error
 
 
 def write_response(version: int, response: CreateTopicsResponse) -> list[Chunk]:

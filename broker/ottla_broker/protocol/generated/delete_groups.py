@@ -128,7 +128,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups_names[]', n1)
@@ -172,7 +172,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups_names[]', -1)
@@ -225,7 +225,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteGroupsRequest:
     """Read DeleteGroupsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(42, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteGroupsRequest", version, error) from error
 
 
 def write_request(version: int, request: DeleteGroupsRequest) -> list[Chunk]:
@@ -257,7 +264,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].group_id', n1)
@@ -305,7 +312,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].group_id', -1)
@@ -366,7 +373,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteGroupsResponse:
     """Read DeleteGroupsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(42, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteGroupsResponse", version, error) from error
 
 
 def write_response(version: int, response: DeleteGroupsResponse) -> list[Chunk]:

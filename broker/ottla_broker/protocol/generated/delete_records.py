@@ -30,10 +30,12 @@ R_h = Struct(">h").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ii = Struct(">ii").unpack_from
-R_iq = Struct(">iq").unpack_from
 R_iqB = Struct(">iqB").unpack_from
-R_iqh = Struct(">iqh").unpack_from
 R_iqhB = Struct(">iqhB").unpack_from
+I_iq = Struct(">iq").iter_unpack
+I_iqB = Struct(">iqB").iter_unpack
+I_iqh = Struct(">iqh").iter_unpack
+I_iqhB = Struct(">iqhB").iter_unpack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
@@ -223,7 +225,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -232,11 +234,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iq(b[o : o + n2 * 12]):
             v1 = new(DeleteRecordsPartition)
-            v1.partition_index, v1.offset = R_iq(b, o)
-            o += 12
+            v1.partition_index, v1.offset = r0
             l1.append(v1)
+        o += n2 * 12
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -288,7 +290,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -300,30 +302,40 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteRecordsRequest, int]:
         if n2 < 0 or n2 * 13 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqB(b[o : o + n2 * 13]):
             v1 = new(DeleteRecordsPartition)
-            v1.partition_index, v1.offset, t0 = R_iqB(b, o)
-            o += 13
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.offset, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 13
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(DeleteRecordsPartition)
+            v2.partition_index, v2.offset, t1 = R_iqB(b, o)
+            o += 13
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    m.timeout_ms, t2 = R_iB(b, o)
+    m.timeout_ms, t3 = R_iB(b, o)
     o += 5
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -373,7 +385,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteRecordsRequest:
     """Read DeleteRecordsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(21, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteRecordsRequest", version, error) from error
 
 
 def write_request(version: int, request: DeleteRecordsRequest) -> list[Chunk]:
@@ -405,7 +424,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -414,11 +433,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         if n2 < 0 or n2 * 14 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqh(b[o : o + n2 * 14]):
             v1 = new(DeleteRecordsPartitionResult)
-            v1.partition_index, v1.low_watermark, v1.error_code = R_iqh(b, o)
-            o += 14
+            v1.partition_index, v1.low_watermark, v1.error_code = r0
             l1.append(v1)
+        o += n2 * 14
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -467,7 +486,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -479,30 +498,40 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteRecordsResponse, int]
         if n2 < 0 or n2 * 15 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqhB(b[o : o + n2 * 15]):
             v1 = new(DeleteRecordsPartitionResult)
-            v1.partition_index, v1.low_watermark, v1.error_code, t0 = R_iqhB(b, o)
-            o += 15
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.low_watermark, v1.error_code, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 15
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(DeleteRecordsPartitionResult)
+            v2.partition_index, v2.low_watermark, v2.error_code, t1 = R_iqhB(b, o)
+            o += 15
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -553,7 +582,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteRecordsResponse:
     """Read DeleteRecordsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(21, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteRecordsResponse", version, error) from error
 
 
 def write_response(version: int, response: DeleteRecordsResponse) -> list[Chunk]:

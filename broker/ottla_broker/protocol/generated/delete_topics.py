@@ -35,13 +35,15 @@ R_hB = Struct(">hB").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ii = Struct(">ii").unpack_from
+W_u = Struct(">16s").pack
 W_uh = Struct(">16sh").pack
-W_ux = Struct(">16sx").pack
 W_h = Struct(">h").pack
 W_hx = Struct(">hx").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
 W_ix = Struct(">ix").pack
+W_xu = Struct(">x16s").pack
+W_xuh = Struct(">x16sh").pack
 
 
 class DeleteTopicState:
@@ -175,7 +177,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_names[]', n1)
@@ -225,7 +227,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_names[]', -1)
@@ -281,7 +283,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             v0.name = None
@@ -315,13 +317,14 @@ def _write_request_6(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
     for v0 in s0:
         s1 = v0.name
         if s1 is None:
-            add(b"\0")
+            add(W_xu(v0.topic_id))
         else:
             s2 = s1.encode()
             n1 = len(s2) + 1
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
-        add(W_ux(v0.topic_id))
+            add(W_u(v0.topic_id))
+        add(b"\0")
     add(W_ix(m.timeout_ms))
 
 
@@ -343,7 +346,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DeleteTopicsRequest:
     """Read DeleteTopicsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(20, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteTopicsRequest", version, error) from error
 
 
 def write_request(version: int, request: DeleteTopicsRequest) -> list[Chunk]:
@@ -376,7 +386,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -421,7 +431,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -471,7 +481,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', -1)
@@ -535,7 +545,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', -1)
@@ -546,7 +556,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.error_message = None
@@ -585,12 +595,12 @@ def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_h(v0.error_code))
         s3 = v0.error_message
         if s3 is None:
-            add(b"\0")
+            add(W_hx(v0.error_code))
         else:
             s4 = s3.encode()
+            add(W_h(v0.error_code))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
@@ -617,7 +627,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             v0.name = None
@@ -627,7 +637,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.error_message = str(b[o:e1], "utf-8")
+            v0.error_message = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.error_message = None
@@ -661,13 +671,13 @@ def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
     for v0 in s0:
         s1 = v0.name
         if s1 is None:
-            add(b"\0")
+            add(W_xuh(v0.topic_id, v0.error_code))
         else:
             s2 = s1.encode()
             n1 = len(s2) + 1
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
-        add(W_uh(v0.topic_id, v0.error_code))
+            add(W_uh(v0.topic_id, v0.error_code))
         s3 = v0.error_message
         if s3 is None:
             add(b"\0")
@@ -698,7 +708,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DeleteTopicsResponse:
     """Read DeleteTopicsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(20, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DeleteTopicsResponse", version, error) from error
 
 
 def write_response(version: int, response: DeleteTopicsResponse) -> list[Chunk]:

@@ -37,6 +37,8 @@ W_tx = Struct(">?x").pack
 W_b = Struct(">b").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
+W_ihx = Struct(">ihx").pack
+W_ihxb = Struct(">ihxb").pack
 W_ix = Struct(">ix").pack
 
 
@@ -204,7 +206,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeClusterRequest:
     """Read DescribeClusterRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(60, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeClusterRequest", version, error) from error
 
 
 def write_request(version: int, request: DescribeClusterRequest) -> list[Chunk]:
@@ -231,7 +240,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.error_message = None
@@ -242,7 +251,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.cluster_id = str(b[o:e1], "utf-8")
+        m.cluster_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('cluster_id', -1)
@@ -262,7 +271,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.host = str(b[o:e2], "utf-8")
+            v0.host = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('brokers[].host', -1)
@@ -272,7 +281,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.rack = str(b[o:e3], "utf-8")
+            v0.rack = b[o:e3].tobytes().decode()
             o = e3
         else:
             v0.rack = None
@@ -297,17 +306,17 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
 
 def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
+    if m.endpoint_type != 1:
+        not_in_version('endpoint_type', m.endpoint_type)
     s0 = m.error_message
     if s0 is None:
-        add(b"\0")
+        add(W_ihx(m.throttle_time_ms, m.error_code))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
-    if m.endpoint_type != 1:
-        not_in_version('endpoint_type', m.endpoint_type)
     s2 = m.cluster_id
     if s2 is None:
         null_not_allowed('cluster_id')
@@ -330,12 +339,12 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
-        add(W_i(v0.port))
         s7 = v0.rack
         if s7 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s8 = s7.encode()
+            add(W_i(v0.port))
             n4 = len(s8) + 1
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             add(s8)
@@ -352,7 +361,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.error_message = None
@@ -362,7 +371,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.cluster_id = str(b[o:e1], "utf-8")
+        m.cluster_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('cluster_id', -1)
@@ -382,7 +391,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.host = str(b[o:e2], "utf-8")
+            v0.host = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('brokers[].host', -1)
@@ -392,7 +401,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.rack = str(b[o:e3], "utf-8")
+            v0.rack = b[o:e3].tobytes().decode()
             o = e3
         else:
             v0.rack = None
@@ -417,20 +426,20 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
 
 def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
     s0 = m.error_message
     if s0 is None:
-        add(b"\0")
+        add(W_ihxb(m.throttle_time_ms, m.error_code, m.endpoint_type))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
+        add(W_b(m.endpoint_type))
     s2 = m.cluster_id
     if s2 is None:
         null_not_allowed('cluster_id')
     s3 = s2.encode()
-    add(W_b(m.endpoint_type))
     n1 = len(s3) + 1
     add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
     add(s3)
@@ -449,12 +458,12 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
-        add(W_i(v0.port))
         s7 = v0.rack
         if s7 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s8 = s7.encode()
+            add(W_i(v0.port))
             n4 = len(s8) + 1
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             add(s8)
@@ -480,7 +489,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeClusterResponse:
     """Read DescribeClusterResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(60, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeClusterResponse", version, error) from error
 
 
 def write_response(version: int, response: DescribeClusterResponse) -> list[Chunk]:

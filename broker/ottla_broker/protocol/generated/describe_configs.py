@@ -47,13 +47,20 @@ W_tt = Struct(">??").pack
 W_ttt = Struct(">???").pack
 W_ttx = Struct(">??x").pack
 W_tbt = Struct(">?b?").pack
-W_tbti = Struct(">?b?i").pack
 W_b = Struct(">b").pack
 W_bh = Struct(">bh").pack
 W_bx = Struct(">bx").pack
 W_h = Struct(">h").pack
+W_httt = Struct(">h???").pack
+W_htbt = Struct(">h?b?").pack
+W_hb = Struct(">hb").pack
+W_hh = Struct(">hh").pack
+W_hhb = Struct(">hhb").pack
+W_hxb = Struct(">hxb").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
+W_xtbt = Struct(">x?b?").pack
+W_xb = Struct(">xb").pack
 
 
 class DescribeConfigsResource:
@@ -271,7 +278,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         o += 3
         if n1 >= 0:
             e0 = o + n1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', n1)
@@ -288,7 +295,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 o += 2
                 if n3 >= 0:
                     e1 = o + n3
-                    v1 = str(b[o:e1], "utf-8")
+                    v1 = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
@@ -305,6 +312,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
 
 def _write_request_0(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_synonyms:
+        not_in_version('include_synonyms', m.include_synonyms)
+    if m.include_documentation:
+        not_in_version('include_documentation', m.include_documentation)
     s0 = m.resources
     if s0 is None:
         null_not_allowed('resources')
@@ -328,10 +339,6 @@ def _write_request_0(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
-    if m.include_synonyms:
-        not_in_version('include_synonyms', m.include_synonyms)
-    if m.include_documentation:
-        not_in_version('include_documentation', m.include_documentation)
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]:
@@ -348,7 +355,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         o += 3
         if n1 >= 0:
             e0 = o + n1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', n1)
@@ -365,7 +372,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 o += 2
                 if n3 >= 0:
                     e1 = o + n3
-                    v1 = str(b[o:e1], "utf-8")
+                    v1 = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
@@ -383,6 +390,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
 
 def _write_request_1(m: DescribeConfigsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_documentation:
+        not_in_version('include_documentation', m.include_documentation)
     s0 = m.resources
     if s0 is None:
         null_not_allowed('resources')
@@ -406,8 +415,6 @@ def _write_request_1(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                 s5 = s4.encode()
                 add(W_h(len(s5)))
                 add(s5)
-    if m.include_documentation:
-        not_in_version('include_documentation', m.include_documentation)
     add(W_t(m.include_synonyms))
 
 
@@ -425,7 +432,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         o += 3
         if n1 >= 0:
             e0 = o + n1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', n1)
@@ -442,7 +449,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 o += 2
                 if n3 >= 0:
                     e1 = o + n3
-                    v1 = str(b[o:e1], "utf-8")
+                    v1 = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     negative_length('resources[].configuration_keys[]', n3)
@@ -504,7 +511,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', -1)
@@ -526,7 +533,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                     n3, o = read_uvarint_rest(b, o, n3)
                 if n3:
                     e1 = o + n3 - 1
-                    v1 = str(b[o:e1], "utf-8")
+                    v1 = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     negative_length('resources[].configuration_keys[]', -1)
@@ -603,7 +610,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeConfigsRequest:
     """Read DescribeConfigsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(32, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeConfigsRequest", version, error) from error
 
 
 def write_request(version: int, request: DescribeConfigsRequest) -> list[Chunk]:
@@ -635,7 +649,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         elif n1 == -1:
             v0.error_message = None
@@ -645,7 +659,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 3
         if n2 >= 0:
             e1 = o + n2
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('results[].resource_name', n2)
@@ -660,7 +674,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n4 >= 0:
                 e2 = o + n4
-                v1.name = str(b[o:e2], "utf-8")
+                v1.name = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('results[].configs[].name', n4)
@@ -668,7 +682,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n5 >= 0:
                 e3 = o + n5
-                v1.value = str(b[o:e3], "utf-8")
+                v1.value = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.value = None
@@ -696,19 +710,19 @@ def _write_response_0(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
         null_not_allowed('results')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(W_h(-1))
+            add(W_hhb(v0.error_code, -1, v0.resource_type))
         else:
             s2 = s1.encode()
-            add(W_h(len(s2)))
+            add(W_hh(v0.error_code, len(s2)))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('results[].resource_name')
         s4 = s3.encode()
-        add(W_bh(v0.resource_type, len(s4)))
+        add(W_h(len(s4)))
         add(s4)
         s5 = v0.configs
         if s5 is None:
@@ -723,12 +737,12 @@ def _write_response_0(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             add(s7)
             s8 = v1.value
             if s8 is None:
-                add(W_h(-1))
+                add(W_httt(-1, v1.read_only, v1.is_default, v1.is_sensitive))
             else:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
-            add(W_ttt(v1.read_only, v1.is_default, v1.is_sensitive))
+                add(W_ttt(v1.read_only, v1.is_default, v1.is_sensitive))
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
@@ -745,7 +759,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         elif n1 == -1:
             v0.error_message = None
@@ -755,7 +769,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 3
         if n2 >= 0:
             e1 = o + n2
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('results[].resource_name', n2)
@@ -770,7 +784,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n4 >= 0:
                 e2 = o + n4
-                v1.name = str(b[o:e2], "utf-8")
+                v1.name = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('results[].configs[].name', n4)
@@ -778,7 +792,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n5 >= 0:
                 e3 = o + n5
-                v1.value = str(b[o:e3], "utf-8")
+                v1.value = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.value = None
@@ -796,7 +810,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 2
                 if n7 >= 0:
                     e4 = o + n7
-                    v2.name = str(b[o:e4], "utf-8")
+                    v2.name = b[o:e4].tobytes().decode()
                     o = e4
                 else:
                     negative_length('results[].configs[].synonyms[].name', n7)
@@ -804,7 +818,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 2
                 if n8 >= 0:
                     e5 = o + n8
-                    v2.value = str(b[o:e5], "utf-8")
+                    v2.value = b[o:e5].tobytes().decode()
                     o = e5
                 elif n8 == -1:
                     v2.value = None
@@ -832,25 +846,27 @@ def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
         null_not_allowed('results')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(W_h(-1))
+            add(W_hhb(v0.error_code, -1, v0.resource_type))
         else:
             s2 = s1.encode()
-            add(W_h(len(s2)))
+            add(W_hh(v0.error_code, len(s2)))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('results[].resource_name')
         s4 = s3.encode()
-        add(W_bh(v0.resource_type, len(s4)))
+        add(W_h(len(s4)))
         add(s4)
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('results[].configs')
         add(W_i(len(s5)))
         for v1 in s5:
+            if v1.is_default:
+                not_in_version('results[].configs[].is_default', v1.is_default)
             s6 = v1.name
             if s6 is None:
                 null_not_allowed('results[].configs[].name')
@@ -859,17 +875,16 @@ def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             add(s7)
             s8 = v1.value
             if s8 is None:
-                add(W_h(-1))
+                add(W_htbt(-1, v1.read_only, v1.config_source, v1.is_sensitive))
             else:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
-            if v1.is_default:
-                not_in_version('results[].configs[].is_default', v1.is_default)
+                add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
             s10 = v1.synonyms
             if s10 is None:
                 null_not_allowed('results[].configs[].synonyms')
-            add(W_tbti(v1.read_only, v1.config_source, v1.is_sensitive, len(s10)))
+            add(W_i(len(s10)))
             for v2 in s10:
                 s11 = v2.name
                 if s11 is None:
@@ -879,12 +894,12 @@ def _write_response_1(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 add(s12)
                 s13 = v2.value
                 if s13 is None:
-                    add(W_h(-1))
+                    add(W_hb(-1, v2.source))
                 else:
                     s14 = s13.encode()
                     add(W_h(len(s14)))
                     add(s14)
-                add(W_b(v2.source))
+                    add(W_b(v2.source))
 
 
 def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, int]:
@@ -901,7 +916,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         elif n1 == -1:
             v0.error_message = None
@@ -911,7 +926,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 3
         if n2 >= 0:
             e1 = o + n2
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('results[].resource_name', n2)
@@ -926,7 +941,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n4 >= 0:
                 e2 = o + n4
-                v1.name = str(b[o:e2], "utf-8")
+                v1.name = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('results[].configs[].name', n4)
@@ -934,7 +949,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n5 >= 0:
                 e3 = o + n5
-                v1.value = str(b[o:e3], "utf-8")
+                v1.value = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.value = None
@@ -952,7 +967,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 2
                 if n7 >= 0:
                     e4 = o + n7
-                    v2.name = str(b[o:e4], "utf-8")
+                    v2.name = b[o:e4].tobytes().decode()
                     o = e4
                 else:
                     negative_length('results[].configs[].synonyms[].name', n7)
@@ -960,7 +975,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 2
                 if n8 >= 0:
                     e5 = o + n8
-                    v2.value = str(b[o:e5], "utf-8")
+                    v2.value = b[o:e5].tobytes().decode()
                     o = e5
                 elif n8 == -1:
                     v2.value = None
@@ -974,7 +989,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 3
             if n9 >= 0:
                 e6 = o + n9
-                v1.documentation = str(b[o:e6], "utf-8")
+                v1.documentation = b[o:e6].tobytes().decode()
                 o = e6
             elif n9 == -1:
                 v1.documentation = None
@@ -996,25 +1011,27 @@ def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
         null_not_allowed('results')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(W_h(-1))
+            add(W_hhb(v0.error_code, -1, v0.resource_type))
         else:
             s2 = s1.encode()
-            add(W_h(len(s2)))
+            add(W_hh(v0.error_code, len(s2)))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('results[].resource_name')
         s4 = s3.encode()
-        add(W_bh(v0.resource_type, len(s4)))
+        add(W_h(len(s4)))
         add(s4)
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('results[].configs')
         add(W_i(len(s5)))
         for v1 in s5:
+            if v1.is_default:
+                not_in_version('results[].configs[].is_default', v1.is_default)
             s6 = v1.name
             if s6 is None:
                 null_not_allowed('results[].configs[].name')
@@ -1023,17 +1040,16 @@ def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             add(s7)
             s8 = v1.value
             if s8 is None:
-                add(W_h(-1))
+                add(W_htbt(-1, v1.read_only, v1.config_source, v1.is_sensitive))
             else:
                 s9 = s8.encode()
                 add(W_h(len(s9)))
                 add(s9)
-            if v1.is_default:
-                not_in_version('results[].configs[].is_default', v1.is_default)
+                add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
             s10 = v1.synonyms
             if s10 is None:
                 null_not_allowed('results[].configs[].synonyms')
-            add(W_tbti(v1.read_only, v1.config_source, v1.is_sensitive, len(s10)))
+            add(W_i(len(s10)))
             for v2 in s10:
                 s11 = v2.name
                 if s11 is None:
@@ -1043,19 +1059,18 @@ def _write_response_3(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 add(s12)
                 s13 = v2.value
                 if s13 is None:
-                    add(W_h(-1))
+                    add(W_hb(-1, v2.source))
                 else:
                     s14 = s13.encode()
                     add(W_h(len(s14)))
                     add(s14)
-                add(W_b(v2.source))
-            add(W_b(v1.config_type))
+                    add(W_b(v2.source))
             s15 = v1.documentation
             if s15 is None:
-                add(W_h(-1))
+                add(W_bh(v1.config_type, -1))
             else:
                 s16 = s15.encode()
-                add(W_h(len(s16)))
+                add(W_bh(v1.config_type, len(s16)))
                 add(s16)
 
 
@@ -1078,7 +1093,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         else:
             v0.error_message = None
@@ -1088,7 +1103,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('results[].resource_name', -1)
@@ -1108,7 +1123,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 n4, o = read_uvarint_rest(b, o, n4)
             if n4:
                 e2 = o + n4 - 1
-                v1.name = str(b[o:e2], "utf-8")
+                v1.name = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('results[].configs[].name', -1)
@@ -1118,7 +1133,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 n5, o = read_uvarint_rest(b, o, n5)
             if n5:
                 e3 = o + n5 - 1
-                v1.value = str(b[o:e3], "utf-8")
+                v1.value = b[o:e3].tobytes().decode()
                 o = e3
             else:
                 v1.value = None
@@ -1139,7 +1154,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                     n7, o = read_uvarint_rest(b, o, n7)
                 if n7:
                     e4 = o + n7 - 1
-                    v2.name = str(b[o:e4], "utf-8")
+                    v2.name = b[o:e4].tobytes().decode()
                     o = e4
                 else:
                     negative_length('results[].configs[].synonyms[].name', -1)
@@ -1149,7 +1164,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                     n8, o = read_uvarint_rest(b, o, n8)
                 if n8:
                     e5 = o + n8 - 1
-                    v2.value = str(b[o:e5], "utf-8")
+                    v2.value = b[o:e5].tobytes().decode()
                     o = e5
                 else:
                     v2.value = None
@@ -1167,7 +1182,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 n9, o = read_uvarint_rest(b, o, n9)
             if n9:
                 e6 = o + n9 - 1
-                v1.documentation = str(b[o:e6], "utf-8")
+                v1.documentation = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 v1.documentation = None
@@ -1207,20 +1222,20 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
     n0 = len(s0) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(b"\0")
+            add(W_hxb(v0.error_code, v0.resource_type))
         else:
             s2 = s1.encode()
+            add(W_h(v0.error_code))
             n1 = len(s2) + 1
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('results[].resource_name')
         s4 = s3.encode()
-        add(W_b(v0.resource_type))
         n2 = len(s4) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         add(s4)
@@ -1230,6 +1245,8 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
         n3 = len(s5) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         for v1 in s5:
+            if v1.is_default:
+                not_in_version('results[].configs[].is_default', v1.is_default)
             s6 = v1.name
             if s6 is None:
                 null_not_allowed('results[].configs[].name')
@@ -1239,18 +1256,16 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             add(s7)
             s8 = v1.value
             if s8 is None:
-                add(b"\0")
+                add(W_xtbt(v1.read_only, v1.config_source, v1.is_sensitive))
             else:
                 s9 = s8.encode()
                 n5 = len(s9) + 1
                 add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 add(s9)
-            if v1.is_default:
-                not_in_version('results[].configs[].is_default', v1.is_default)
+                add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
             s10 = v1.synonyms
             if s10 is None:
                 null_not_allowed('results[].configs[].synonyms')
-            add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
             n6 = len(s10) + 1
             add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
             for v2 in s10:
@@ -1263,19 +1278,20 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 add(s12)
                 s13 = v2.value
                 if s13 is None:
-                    add(b"\0")
+                    add(W_xb(v2.source))
                 else:
                     s14 = s13.encode()
                     n8 = len(s14) + 1
                     add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
                     add(s14)
-                add(W_bx(v2.source))
-            add(W_b(v1.config_type))
+                    add(W_b(v2.source))
+                add(b"\0")
             s15 = v1.documentation
             if s15 is None:
-                add(b"\0")
+                add(W_bx(v1.config_type))
             else:
                 s16 = s15.encode()
+                add(W_b(v1.config_type))
                 n9 = len(s16) + 1
                 add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
                 add(s16)
@@ -1302,7 +1318,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeConfigsResponse:
     """Read DescribeConfigsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(32, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeConfigsResponse", version, error) from error
 
 
 def write_response(version: int, response: DescribeConfigsResponse) -> list[Chunk]:

@@ -192,7 +192,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[]', n1)
@@ -206,6 +206,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
 
 def _write_request_0(m: DescribeGroupsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_authorized_operations:
+        not_in_version('include_authorized_operations', m.include_authorized_operations)
     s0 = m.groups
     if s0 is None:
         null_not_allowed('groups')
@@ -217,8 +219,6 @@ def _write_request_0(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-    if m.include_authorized_operations:
-        not_in_version('include_authorized_operations', m.include_authorized_operations)
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
@@ -234,7 +234,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[]', n1)
@@ -281,7 +281,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[]', -1)
@@ -334,7 +334,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeGroupsRequest:
     """Read DescribeGroupsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(15, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeGroupsRequest", version, error) from error
 
 
 def write_request(version: int, request: DescribeGroupsRequest) -> list[Chunk]:
@@ -367,7 +374,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -375,7 +382,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.group_state = str(b[o:e1], "utf-8")
+            v0.group_state = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].group_state', n2)
@@ -383,7 +390,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.protocol_type = str(b[o:e2], "utf-8")
+            v0.protocol_type = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].protocol_type', n3)
@@ -391,7 +398,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.protocol_data = str(b[o:e3], "utf-8")
+            v0.protocol_data = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].protocol_data', n4)
@@ -406,7 +413,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n6 >= 0:
                 e4 = o + n6
-                v1.member_id = str(b[o:e4], "utf-8")
+                v1.member_id = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 negative_length('groups[].members[].member_id', n6)
@@ -415,7 +422,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n7 >= 0:
                 e5 = o + n7
-                v1.client_id = str(b[o:e5], "utf-8")
+                v1.client_id = b[o:e5].tobytes().decode()
                 o = e5
             else:
                 negative_length('groups[].members[].client_id', n7)
@@ -423,7 +430,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n8 >= 0:
                 e6 = o + n8
-                v1.client_host = str(b[o:e6], "utf-8")
+                v1.client_host = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 negative_length('groups[].members[].client_host', n8)
@@ -460,6 +467,8 @@ def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_i(len(s0)))
     for v0 in s0:
+        if v0.authorized_operations != -2147483648:
+            not_in_version('groups[].authorized_operations', v0.authorized_operations)
         s1 = v0.group_id
         if s1 is None:
             null_not_allowed('groups[].group_id')
@@ -517,8 +526,6 @@ def _write_response_0(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s17)))
             add(s17)
-        if v0.authorized_operations != -2147483648:
-            not_in_version('groups[].authorized_operations', v0.authorized_operations)
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
@@ -535,7 +542,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -543,7 +550,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.group_state = str(b[o:e1], "utf-8")
+            v0.group_state = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].group_state', n2)
@@ -551,7 +558,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.protocol_type = str(b[o:e2], "utf-8")
+            v0.protocol_type = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].protocol_type', n3)
@@ -559,7 +566,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.protocol_data = str(b[o:e3], "utf-8")
+            v0.protocol_data = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].protocol_data', n4)
@@ -574,7 +581,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n6 >= 0:
                 e4 = o + n6
-                v1.member_id = str(b[o:e4], "utf-8")
+                v1.member_id = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 negative_length('groups[].members[].member_id', n6)
@@ -583,7 +590,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n7 >= 0:
                 e5 = o + n7
-                v1.client_id = str(b[o:e5], "utf-8")
+                v1.client_id = b[o:e5].tobytes().decode()
                 o = e5
             else:
                 negative_length('groups[].members[].client_id', n7)
@@ -591,7 +598,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n8 >= 0:
                 e6 = o + n8
-                v1.client_host = str(b[o:e6], "utf-8")
+                v1.client_host = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 negative_length('groups[].members[].client_host', n8)
@@ -628,6 +635,8 @@ def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         null_not_allowed('groups')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
+        if v0.authorized_operations != -2147483648:
+            not_in_version('groups[].authorized_operations', v0.authorized_operations)
         s1 = v0.group_id
         if s1 is None:
             null_not_allowed('groups[].group_id')
@@ -685,8 +694,6 @@ def _write_response_1(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_assignment')
             add(W_i(len(s17)))
             add(s17)
-        if v0.authorized_operations != -2147483648:
-            not_in_version('groups[].authorized_operations', v0.authorized_operations)
 
 
 def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int]:
@@ -703,7 +710,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -711,7 +718,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.group_state = str(b[o:e1], "utf-8")
+            v0.group_state = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].group_state', n2)
@@ -719,7 +726,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.protocol_type = str(b[o:e2], "utf-8")
+            v0.protocol_type = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].protocol_type', n3)
@@ -727,7 +734,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.protocol_data = str(b[o:e3], "utf-8")
+            v0.protocol_data = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].protocol_data', n4)
@@ -742,7 +749,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n6 >= 0:
                 e4 = o + n6
-                v1.member_id = str(b[o:e4], "utf-8")
+                v1.member_id = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 negative_length('groups[].members[].member_id', n6)
@@ -751,7 +758,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n7 >= 0:
                 e5 = o + n7
-                v1.client_id = str(b[o:e5], "utf-8")
+                v1.client_id = b[o:e5].tobytes().decode()
                 o = e5
             else:
                 negative_length('groups[].members[].client_id', n7)
@@ -759,7 +766,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n8 >= 0:
                 e6 = o + n8
-                v1.client_host = str(b[o:e6], "utf-8")
+                v1.client_host = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 negative_length('groups[].members[].client_host', n8)
@@ -871,7 +878,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -879,7 +886,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.group_state = str(b[o:e1], "utf-8")
+            v0.group_state = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].group_state', n2)
@@ -887,7 +894,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.protocol_type = str(b[o:e2], "utf-8")
+            v0.protocol_type = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].protocol_type', n3)
@@ -895,7 +902,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.protocol_data = str(b[o:e3], "utf-8")
+            v0.protocol_data = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].protocol_data', n4)
@@ -910,7 +917,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n6 >= 0:
                 e4 = o + n6
-                v1.member_id = str(b[o:e4], "utf-8")
+                v1.member_id = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 negative_length('groups[].members[].member_id', n6)
@@ -918,7 +925,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n7 >= 0:
                 e5 = o + n7
-                v1.group_instance_id = str(b[o:e5], "utf-8")
+                v1.group_instance_id = b[o:e5].tobytes().decode()
                 o = e5
             elif n7 == -1:
                 v1.group_instance_id = None
@@ -928,7 +935,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n8 >= 0:
                 e6 = o + n8
-                v1.client_id = str(b[o:e6], "utf-8")
+                v1.client_id = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 negative_length('groups[].members[].client_id', n8)
@@ -936,7 +943,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 2
             if n9 >= 0:
                 e7 = o + n9
-                v1.client_host = str(b[o:e7], "utf-8")
+                v1.client_host = b[o:e7].tobytes().decode()
                 o = e7
             else:
                 negative_length('groups[].members[].client_host', n9)
@@ -1060,7 +1067,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -1070,7 +1077,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.group_state = str(b[o:e1], "utf-8")
+            v0.group_state = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].group_state', -1)
@@ -1080,7 +1087,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.protocol_type = str(b[o:e2], "utf-8")
+            v0.protocol_type = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].protocol_type', -1)
@@ -1090,7 +1097,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.protocol_data = str(b[o:e3], "utf-8")
+            v0.protocol_data = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].protocol_data', -1)
@@ -1110,7 +1117,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
                 n6, o = read_uvarint_rest(b, o, n6)
             if n6:
                 e4 = o + n6 - 1
-                v1.member_id = str(b[o:e4], "utf-8")
+                v1.member_id = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 negative_length('groups[].members[].member_id', -1)
@@ -1120,7 +1127,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
                 n7, o = read_uvarint_rest(b, o, n7)
             if n7:
                 e5 = o + n7 - 1
-                v1.group_instance_id = str(b[o:e5], "utf-8")
+                v1.group_instance_id = b[o:e5].tobytes().decode()
                 o = e5
             else:
                 v1.group_instance_id = None
@@ -1130,7 +1137,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
                 n8, o = read_uvarint_rest(b, o, n8)
             if n8:
                 e6 = o + n8 - 1
-                v1.client_id = str(b[o:e6], "utf-8")
+                v1.client_id = b[o:e6].tobytes().decode()
                 o = e6
             else:
                 negative_length('groups[].members[].client_id', -1)
@@ -1140,7 +1147,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
                 n9, o = read_uvarint_rest(b, o, n9)
             if n9:
                 e7 = o + n9 - 1
-                v1.client_host = str(b[o:e7], "utf-8")
+                v1.client_host = b[o:e7].tobytes().decode()
                 o = e7
             else:
                 negative_length('groups[].members[].client_host', -1)
@@ -1299,7 +1306,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeGroupsResponse:
     """Read DescribeGroupsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(15, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeGroupsResponse", version, error) from error
 
 
 def write_response(version: int, response: DescribeGroupsResponse) -> list[Chunk]:

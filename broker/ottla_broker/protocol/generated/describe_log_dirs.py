@@ -33,9 +33,10 @@ R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 R_ii = Struct(">ii").unpack_from
-R_iqqt = Struct(">iqq?").unpack_from
 R_iqqtB = Struct(">iqq?B").unpack_from
 R_qqB = Struct(">qqB").unpack_from
+I_iqqt = Struct(">iqq?").iter_unpack
+I_iqqtB = Struct(">iqq?B").iter_unpack
 W_h = Struct(">h").pack
 W_hh = Struct(">hh").pack
 W_i = Struct(">i").pack
@@ -240,7 +241,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.topic = str(b[o:e0], "utf-8")
+                v0.topic = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].topic', n1)
@@ -301,7 +302,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.topic = str(b[o:e0], "utf-8")
+                v0.topic = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].topic', -1)
@@ -378,7 +379,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> DescribeLogDirsRequest:
     """Read DescribeLogDirsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(35, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeLogDirsRequest", version, error) from error
 
 
 def write_request(version: int, request: DescribeLogDirsRequest) -> list[Chunk]:
@@ -411,7 +419,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.log_dir = str(b[o:e0], "utf-8")
+            v0.log_dir = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].log_dir', n1)
@@ -426,7 +434,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             o += 2
             if n3 >= 0:
                 e1 = o + n3
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('results[].topics[].name', n3)
@@ -435,11 +443,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if n4 < 0 or n4 * 21 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
             l2 = []
-            for _ in range(n4):
+            for r0 in I_iqqt(b[o : o + n4 * 21]):
                 v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key = R_iqqt(b, o)
-                o += 21
+                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key = r0
                 l2.append(v2)
+            o += n4 * 21
             v1.partitions = l2
             l1.append(v1)
         v0.topics = l1
@@ -504,7 +512,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.log_dir = str(b[o:e0], "utf-8")
+            v0.log_dir = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].log_dir', -1)
@@ -524,7 +532,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('results[].topics[].name', -1)
@@ -536,40 +544,50 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
             l2 = []
-            for _ in range(n4):
+            for r0 in I_iqqtB(b[o : o + n4 * 22]):
                 v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = R_iqqtB(b, o)
-                o += 22
-                if t0 > 127:
-                    t0, o = read_uvarint_rest(b, o, t0)
+                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
                 if t0:
-                    o = skip_tags(b, o, t0)
+                    l2.clear()
+                    break
                 l2.append(v2)
+            else:
+                o += n4 * 22
+                n4 = 0
+            for _ in range(n4):
+                v3 = new(DescribeLogDirsPartition)
+                v3.partition_index, v3.partition_size, v3.offset_lag, v3.is_future_key, t1 = R_iqqtB(b, o)
+                o += 22
+                if t1 > 127:
+                    t1, o = read_uvarint_rest(b, o, t1)
+                if t1:
+                    o = skip_tags(b, o, t1)
+                l2.append(v3)
             v1.partitions = l2
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                o = skip_tags(b, o, t1)
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                o = skip_tags(b, o, t2)
             l1.append(v1)
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
         l0.append(v0)
     m.results = l0
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        o = skip_tags(b, o, t3)
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -636,7 +654,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.log_dir = str(b[o:e0], "utf-8")
+            v0.log_dir = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].log_dir', -1)
@@ -656,7 +674,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('results[].topics[].name', -1)
@@ -668,40 +686,50 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
             l2 = []
-            for _ in range(n4):
+            for r0 in I_iqqtB(b[o : o + n4 * 22]):
                 v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = R_iqqtB(b, o)
-                o += 22
-                if t0 > 127:
-                    t0, o = read_uvarint_rest(b, o, t0)
+                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
                 if t0:
-                    o = skip_tags(b, o, t0)
+                    l2.clear()
+                    break
                 l2.append(v2)
+            else:
+                o += n4 * 22
+                n4 = 0
+            for _ in range(n4):
+                v3 = new(DescribeLogDirsPartition)
+                v3.partition_index, v3.partition_size, v3.offset_lag, v3.is_future_key, t1 = R_iqqtB(b, o)
+                o += 22
+                if t1 > 127:
+                    t1, o = read_uvarint_rest(b, o, t1)
+                if t1:
+                    o = skip_tags(b, o, t1)
+                l2.append(v3)
             v1.partitions = l2
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                o = skip_tags(b, o, t1)
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                o = skip_tags(b, o, t2)
             l1.append(v1)
         v0.topics = l1
         v0.total_bytes = -1
         v0.usable_bytes = -1
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
         l0.append(v0)
     m.results = l0
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        o = skip_tags(b, o, t3)
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -768,7 +796,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.log_dir = str(b[o:e0], "utf-8")
+            v0.log_dir = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('results[].log_dir', -1)
@@ -788,7 +816,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('results[].topics[].name', -1)
@@ -800,38 +828,48 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             if n4 < 0 or n4 * 22 > end - o:
                 too_many('results[].topics[].partitions', n4, end - o)
             l2 = []
-            for _ in range(n4):
+            for r0 in I_iqqtB(b[o : o + n4 * 22]):
                 v2 = new(DescribeLogDirsPartition)
-                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = R_iqqtB(b, o)
-                o += 22
-                if t0 > 127:
-                    t0, o = read_uvarint_rest(b, o, t0)
+                v2.partition_index, v2.partition_size, v2.offset_lag, v2.is_future_key, t0 = r0
                 if t0:
-                    o = skip_tags(b, o, t0)
+                    l2.clear()
+                    break
                 l2.append(v2)
+            else:
+                o += n4 * 22
+                n4 = 0
+            for _ in range(n4):
+                v3 = new(DescribeLogDirsPartition)
+                v3.partition_index, v3.partition_size, v3.offset_lag, v3.is_future_key, t1 = R_iqqtB(b, o)
+                o += 22
+                if t1 > 127:
+                    t1, o = read_uvarint_rest(b, o, t1)
+                if t1:
+                    o = skip_tags(b, o, t1)
+                l2.append(v3)
             v1.partitions = l2
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                o = skip_tags(b, o, t1)
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                o = skip_tags(b, o, t2)
             l1.append(v1)
         v0.topics = l1
-        v0.total_bytes, v0.usable_bytes, t2 = R_qqB(b, o)
+        v0.total_bytes, v0.usable_bytes, t3 = R_qqB(b, o)
         o += 17
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
         l0.append(v0)
     m.results = l0
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        o = skip_tags(b, o, t3)
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        o = skip_tags(b, o, t4)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -897,7 +935,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> DescribeLogDirsResponse:
     """Read DescribeLogDirsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(35, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("DescribeLogDirsResponse", version, error) from error
 
 
 def write_response(version: int, response: DescribeLogDirsResponse) -> list[Chunk]:

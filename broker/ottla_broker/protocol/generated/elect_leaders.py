@@ -37,12 +37,16 @@ R_ihh = Struct(">ihh").unpack_from
 R_ihi = Struct(">ihi").unpack_from
 R_ii = Struct(">ii").unpack_from
 W_b = Struct(">b").pack
+W_bi = Struct(">bi").pack
+W_bii = Struct(">bii").pack
+W_bxi = Struct(">bxi").pack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
+W_ihh = Struct(">ihh").pack
 W_ihi = Struct(">ihi").pack
+W_ihx = Struct(">ihx").pack
 W_ii = Struct(">ii").pack
-W_ix = Struct(">ix").pack
 
 
 class TopicPartitions:
@@ -207,7 +211,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.topic = str(b[o:e0], "utf-8")
+                v0.topic = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topic_partitions[].topic', n1)
@@ -232,7 +236,7 @@ def _write_request_0(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
         not_in_version('election_type', m.election_type)
     s0 = m.topic_partitions
     if s0 is None:
-        add(W_i(-1))
+        add(W_ii(-1, m.timeout_ms))
     else:
         add(W_i(len(s0)))
         for v0 in s0:
@@ -248,7 +252,7 @@ def _write_request_0(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
             add(W_i(len(s3)))
             if s3:
                 add(pack(f">{len(s3)}i", *s3))
-    add(W_i(m.timeout_ms))
+        add(W_i(m.timeout_ms))
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
@@ -268,7 +272,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.topic = str(b[o:e0], "utf-8")
+                v0.topic = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topic_partitions[].topic', n1)
@@ -289,12 +293,11 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
 
 def _write_request_1(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_b(m.election_type))
     s0 = m.topic_partitions
     if s0 is None:
-        add(W_i(-1))
+        add(W_bii(m.election_type, -1, m.timeout_ms))
     else:
-        add(W_i(len(s0)))
+        add(W_bi(m.election_type, len(s0)))
         for v0 in s0:
             s1 = v0.topic
             if s1 is None:
@@ -308,7 +311,7 @@ def _write_request_1(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
             add(W_i(len(s3)))
             if s3:
                 add(pack(f">{len(s3)}i", *s3))
-    add(W_i(m.timeout_ms))
+        add(W_i(m.timeout_ms))
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
@@ -333,7 +336,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.topic = str(b[o:e0], "utf-8")
+                v0.topic = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topic_partitions[].topic', -1)
@@ -367,11 +370,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
 
 def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_b(m.election_type))
     s0 = m.topic_partitions
     if s0 is None:
-        add(b"\0")
+        add(W_bxi(m.election_type, m.timeout_ms))
     else:
+        add(W_b(m.election_type))
         n0 = len(s0) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         for v0 in s0:
@@ -390,7 +393,8 @@ def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
             if s3:
                 add(pack(f">{len(s3)}i", *s3))
             add(b"\0")
-    add(W_ix(m.timeout_ms))
+        add(W_i(m.timeout_ms))
+    add(b"\0")
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_2,)
@@ -411,7 +415,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ElectLeadersRequest:
     """Read ElectLeadersRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(43, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ElectLeadersRequest", version, error) from error
 
 
 def write_request(version: int, request: ElectLeadersRequest) -> list[Chunk]:
@@ -444,7 +455,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('replica_election_results[].topic', n1)
@@ -459,7 +470,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             o += 8
             if n3 >= 0:
                 e1 = o + n3
-                v1.error_message = str(b[o:e1], "utf-8")
+                v1.error_message = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.error_message = None
@@ -494,13 +505,12 @@ def _write_response_0(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
             null_not_allowed('replica_election_results[].partition_result')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_ih(v1.partition_id, v1.error_code))
             s4 = v1.error_message
             if s4 is None:
-                add(W_h(-1))
+                add(W_ihh(v1.partition_id, v1.error_code, -1))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_ihh(v1.partition_id, v1.error_code, len(s5)))
                 add(s5)
 
 
@@ -518,7 +528,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('replica_election_results[].topic', n1)
@@ -533,7 +543,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             o += 8
             if n3 >= 0:
                 e1 = o + n3
-                v1.error_message = str(b[o:e1], "utf-8")
+                v1.error_message = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.error_message = None
@@ -566,13 +576,12 @@ def _write_response_1(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
             null_not_allowed('replica_election_results[].partition_result')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_ih(v1.partition_id, v1.error_code))
             s4 = v1.error_message
             if s4 is None:
-                add(W_h(-1))
+                add(W_ihh(v1.partition_id, v1.error_code, -1))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_ihh(v1.partition_id, v1.error_code, len(s5)))
                 add(s5)
 
 
@@ -595,7 +604,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('replica_election_results[].topic', -1)
@@ -615,7 +624,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.error_message = str(b[o:e1], "utf-8")
+                v1.error_message = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 v1.error_message = None
@@ -668,12 +677,12 @@ def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
-            add(W_ih(v1.partition_id, v1.error_code))
             s4 = v1.error_message
             if s4 is None:
-                add(b"\0")
+                add(W_ihx(v1.partition_id, v1.error_code))
             else:
                 s5 = s4.encode()
+                add(W_ih(v1.partition_id, v1.error_code))
                 n3 = len(s5) + 1
                 add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
                 add(s5)
@@ -700,7 +709,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ElectLeadersResponse:
     """Read ElectLeadersResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(43, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ElectLeadersResponse", version, error) from error
 
 
 def write_response(version: int, response: ElectLeadersResponse) -> list[Chunk]:

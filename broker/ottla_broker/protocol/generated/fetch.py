@@ -54,21 +54,26 @@ R_iiiibiiB = Struct(">iiiibiiB").unpack_from
 R_iiiibiii = Struct(">iiiibiii").unpack_from
 R_iiiii = Struct(">iiiii").unpack_from
 R_iiqiqiB = Struct(">iiqiqiB").unpack_from
-R_iiqqi = Struct(">iiqqi").unpack_from
 R_iqB = Struct(">iqB").unpack_from
-R_iqi = Struct(">iqi").unpack_from
-R_iqqi = Struct(">iqqi").unpack_from
 R_qiB = Struct(">qiB").unpack_from
-R_qq = Struct(">qq").unpack_from
 R_qqB = Struct(">qqB").unpack_from
+I_iiqiqiB = Struct(">iiqiqiB").iter_unpack
+I_iiqqi = Struct(">iiqqi").iter_unpack
+I_iqi = Struct(">iqi").iter_unpack
+I_iqqi = Struct(">iqqi").iter_unpack
+I_qq = Struct(">qq").iter_unpack
+I_qqB = Struct(">qqB").iter_unpack
 W_u = Struct(">16s").pack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ihi = Struct(">ihi").pack
 W_ihii = Struct(">ihii").pack
-W_ihq = Struct(">ihq").pack
-W_ihqq = Struct(">ihqq").pack
+W_ihqi = Struct(">ihqi").pack
+W_ihqqi = Struct(">ihqqi").pack
 W_ihqqq = Struct(">ihqqq").pack
+W_ihqqqi = Struct(">ihqqqi").pack
+W_ihqqqii = Struct(">ihqqqii").pack
+W_ihqqqxi = Struct(">ihqqqxi").pack
 W_ii = Struct(">ii").pack
 W_iiibii = Struct(">iiibii").pack
 W_iiii = Struct(">iiii").pack
@@ -83,6 +88,7 @@ W_iix = Struct(">iix").pack
 W_iqi = Struct(">iqi").pack
 W_iqqi = Struct(">iqqi").pack
 W_iqx = Struct(">iqx").pack
+W_ix = Struct(">ix").pack
 W_qix = Struct(">qix").pack
 W_qq = Struct(">qq").pack
 W_qqx = Struct(">qqx").pack
@@ -555,7 +561,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -565,15 +571,15 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqi(b[o : o + n2 * 16]):
             v1 = new(FetchPartition)
+            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = R_iqi(b, o)
-            o += 16
             l1.append(v1)
+        o += n2 * 16
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -586,8 +592,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_0(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
+    if m.forgotten_topics_data:
+        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -607,8 +615,6 @@ def _write_request_0(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
-    if m.forgotten_topics_data:
-        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -630,7 +636,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -640,15 +646,15 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqi(b[o : o + n2 * 16]):
             v1 = new(FetchPartition)
+            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = R_iqi(b, o)
-            o += 16
             l1.append(v1)
+        o += n2 * 16
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -661,8 +667,10 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_3(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
+    if m.forgotten_topics_data:
+        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -682,8 +690,6 @@ def _write_request_3(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
-    if m.forgotten_topics_data:
-        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
 
 
 def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -704,7 +710,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -714,15 +720,15 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqi(b[o : o + n2 * 16]):
             v1 = new(FetchPartition)
+            v1.partition, v1.fetch_offset, v1.partition_max_bytes = r0
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.log_start_offset = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.fetch_offset, v1.partition_max_bytes = R_iqi(b, o)
-            o += 16
             l1.append(v1)
+        o += n2 * 16
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -735,8 +741,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_4(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
+    if m.forgotten_topics_data:
+        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -756,8 +764,6 @@ def _write_request_4(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqi(v1.partition, v1.fetch_offset, v1.partition_max_bytes))
-    if m.forgotten_topics_data:
-        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
 
 
 def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -778,7 +784,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -788,14 +794,14 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqqi(b[o : o + n2 * 24]):
             v1 = new(FetchPartition)
+            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = R_iqqi(b, o)
-            o += 24
             l1.append(v1)
+        o += n2 * 24
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -808,8 +814,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_5(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
+    if m.forgotten_topics_data:
+        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -829,8 +837,6 @@ def _write_request_5(m: FetchRequest, parts: list, chunks: list) -> None:
             if v1.last_fetched_epoch != -1:
                 not_in_version('topics[].partitions[].last_fetched_epoch', v1.last_fetched_epoch)
             add(W_iqqi(v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes))
-    if m.forgotten_topics_data:
-        not_in_version('forgotten_topics_data', m.forgotten_topics_data)
 
 
 def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -849,7 +855,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -859,14 +865,14 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 24 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqqi(b[o : o + n2 * 24]):
             v1 = new(FetchPartition)
+            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.current_leader_epoch = -1
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = R_iqqi(b, o)
-            o += 24
             l1.append(v1)
+        o += n2 * 24
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -881,7 +887,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n4 >= 0:
             e1 = o + n4
-            v2.topic = str(b[o:e1], "utf-8")
+            v2.topic = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('forgotten_topics_data[].topic', n4)
@@ -902,7 +908,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
     s0 = m.topics
     if s0 is None:
@@ -958,7 +964,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -968,13 +974,13 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 28 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiqqi(b[o : o + n2 * 28]):
             v1 = new(FetchPartition)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = R_iiqqi(b, o)
-            o += 28
             l1.append(v1)
+        o += n2 * 28
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -989,7 +995,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n4 >= 0:
             e1 = o + n4
-            v2.topic = str(b[o:e1], "utf-8")
+            v2.topic = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('forgotten_topics_data[].topic', n4)
@@ -1010,7 +1016,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
     s0 = m.topics
     if s0 is None:
@@ -1066,7 +1072,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -1076,13 +1082,13 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 28 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiqqi(b[o : o + n2 * 28]):
             v1 = new(FetchPartition)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = r0
             v1.last_fetched_epoch = -1
             v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.log_start_offset, v1.partition_max_bytes = R_iiqqi(b, o)
-            o += 28
             l1.append(v1)
+        o += n2 * 28
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -1097,7 +1103,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 2
         if n4 >= 0:
             e1 = o + n4
-            v2.topic = str(b[o:e1], "utf-8")
+            v2.topic = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('forgotten_topics_data[].topic', n4)
@@ -1114,7 +1120,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 2
     if n6 >= 0:
         e2 = o + n6
-        m.rack_id = str(b[o:e2], "utf-8")
+        m.rack_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('rack_id', n6)
@@ -1125,7 +1131,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
     s0 = m.topics
     if s0 is None:
@@ -1192,7 +1198,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', -1)
@@ -1205,23 +1211,34 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n2 < 0 or n2 * 33 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiqiqiB(b[o : o + n2 * 33]):
             v1 = new(FetchPartition)
-            v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = R_iiqiqiB(b, o)
-            o += 33
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.replica_directory_id = ZERO_UUID
             l1.append(v1)
+        else:
+            o += n2 * 33
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(FetchPartition)
+            v2.replica_directory_id = ZERO_UUID
+            v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
+            o += 33
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
     n3 = b[o]
@@ -1233,18 +1250,18 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         too_many('forgotten_topics_data', n3, end - o)
     l2 = []
     for _ in range(n3):
-        v2 = new(ForgottenTopic)
+        v3 = new(ForgottenTopic)
         n4 = b[o]
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e1 = o + n4 - 1
-            v2.topic = str(b[o:e1], "utf-8")
+            v3.topic = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('forgotten_topics_data[].topic', -1)
-        v2.topic_id = ZERO_UUID
+        v3.topic_id = ZERO_UUID
         n5 = b[o]
         o += 1
         if n5 > 127:
@@ -1252,15 +1269,15 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n5 -= 1
         if n5 < 0 or n5 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n5, end - o)
-        v2.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        v3.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
         o += n5 * 4
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
-        l2.append(v2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l2.append(v3)
     m.forgotten_topics_data = l2
     n6 = b[o]
     o += 1
@@ -1268,16 +1285,16 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n6, o = read_uvarint_rest(b, o, n6)
     if n6:
         e2 = o + n6 - 1
-        m.rack_id = str(b[o:e2], "utf-8")
+        m.rack_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('rack_id', -1)
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        for _ in range(t3):
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
             e3 = o + z0
@@ -1288,7 +1305,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     n7, o = read_uvarint_rest(b, o, n7)
                 if n7:
                     e4 = o + n7 - 1
-                    m.cluster_id = str(b[o:e4], "utf-8")
+                    m.cluster_id = b[o:e4].tobytes().decode()
                     o = e4
                 else:
                     m.cluster_id = None
@@ -1303,7 +1320,7 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
     s0 = m.topics
     if s0 is None:
@@ -1398,23 +1415,34 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
         l1 = []
-        for _ in range(n1):
+        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
             v1 = new(FetchPartition)
-            v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = R_iiqiqiB(b, o)
-            o += 33
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.replica_directory_id = ZERO_UUID
             l1.append(v1)
+        else:
+            o += n1 * 33
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(FetchPartition)
+            v2.replica_directory_id = ZERO_UUID
+            v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
+            o += 33
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
     n2 = b[o]
@@ -1426,24 +1454,24 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         too_many('forgotten_topics_data', n2, end - o)
     l2 = []
     for _ in range(n2):
-        v2 = new(ForgottenTopic)
-        v2.topic = ''
-        v2.topic_id, n3 = R_uB(b, o)
+        v3 = new(ForgottenTopic)
+        v3.topic = ''
+        v3.topic_id, n3 = R_uB(b, o)
         o += 17
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v2.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
         o += n3 * 4
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
-        l2.append(v2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l2.append(v3)
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1451,16 +1479,16 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n4, o = read_uvarint_rest(b, o, n4)
     if n4:
         e0 = o + n4 - 1
-        m.rack_id = str(b[o:e0], "utf-8")
+        m.rack_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('rack_id', -1)
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        for _ in range(t3):
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
             e1 = o + z0
@@ -1471,7 +1499,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e2 = o + n5 - 1
-                    m.cluster_id = str(b[o:e2], "utf-8")
+                    m.cluster_id = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     m.cluster_id = None
@@ -1486,7 +1514,7 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
 
 def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    if m.replica_state is not None:
+    if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
         not_in_version('replica_state', m.replica_state)
     s0 = m.topics
     if s0 is None:
@@ -1570,23 +1598,34 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
         l1 = []
-        for _ in range(n1):
+        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
             v1 = new(FetchPartition)
-            v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = R_iiqiqiB(b, o)
-            o += 33
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.replica_directory_id = ZERO_UUID
             l1.append(v1)
+        else:
+            o += n1 * 33
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(FetchPartition)
+            v2.replica_directory_id = ZERO_UUID
+            v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
+            o += 33
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
     n2 = b[o]
@@ -1598,24 +1637,24 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         too_many('forgotten_topics_data', n2, end - o)
     l2 = []
     for _ in range(n2):
-        v2 = new(ForgottenTopic)
-        v2.topic = ''
-        v2.topic_id, n3 = R_uB(b, o)
+        v3 = new(ForgottenTopic)
+        v3.topic = ''
+        v3.topic_id, n3 = R_uB(b, o)
         o += 17
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v2.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
         o += n3 * 4
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
-        l2.append(v2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l2.append(v3)
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1623,16 +1662,16 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n4, o = read_uvarint_rest(b, o, n4)
     if n4:
         e0 = o + n4 - 1
-        m.rack_id = str(b[o:e0], "utf-8")
+        m.rack_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('rack_id', -1)
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        for _ in range(t3):
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
             g0, o = read_uvarint(b, o)
             z0, o = read_uvarint(b, o)
             e1 = o + z0
@@ -1643,21 +1682,21 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e2 = o + n5 - 1
-                    m.cluster_id = str(b[o:e2], "utf-8")
+                    m.cluster_id = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     m.cluster_id = None
                 if o != e1:
                     wrong_tag_size('cluster_id')
             elif g0 == 1:
-                v3 = new(ReplicaState)
-                v3.replica_id, v3.replica_epoch, t4 = R_iqB(b, o)
+                v4 = new(ReplicaState)
+                v4.replica_id, v4.replica_epoch, t5 = R_iqB(b, o)
                 o += 13
-                if t4 > 127:
-                    t4, o = read_uvarint_rest(b, o, t4)
-                if t4:
-                    o = skip_tags(b, o, t4)
-                m.replica_state = v3
+                if t5 > 127:
+                    t5, o = read_uvarint_rest(b, o, t5)
+                if t5:
+                    o = skip_tags(b, o, t5)
+                m.replica_state = v4
                 if o != e1:
                     wrong_tag_size('replica_state')
             else:
@@ -1722,7 +1761,7 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
                 p0.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 p0.append(s7)
             t0.append(tagged(0, b"".join(p0)))
-        if m.replica_state is not None:
+        if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
             p1 = []
             p1.append(W_iqx(m.replica_state.replica_id, m.replica_state.replica_epoch))
             t0.append(tagged(1, b"".join(p1)))
@@ -1757,33 +1796,44 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         if n1 < 0 or n1 * 33 > end - o:
             too_many('topics[].partitions', n1, end - o)
         l1 = []
-        for _ in range(n1):
+        for r0 in I_iiqiqiB(b[o : o + n1 * 33]):
             v1 = new(FetchPartition)
-            v1.replica_directory_id = ZERO_UUID
-            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = R_iiqiqiB(b, o)
-            o += 33
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition, v1.current_leader_epoch, v1.fetch_offset, v1.last_fetched_epoch, v1.log_start_offset, v1.partition_max_bytes, t0 = r0
             if t0:
-                for _ in range(t0):
+                l1.clear()
+                break
+            v1.replica_directory_id = ZERO_UUID
+            l1.append(v1)
+        else:
+            o += n1 * 33
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(FetchPartition)
+            v2.replica_directory_id = ZERO_UUID
+            v2.partition, v2.current_leader_epoch, v2.fetch_offset, v2.last_fetched_epoch, v2.log_start_offset, v2.partition_max_bytes, t1 = R_iiqiqiB(b, o)
+            o += 33
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                for _ in range(t1):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
                     e0 = o + z0
                     if g0 == 0:
-                        v1.replica_directory_id, = R_u(b, o)
+                        v2.replica_directory_id, = R_u(b, o)
                         o += 16
                         if o != e0:
                             wrong_tag_size('topics[].partitions[].replica_directory_id')
                     else:
                         o = e0
-            l1.append(v1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
     n2 = b[o]
@@ -1795,24 +1845,24 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         too_many('forgotten_topics_data', n2, end - o)
     l2 = []
     for _ in range(n2):
-        v2 = new(ForgottenTopic)
-        v2.topic = ''
-        v2.topic_id, n3 = R_uB(b, o)
+        v3 = new(ForgottenTopic)
+        v3.topic = ''
+        v3.topic_id, n3 = R_uB(b, o)
         o += 17
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v2.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
         o += n3 * 4
-        t2 = b[o]
+        t3 = b[o]
         o += 1
-        if t2 > 127:
-            t2, o = read_uvarint_rest(b, o, t2)
-        if t2:
-            o = skip_tags(b, o, t2)
-        l2.append(v2)
+        if t3 > 127:
+            t3, o = read_uvarint_rest(b, o, t3)
+        if t3:
+            o = skip_tags(b, o, t3)
+        l2.append(v3)
     m.forgotten_topics_data = l2
     n4 = b[o]
     o += 1
@@ -1820,16 +1870,16 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n4, o = read_uvarint_rest(b, o, n4)
     if n4:
         e1 = o + n4 - 1
-        m.rack_id = str(b[o:e1], "utf-8")
+        m.rack_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('rack_id', -1)
-    t3 = b[o]
+    t4 = b[o]
     o += 1
-    if t3 > 127:
-        t3, o = read_uvarint_rest(b, o, t3)
-    if t3:
-        for _ in range(t3):
+    if t4 > 127:
+        t4, o = read_uvarint_rest(b, o, t4)
+    if t4:
+        for _ in range(t4):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
             e2 = o + z1
@@ -1840,21 +1890,21 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e3 = o + n5 - 1
-                    m.cluster_id = str(b[o:e3], "utf-8")
+                    m.cluster_id = b[o:e3].tobytes().decode()
                     o = e3
                 else:
                     m.cluster_id = None
                 if o != e2:
                     wrong_tag_size('cluster_id')
             elif g1 == 1:
-                v3 = new(ReplicaState)
-                v3.replica_id, v3.replica_epoch, t4 = R_iqB(b, o)
+                v4 = new(ReplicaState)
+                v4.replica_id, v4.replica_epoch, t5 = R_iqB(b, o)
                 o += 13
-                if t4 > 127:
-                    t4, o = read_uvarint_rest(b, o, t4)
-                if t4:
-                    o = skip_tags(b, o, t4)
-                m.replica_state = v3
+                if t5 > 127:
+                    t5, o = read_uvarint_rest(b, o, t5)
+                if t5:
+                    o = skip_tags(b, o, t5)
+                m.replica_state = v4
                 if o != e2:
                     wrong_tag_size('replica_state')
             else:
@@ -1929,7 +1979,7 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
                 p1.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 p1.append(s7)
             t1.append(tagged(0, b"".join(p1)))
-        if m.replica_state is not None:
+        if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
             p2 = []
             p2.append(W_iqx(m.replica_state.replica_id, m.replica_state.replica_epoch))
             t1.append(tagged(1, b"".join(p2)))
@@ -1957,7 +2007,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> FetchRequest:
     """Read FetchRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 17:
+        raise UnsupportedVersionError(1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("FetchRequest", version, error) from error
 
 
 def write_request(version: int, request: FetchRequest) -> list[Chunk]:
@@ -1992,7 +2049,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2036,6 +2093,8 @@ def _write_response_0(m: FetchResponse, parts: list, chunks: list) -> None:
     push = chunks.append
     if m.session_id:
         not_in_version('session_id', m.session_id)
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2052,27 +2111,28 @@ def _write_response_0(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
             if v1.preferred_read_replica != -1:
                 not_in_version('responses[].partitions[].preferred_read_replica', v1.preferred_read_replica)
-            add(W_ihq(v1.partition_index, v1.error_code, v1.high_watermark))
             s4 = v1.records
             if s4 is None:
-                add(W_i(-1))
+                add(W_ihqi(v1.partition_index, v1.error_code, v1.high_watermark, -1))
             else:
-                n0 = records_length(s4)
-                add(W_i(n0))
+                k0 = s4.__class__ is memoryview
+                n0 = s4.nbytes if k0 else records_length(s4)
+                add(W_ihqi(v1.partition_index, v1.error_code, v1.high_watermark, n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s4)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s4)
+                    else:
+                        append_records(chunks, s4)
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2091,7 +2151,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2135,6 +2195,8 @@ def _write_response_1(m: FetchResponse, parts: list, chunks: list) -> None:
     push = chunks.append
     if m.session_id:
         not_in_version('session_id', m.session_id)
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2151,27 +2213,28 @@ def _write_response_1(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
             if v1.preferred_read_replica != -1:
                 not_in_version('responses[].partitions[].preferred_read_replica', v1.preferred_read_replica)
-            add(W_ihq(v1.partition_index, v1.error_code, v1.high_watermark))
             s4 = v1.records
             if s4 is None:
-                add(W_i(-1))
+                add(W_ihqi(v1.partition_index, v1.error_code, v1.high_watermark, -1))
             else:
-                n0 = records_length(s4)
-                add(W_i(n0))
+                k0 = s4.__class__ is memoryview
+                n0 = s4.nbytes if k0 else records_length(s4)
+                add(W_ihqi(v1.partition_index, v1.error_code, v1.high_watermark, n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s4)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s4)
+                    else:
+                        append_records(chunks, s4)
 
 
 def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2190,7 +2253,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2214,11 +2277,11 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
                 l2 = []
-                for _ in range(n3):
+                for r0 in I_qq(b[o : o + n3 * 16]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = R_qq(b, o)
-                    o += 16
+                    v2.producer_id, v2.first_offset = r0
                     l2.append(v2)
+                o += n3 * 16
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
@@ -2246,6 +2309,8 @@ def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> None:
     push = chunks.append
     if m.session_id:
         not_in_version('session_id', m.session_id)
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2262,34 +2327,35 @@ def _write_response_4(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
-            add(W_ihqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset))
-            s4 = v1.aborted_transactions
-            if s4 is None:
-                add(W_i(-1))
-            else:
-                add(W_i(len(s4)))
-                for v2 in s4:
-                    add(W_qq(v2.producer_id, v2.first_offset))
             if v1.preferred_read_replica != -1:
                 not_in_version('responses[].partitions[].preferred_read_replica', v1.preferred_read_replica)
+            s4 = v1.aborted_transactions
+            if s4 is None:
+                add(W_ihqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, -1))
+            else:
+                add(W_ihqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, len(s4)))
+                for v2 in s4:
+                    add(W_qq(v2.producer_id, v2.first_offset))
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
             else:
-                n0 = records_length(s5)
+                k0 = s5.__class__ is memoryview
+                n0 = s5.nbytes if k0 else records_length(s5)
                 add(W_i(n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s5)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
 
 
 def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2308,7 +2374,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2331,11 +2397,11 @@ def _read_response_5(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
                 l2 = []
-                for _ in range(n3):
+                for r0 in I_qq(b[o : o + n3 * 16]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = R_qq(b, o)
-                    o += 16
+                    v2.producer_id, v2.first_offset = r0
                     l2.append(v2)
+                o += n3 * 16
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
@@ -2363,6 +2429,8 @@ def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> None:
     push = chunks.append
     if m.session_id:
         not_in_version('session_id', m.session_id)
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2379,34 +2447,35 @@ def _write_response_5(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
-            s4 = v1.aborted_transactions
-            if s4 is None:
-                add(W_i(-1))
-            else:
-                add(W_i(len(s4)))
-                for v2 in s4:
-                    add(W_qq(v2.producer_id, v2.first_offset))
             if v1.preferred_read_replica != -1:
                 not_in_version('responses[].partitions[].preferred_read_replica', v1.preferred_read_replica)
+            s4 = v1.aborted_transactions
+            if s4 is None:
+                add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, -1))
+            else:
+                add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
+                for v2 in s4:
+                    add(W_qq(v2.producer_id, v2.first_offset))
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
             else:
-                n0 = records_length(s5)
+                k0 = s5.__class__ is memoryview
+                n0 = s5.nbytes if k0 else records_length(s5)
                 add(W_i(n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s5)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
 
 
 def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2423,7 +2492,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2446,11 +2515,11 @@ def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
                 l2 = []
-                for _ in range(n3):
+                for r0 in I_qq(b[o : o + n3 * 16]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = R_qq(b, o)
-                    o += 16
+                    v2.producer_id, v2.first_offset = r0
                     l2.append(v2)
+                o += n3 * 16
                 v1.aborted_transactions = l2
             v1.preferred_read_replica = -1
             n4, = R_i(b, o)
@@ -2476,6 +2545,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[FetchResponse, int]:
 def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
     push = chunks.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2492,34 +2563,35 @@ def _write_response_7(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
-            s4 = v1.aborted_transactions
-            if s4 is None:
-                add(W_i(-1))
-            else:
-                add(W_i(len(s4)))
-                for v2 in s4:
-                    add(W_qq(v2.producer_id, v2.first_offset))
             if v1.preferred_read_replica != -1:
                 not_in_version('responses[].partitions[].preferred_read_replica', v1.preferred_read_replica)
+            s4 = v1.aborted_transactions
+            if s4 is None:
+                add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, -1))
+            else:
+                add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
+                for v2 in s4:
+                    add(W_qq(v2.producer_id, v2.first_offset))
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
             else:
-                n0 = records_length(s5)
+                k0 = s5.__class__ is memoryview
+                n0 = s5.nbytes if k0 else records_length(s5)
                 add(W_i(n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s5)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
 
 
 def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2536,7 +2608,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', n1)
@@ -2559,11 +2631,11 @@ def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n3 < 0 or n3 * 16 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
                 l2 = []
-                for _ in range(n3):
+                for r0 in I_qq(b[o : o + n3 * 16]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset = R_qq(b, o)
-                    o += 16
+                    v2.producer_id, v2.first_offset = r0
                     l2.append(v2)
+                o += n3 * 16
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n4 = R_ii(b, o)
             o += 8
@@ -2588,6 +2660,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[FetchResponse, int]:
 def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
     push = chunks.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2604,33 +2678,34 @@ def _write_response_11(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.diverging_epoch is not None:
+            if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                 not_in_version('responses[].partitions[].diverging_epoch', v1.diverging_epoch)
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partitions[].current_leader', v1.current_leader)
-            if v1.snapshot_id is not None:
+            if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                 not_in_version('responses[].partitions[].snapshot_id', v1.snapshot_id)
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
             s4 = v1.aborted_transactions
             if s4 is None:
-                add(W_i(-1))
+                add(W_ihqqqii(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, -1, v1.preferred_read_replica))
             else:
-                add(W_i(len(s4)))
+                add(W_ihqqqi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, len(s4)))
                 for v2 in s4:
                     add(W_qq(v2.producer_id, v2.first_offset))
-            add(W_i(v1.preferred_read_replica))
+                add(W_i(v1.preferred_read_replica))
             s5 = v1.records
             if s5 is None:
                 add(W_i(-1))
             else:
-                n0 = records_length(s5)
+                k0 = s5.__class__ is memoryview
+                n0 = s5.nbytes if k0 else records_length(s5)
                 add(W_i(n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s5)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
 
 
 def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
@@ -2652,7 +2727,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].topic', -1)
@@ -2681,15 +2756,25 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n3 < 0 or n3 * 17 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n3, end - o)
                 l2 = []
-                for _ in range(n3):
+                for r0 in I_qqB(b[o : o + n3 * 17]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = R_qqB(b, o)
-                    o += 17
-                    if t0 > 127:
-                        t0, o = read_uvarint_rest(b, o, t0)
+                    v2.producer_id, v2.first_offset, t0 = r0
                     if t0:
-                        o = skip_tags(b, o, t0)
+                        l2.clear()
+                        break
                     l2.append(v2)
+                else:
+                    o += n3 * 17
+                    n3 = 0
+                for _ in range(n3):
+                    v3 = new(AbortedTransaction)
+                    v3.producer_id, v3.first_offset, t1 = R_qqB(b, o)
+                    o += 17
+                    if t1 > 127:
+                        t1, o = read_uvarint_rest(b, o, t1)
+                    if t1:
+                        o = skip_tags(b, o, t1)
+                    l2.append(v3)
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n4 = R_iB(b, o)
             o += 5
@@ -2701,67 +2786,67 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 o = e1
             else:
                 v1.records = None
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                for _ in range(t1):
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                for _ in range(t2):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
                     e2 = o + z0
                     if g0 == 0:
-                        v3 = new(EpochEndOffset)
-                        v3.epoch, v3.end_offset, t2 = R_iqB(b, o)
+                        v4 = new(EpochEndOffset)
+                        v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
                         o += 13
-                        if t2 > 127:
-                            t2, o = read_uvarint_rest(b, o, t2)
-                        if t2:
-                            o = skip_tags(b, o, t2)
-                        v1.diverging_epoch = v3
-                        if o != e2:
-                            wrong_tag_size('responses[].partitions[].diverging_epoch')
-                    elif g0 == 1:
-                        v4 = new(LeaderIdAndEpoch)
-                        v4.leader_id, v4.leader_epoch, t3 = R_iiB(b, o)
-                        o += 9
                         if t3 > 127:
                             t3, o = read_uvarint_rest(b, o, t3)
                         if t3:
                             o = skip_tags(b, o, t3)
-                        v1.current_leader = v4
+                        v1.diverging_epoch = v4
                         if o != e2:
-                            wrong_tag_size('responses[].partitions[].current_leader')
-                    elif g0 == 2:
-                        v5 = new(SnapshotId)
-                        v5.end_offset, v5.epoch, t4 = R_qiB(b, o)
-                        o += 13
+                            wrong_tag_size('responses[].partitions[].diverging_epoch')
+                    elif g0 == 1:
+                        v5 = new(LeaderIdAndEpoch)
+                        v5.leader_id, v5.leader_epoch, t4 = R_iiB(b, o)
+                        o += 9
                         if t4 > 127:
                             t4, o = read_uvarint_rest(b, o, t4)
                         if t4:
                             o = skip_tags(b, o, t4)
-                        v1.snapshot_id = v5
+                        v1.current_leader = v5
+                        if o != e2:
+                            wrong_tag_size('responses[].partitions[].current_leader')
+                    elif g0 == 2:
+                        v6 = new(SnapshotId)
+                        v6.end_offset, v6.epoch, t5 = R_qiB(b, o)
+                        o += 13
+                        if t5 > 127:
+                            t5, o = read_uvarint_rest(b, o, t5)
+                        if t5:
+                            o = skip_tags(b, o, t5)
+                        v1.snapshot_id = v6
                         if o != e2:
                             wrong_tag_size('responses[].partitions[].snapshot_id')
                     else:
                         o = e2
             l1.append(v1)
         v0.partitions = l1
-        t5 = b[o]
+        t6 = b[o]
         o += 1
-        if t5 > 127:
-            t5, o = read_uvarint_rest(b, o, t5)
-        if t5:
-            o = skip_tags(b, o, t5)
+        if t6 > 127:
+            t6, o = read_uvarint_rest(b, o, t6)
+        if t6:
+            o = skip_tags(b, o, t6)
         l0.append(v0)
     m.responses = l0
     m.node_endpoints = []
-    t6 = b[o]
+    t7 = b[o]
     o += 1
-    if t6 > 127:
-        t6, o = read_uvarint_rest(b, o, t6)
-    if t6:
-        o = skip_tags(b, o, t6)
+    if t7 > 127:
+        t7, o = read_uvarint_rest(b, o, t7)
+    if t7:
+        o = skip_tags(b, o, t7)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -2770,6 +2855,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
 def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
     push = chunks.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2790,38 +2877,42 @@ def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> None:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
             s4 = v1.aborted_transactions
             if s4 is None:
-                add(b"\0")
+                add(W_ihqqqxi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, v1.preferred_read_replica))
             else:
+                add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
                 n3 = len(s4) + 1
                 add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
                 for v2 in s4:
                     add(W_qqx(v2.producer_id, v2.first_offset))
-            add(W_i(v1.preferred_read_replica))
+                add(W_i(v1.preferred_read_replica))
             s5 = v1.records
             if s5 is None:
                 add(b"\0")
             else:
-                n4 = records_length(s5)
+                k0 = s5.__class__ is memoryview
+                n4 = s5.nbytes if k0 else records_length(s5)
                 n5 = n4 + 1
                 add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 if n4:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s5)
+                    if k0:
+                        push(s5)
+                    else:
+                        append_records(chunks, s5)
             if v1.diverging_epoch is not None or v1.current_leader is not None or v1.snapshot_id is not None:
                 t0 = []
-                if v1.diverging_epoch is not None:
+                if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                     p0 = []
                     p0.append(W_iqx(v1.diverging_epoch.epoch, v1.diverging_epoch.end_offset))
                     t0.append(tagged(0, b"".join(p0)))
-                if v1.current_leader is not None:
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                     p1 = []
                     p1.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
                     t0.append(tagged(1, b"".join(p1)))
-                if v1.snapshot_id is not None:
+                if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                     p2 = []
                     p2.append(W_qix(v1.snapshot_id.end_offset, v1.snapshot_id.epoch))
                     t0.append(tagged(2, b"".join(p2)))
@@ -2830,8 +2921,6 @@ def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> None:
             else:
                 add(b"\0")
         add(b"\0")
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(b"\0")
 
 
@@ -2873,15 +2962,25 @@ def _read_response_13(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n2 < 0 or n2 * 17 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n2, end - o)
                 l2 = []
-                for _ in range(n2):
+                for r0 in I_qqB(b[o : o + n2 * 17]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = R_qqB(b, o)
-                    o += 17
-                    if t0 > 127:
-                        t0, o = read_uvarint_rest(b, o, t0)
+                    v2.producer_id, v2.first_offset, t0 = r0
                     if t0:
-                        o = skip_tags(b, o, t0)
+                        l2.clear()
+                        break
                     l2.append(v2)
+                else:
+                    o += n2 * 17
+                    n2 = 0
+                for _ in range(n2):
+                    v3 = new(AbortedTransaction)
+                    v3.producer_id, v3.first_offset, t1 = R_qqB(b, o)
+                    o += 17
+                    if t1 > 127:
+                        t1, o = read_uvarint_rest(b, o, t1)
+                    if t1:
+                        o = skip_tags(b, o, t1)
+                    l2.append(v3)
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n3 = R_iB(b, o)
             o += 5
@@ -2893,67 +2992,67 @@ def _read_response_13(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 o = e0
             else:
                 v1.records = None
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                for _ in range(t1):
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                for _ in range(t2):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
                     e1 = o + z0
                     if g0 == 0:
-                        v3 = new(EpochEndOffset)
-                        v3.epoch, v3.end_offset, t2 = R_iqB(b, o)
+                        v4 = new(EpochEndOffset)
+                        v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
                         o += 13
-                        if t2 > 127:
-                            t2, o = read_uvarint_rest(b, o, t2)
-                        if t2:
-                            o = skip_tags(b, o, t2)
-                        v1.diverging_epoch = v3
-                        if o != e1:
-                            wrong_tag_size('responses[].partitions[].diverging_epoch')
-                    elif g0 == 1:
-                        v4 = new(LeaderIdAndEpoch)
-                        v4.leader_id, v4.leader_epoch, t3 = R_iiB(b, o)
-                        o += 9
                         if t3 > 127:
                             t3, o = read_uvarint_rest(b, o, t3)
                         if t3:
                             o = skip_tags(b, o, t3)
-                        v1.current_leader = v4
+                        v1.diverging_epoch = v4
                         if o != e1:
-                            wrong_tag_size('responses[].partitions[].current_leader')
-                    elif g0 == 2:
-                        v5 = new(SnapshotId)
-                        v5.end_offset, v5.epoch, t4 = R_qiB(b, o)
-                        o += 13
+                            wrong_tag_size('responses[].partitions[].diverging_epoch')
+                    elif g0 == 1:
+                        v5 = new(LeaderIdAndEpoch)
+                        v5.leader_id, v5.leader_epoch, t4 = R_iiB(b, o)
+                        o += 9
                         if t4 > 127:
                             t4, o = read_uvarint_rest(b, o, t4)
                         if t4:
                             o = skip_tags(b, o, t4)
-                        v1.snapshot_id = v5
+                        v1.current_leader = v5
+                        if o != e1:
+                            wrong_tag_size('responses[].partitions[].current_leader')
+                    elif g0 == 2:
+                        v6 = new(SnapshotId)
+                        v6.end_offset, v6.epoch, t5 = R_qiB(b, o)
+                        o += 13
+                        if t5 > 127:
+                            t5, o = read_uvarint_rest(b, o, t5)
+                        if t5:
+                            o = skip_tags(b, o, t5)
+                        v1.snapshot_id = v6
                         if o != e1:
                             wrong_tag_size('responses[].partitions[].snapshot_id')
                     else:
                         o = e1
             l1.append(v1)
         v0.partitions = l1
-        t5 = b[o]
+        t6 = b[o]
         o += 1
-        if t5 > 127:
-            t5, o = read_uvarint_rest(b, o, t5)
-        if t5:
-            o = skip_tags(b, o, t5)
+        if t6 > 127:
+            t6, o = read_uvarint_rest(b, o, t6)
+        if t6:
+            o = skip_tags(b, o, t6)
         l0.append(v0)
     m.responses = l0
     m.node_endpoints = []
-    t6 = b[o]
+    t7 = b[o]
     o += 1
-    if t6 > 127:
-        t6, o = read_uvarint_rest(b, o, t6)
-    if t6:
-        o = skip_tags(b, o, t6)
+    if t7 > 127:
+        t7, o = read_uvarint_rest(b, o, t7)
+    if t7:
+        o = skip_tags(b, o, t7)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -2962,6 +3061,8 @@ def _read_response_13(b: memoryview, o: int) -> tuple[FetchResponse, int]:
 def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
     push = chunks.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -2976,38 +3077,42 @@ def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
         n1 = len(s1) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
             s2 = v1.aborted_transactions
             if s2 is None:
-                add(b"\0")
+                add(W_ihqqqxi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, v1.preferred_read_replica))
             else:
+                add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
                 n2 = len(s2) + 1
                 add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
                 for v2 in s2:
                     add(W_qqx(v2.producer_id, v2.first_offset))
-            add(W_i(v1.preferred_read_replica))
+                add(W_i(v1.preferred_read_replica))
             s3 = v1.records
             if s3 is None:
                 add(b"\0")
             else:
-                n3 = records_length(s3)
+                k0 = s3.__class__ is memoryview
+                n3 = s3.nbytes if k0 else records_length(s3)
                 n4 = n3 + 1
                 add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                 if n3:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s3)
+                    if k0:
+                        push(s3)
+                    else:
+                        append_records(chunks, s3)
             if v1.diverging_epoch is not None or v1.current_leader is not None or v1.snapshot_id is not None:
                 t0 = []
-                if v1.diverging_epoch is not None:
+                if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                     p0 = []
                     p0.append(W_iqx(v1.diverging_epoch.epoch, v1.diverging_epoch.end_offset))
                     t0.append(tagged(0, b"".join(p0)))
-                if v1.current_leader is not None:
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                     p1 = []
                     p1.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
                     t0.append(tagged(1, b"".join(p1)))
-                if v1.snapshot_id is not None:
+                if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                     p2 = []
                     p2.append(W_qix(v1.snapshot_id.end_offset, v1.snapshot_id.epoch))
                     t0.append(tagged(2, b"".join(p2)))
@@ -3016,8 +3121,6 @@ def _write_response_13(m: FetchResponse, parts: list, chunks: list) -> None:
             else:
                 add(b"\0")
         add(b"\0")
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(b"\0")
 
 
@@ -3059,15 +3162,25 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 if n2 < 0 or n2 * 17 > end - o:
                     too_many('responses[].partitions[].aborted_transactions', n2, end - o)
                 l2 = []
-                for _ in range(n2):
+                for r0 in I_qqB(b[o : o + n2 * 17]):
                     v2 = new(AbortedTransaction)
-                    v2.producer_id, v2.first_offset, t0 = R_qqB(b, o)
-                    o += 17
-                    if t0 > 127:
-                        t0, o = read_uvarint_rest(b, o, t0)
+                    v2.producer_id, v2.first_offset, t0 = r0
                     if t0:
-                        o = skip_tags(b, o, t0)
+                        l2.clear()
+                        break
                     l2.append(v2)
+                else:
+                    o += n2 * 17
+                    n2 = 0
+                for _ in range(n2):
+                    v3 = new(AbortedTransaction)
+                    v3.producer_id, v3.first_offset, t1 = R_qqB(b, o)
+                    o += 17
+                    if t1 > 127:
+                        t1, o = read_uvarint_rest(b, o, t1)
+                    if t1:
+                        o = skip_tags(b, o, t1)
+                    l2.append(v3)
                 v1.aborted_transactions = l2
             v1.preferred_read_replica, n3 = R_iB(b, o)
             o += 5
@@ -3079,67 +3192,67 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                 o = e0
             else:
                 v1.records = None
-            t1 = b[o]
+            t2 = b[o]
             o += 1
-            if t1 > 127:
-                t1, o = read_uvarint_rest(b, o, t1)
-            if t1:
-                for _ in range(t1):
+            if t2 > 127:
+                t2, o = read_uvarint_rest(b, o, t2)
+            if t2:
+                for _ in range(t2):
                     g0, o = read_uvarint(b, o)
                     z0, o = read_uvarint(b, o)
                     e1 = o + z0
                     if g0 == 0:
-                        v3 = new(EpochEndOffset)
-                        v3.epoch, v3.end_offset, t2 = R_iqB(b, o)
+                        v4 = new(EpochEndOffset)
+                        v4.epoch, v4.end_offset, t3 = R_iqB(b, o)
                         o += 13
-                        if t2 > 127:
-                            t2, o = read_uvarint_rest(b, o, t2)
-                        if t2:
-                            o = skip_tags(b, o, t2)
-                        v1.diverging_epoch = v3
-                        if o != e1:
-                            wrong_tag_size('responses[].partitions[].diverging_epoch')
-                    elif g0 == 1:
-                        v4 = new(LeaderIdAndEpoch)
-                        v4.leader_id, v4.leader_epoch, t3 = R_iiB(b, o)
-                        o += 9
                         if t3 > 127:
                             t3, o = read_uvarint_rest(b, o, t3)
                         if t3:
                             o = skip_tags(b, o, t3)
-                        v1.current_leader = v4
+                        v1.diverging_epoch = v4
                         if o != e1:
-                            wrong_tag_size('responses[].partitions[].current_leader')
-                    elif g0 == 2:
-                        v5 = new(SnapshotId)
-                        v5.end_offset, v5.epoch, t4 = R_qiB(b, o)
-                        o += 13
+                            wrong_tag_size('responses[].partitions[].diverging_epoch')
+                    elif g0 == 1:
+                        v5 = new(LeaderIdAndEpoch)
+                        v5.leader_id, v5.leader_epoch, t4 = R_iiB(b, o)
+                        o += 9
                         if t4 > 127:
                             t4, o = read_uvarint_rest(b, o, t4)
                         if t4:
                             o = skip_tags(b, o, t4)
-                        v1.snapshot_id = v5
+                        v1.current_leader = v5
+                        if o != e1:
+                            wrong_tag_size('responses[].partitions[].current_leader')
+                    elif g0 == 2:
+                        v6 = new(SnapshotId)
+                        v6.end_offset, v6.epoch, t5 = R_qiB(b, o)
+                        o += 13
+                        if t5 > 127:
+                            t5, o = read_uvarint_rest(b, o, t5)
+                        if t5:
+                            o = skip_tags(b, o, t5)
+                        v1.snapshot_id = v6
                         if o != e1:
                             wrong_tag_size('responses[].partitions[].snapshot_id')
                     else:
                         o = e1
             l1.append(v1)
         v0.partitions = l1
-        t5 = b[o]
+        t6 = b[o]
         o += 1
-        if t5 > 127:
-            t5, o = read_uvarint_rest(b, o, t5)
-        if t5:
-            o = skip_tags(b, o, t5)
+        if t6 > 127:
+            t6, o = read_uvarint_rest(b, o, t6)
+        if t6:
+            o = skip_tags(b, o, t6)
         l0.append(v0)
     m.responses = l0
     m.node_endpoints = []
-    t6 = b[o]
+    t7 = b[o]
     o += 1
-    if t6 > 127:
-        t6, o = read_uvarint_rest(b, o, t6)
-    if t6:
-        for _ in range(t6):
+    if t7 > 127:
+        t7, o = read_uvarint_rest(b, o, t7)
+    if t7:
+        for _ in range(t7):
             g1, o = read_uvarint(b, o)
             z1, o = read_uvarint(b, o)
             e2 = o + z1
@@ -3153,34 +3266,34 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     too_many('node_endpoints', n4, end - o)
                 l3 = []
                 for _ in range(n4):
-                    v6 = new(NodeEndpoint)
-                    v6.node_id, n5 = R_iB(b, o)
+                    v7 = new(NodeEndpoint)
+                    v7.node_id, n5 = R_iB(b, o)
                     o += 5
                     if n5 > 127:
                         n5, o = read_uvarint_rest(b, o, n5)
                     if n5:
                         e3 = o + n5 - 1
-                        v6.host = str(b[o:e3], "utf-8")
+                        v7.host = b[o:e3].tobytes().decode()
                         o = e3
                     else:
                         negative_length('node_endpoints[].host', -1)
-                    v6.port, n6 = R_iB(b, o)
+                    v7.port, n6 = R_iB(b, o)
                     o += 5
                     if n6 > 127:
                         n6, o = read_uvarint_rest(b, o, n6)
                     if n6:
                         e4 = o + n6 - 1
-                        v6.rack = str(b[o:e4], "utf-8")
+                        v7.rack = b[o:e4].tobytes().decode()
                         o = e4
                     else:
-                        v6.rack = None
-                    t7 = b[o]
+                        v7.rack = None
+                    t8 = b[o]
                     o += 1
-                    if t7 > 127:
-                        t7, o = read_uvarint_rest(b, o, t7)
-                    if t7:
-                        o = skip_tags(b, o, t7)
-                    l3.append(v6)
+                    if t8 > 127:
+                        t8, o = read_uvarint_rest(b, o, t8)
+                    if t8:
+                        o = skip_tags(b, o, t8)
+                    l3.append(v7)
                 m.node_endpoints = l3
                 if o != e2:
                     wrong_tag_size('node_endpoints')
@@ -3208,38 +3321,42 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
         n1 = len(s1) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         for v1 in s1:
-            add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
             s2 = v1.aborted_transactions
             if s2 is None:
-                add(b"\0")
+                add(W_ihqqqxi(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset, v1.preferred_read_replica))
             else:
+                add(W_ihqqq(v1.partition_index, v1.error_code, v1.high_watermark, v1.last_stable_offset, v1.log_start_offset))
                 n2 = len(s2) + 1
                 add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
                 for v2 in s2:
                     add(W_qqx(v2.producer_id, v2.first_offset))
-            add(W_i(v1.preferred_read_replica))
+                add(W_i(v1.preferred_read_replica))
             s3 = v1.records
             if s3 is None:
                 add(b"\0")
             else:
-                n3 = records_length(s3)
+                k0 = s3.__class__ is memoryview
+                n3 = s3.nbytes if k0 else records_length(s3)
                 n4 = n3 + 1
                 add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                 if n3:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s3)
+                    if k0:
+                        push(s3)
+                    else:
+                        append_records(chunks, s3)
             if v1.diverging_epoch is not None or v1.current_leader is not None or v1.snapshot_id is not None:
                 t0 = []
-                if v1.diverging_epoch is not None:
+                if v1.diverging_epoch is not None and (v1.diverging_epoch.epoch != -1 or v1.diverging_epoch.end_offset != -1):
                     p0 = []
                     p0.append(W_iqx(v1.diverging_epoch.epoch, v1.diverging_epoch.end_offset))
                     t0.append(tagged(0, b"".join(p0)))
-                if v1.current_leader is not None:
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                     p1 = []
                     p1.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
                     t0.append(tagged(1, b"".join(p1)))
-                if v1.snapshot_id is not None:
+                if v1.snapshot_id is not None and (v1.snapshot_id.end_offset != -1 or v1.snapshot_id.epoch != -1):
                     p2 = []
                     p2.append(W_qix(v1.snapshot_id.end_offset, v1.snapshot_id.epoch))
                     t0.append(tagged(2, b"".join(p2)))
@@ -3266,12 +3383,12 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                 n6 = len(s6) + 1
                 p3.append(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
                 p3.append(s6)
-                p3.append(W_i(v3.port))
                 s7 = v3.rack
                 if s7 is None:
-                    p3.append(b"\0")
+                    p3.append(W_ix(v3.port))
                 else:
                     s8 = s7.encode()
+                    p3.append(W_i(v3.port))
                     n7 = len(s8) + 1
                     p3.append(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
                     p3.append(s8)
@@ -3301,7 +3418,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> FetchResponse:
     """Read FetchResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 17:
+        raise UnsupportedVersionError(1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("FetchResponse", version, error) from error
 
 
 def write_response(version: int, response: FetchResponse) -> list[Chunk]:

@@ -42,6 +42,10 @@ W_h = Struct(">h").pack
 W_hih = Struct(">hih").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
+W_ihh = Struct(">ihh").pack
+W_ihhi = Struct(">ihhi").pack
+W_ihx = Struct(">ihx").pack
+W_ihxi = Struct(">ihxi").pack
 W_ix = Struct(">ix").pack
 
 
@@ -163,7 +167,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.key = str(b[o:e0], "utf-8")
+        m.key = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('key', n0)
@@ -176,16 +180,16 @@ def _read_request_0(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
 
 def _write_request_0(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.key_type:
+        not_in_version('key_type', m.key_type)
+    if m.coordinator_keys:
+        not_in_version('coordinator_keys', m.coordinator_keys)
     s0 = m.key
     if s0 is None:
         null_not_allowed('key')
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    if m.key_type:
-        not_in_version('key_type', m.key_type)
-    if m.coordinator_keys:
-        not_in_version('coordinator_keys', m.coordinator_keys)
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]:
@@ -195,7 +199,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.key = str(b[o:e0], "utf-8")
+        m.key = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('key', n0)
@@ -209,14 +213,14 @@ def _read_request_1(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
 
 def _write_request_1(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.coordinator_keys:
+        not_in_version('coordinator_keys', m.coordinator_keys)
     s0 = m.key
     if s0 is None:
         null_not_allowed('key')
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    if m.coordinator_keys:
-        not_in_version('coordinator_keys', m.coordinator_keys)
     add(W_b(m.key_type))
 
 
@@ -229,7 +233,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.key = str(b[o:e0], "utf-8")
+        m.key = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('key', -1)
@@ -247,6 +251,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
 
 def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.coordinator_keys:
+        not_in_version('coordinator_keys', m.coordinator_keys)
     s0 = m.key
     if s0 is None:
         null_not_allowed('key')
@@ -254,8 +260,6 @@ def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
     n0 = len(s1) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s1)
-    if m.coordinator_keys:
-        not_in_version('coordinator_keys', m.coordinator_keys)
     add(W_bx(m.key_type))
 
 
@@ -278,7 +282,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('coordinator_keys[]', -1)
@@ -334,7 +338,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> FindCoordinatorRequest:
     """Read FindCoordinatorRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(10, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("FindCoordinatorRequest", version, error) from error
 
 
 def write_request(version: int, request: FindCoordinatorRequest) -> list[Chunk]:
@@ -361,7 +372,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 8
     if n0 >= 0:
         e0 = o + n0
-        m.host = str(b[o:e0], "utf-8")
+        m.host = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('host', n0)
@@ -375,14 +386,14 @@ def _read_response_0(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
 
 def _write_response_0(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.coordinators:
+        not_in_version('coordinators', m.coordinators)
     s0 = m.host
     if s0 is None:
         null_not_allowed('host')
     s1 = s0.encode()
     add(W_hih(m.error_code, m.node_id, len(s1)))
     add(s1)
-    if m.coordinators:
-        not_in_version('coordinators', m.coordinators)
     add(W_i(m.port))
 
 
@@ -393,7 +404,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 8
     if n0 >= 0:
         e0 = o + n0
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     elif n0 == -1:
         m.error_message = None
@@ -403,7 +414,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.host = str(b[o:e1], "utf-8")
+        m.host = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('host', n1)
@@ -417,22 +428,22 @@ def _read_response_1(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
 
 def _write_response_1(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
+    if m.coordinators:
+        not_in_version('coordinators', m.coordinators)
     s0 = m.error_message
     if s0 is None:
-        add(W_h(-1))
+        add(W_ihhi(m.throttle_time_ms, m.error_code, -1, m.node_id))
     else:
         s1 = s0.encode()
-        add(W_h(len(s1)))
+        add(W_ihh(m.throttle_time_ms, m.error_code, len(s1)))
         add(s1)
+        add(W_i(m.node_id))
     s2 = m.host
     if s2 is None:
         null_not_allowed('host')
     s3 = s2.encode()
-    add(W_ih(m.node_id, len(s3)))
+    add(W_h(len(s3)))
     add(s3)
-    if m.coordinators:
-        not_in_version('coordinators', m.coordinators)
     add(W_i(m.port))
 
 
@@ -445,7 +456,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.error_message = None
@@ -455,7 +466,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.host = str(b[o:e1], "utf-8")
+        m.host = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('host', -1)
@@ -473,25 +484,25 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
 
 def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
+    if m.coordinators:
+        not_in_version('coordinators', m.coordinators)
     s0 = m.error_message
     if s0 is None:
-        add(b"\0")
+        add(W_ihxi(m.throttle_time_ms, m.error_code, m.node_id))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
+        add(W_i(m.node_id))
     s2 = m.host
     if s2 is None:
         null_not_allowed('host')
     s3 = s2.encode()
-    add(W_i(m.node_id))
     n1 = len(s3) + 1
     add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
     add(s3)
-    if m.coordinators:
-        not_in_version('coordinators', m.coordinators)
     add(W_ix(m.port))
 
 
@@ -519,7 +530,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.key = str(b[o:e0], "utf-8")
+            v0.key = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('coordinators[].key', -1)
@@ -529,7 +540,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.host = str(b[o:e1], "utf-8")
+            v0.host = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('coordinators[].host', -1)
@@ -539,7 +550,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.error_message = str(b[o:e2], "utf-8")
+            v0.error_message = b[o:e2].tobytes().decode()
             o = e2
         else:
             v0.error_message = None
@@ -594,12 +605,12 @@ def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
         n2 = len(s4) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         add(s4)
-        add(W_ih(v0.port, v0.error_code))
         s5 = v0.error_message
         if s5 is None:
-            add(b"\0")
+            add(W_ihx(v0.port, v0.error_code))
         else:
             s6 = s5.encode()
+            add(W_ih(v0.port, v0.error_code))
             n3 = len(s6) + 1
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             add(s6)
@@ -625,7 +636,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> FindCoordinatorResponse:
     """Read FindCoordinatorResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 6:
+        raise UnsupportedVersionError(10, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("FindCoordinatorResponse", version, error) from error
 
 
 def write_response(version: int, response: FindCoordinatorResponse) -> list[Chunk]:

@@ -41,15 +41,19 @@ R_qiB = Struct(">qiB").unpack_from
 R_qih = Struct(">qih").unpack_from
 R_qq = Struct(">qq").unpack_from
 W_h = Struct(">h").pack
+W_hq = Struct(">hq").pack
 W_i = Struct(">i").pack
+W_ih = Struct(">ih").pack
 W_ii = Struct(">ii").pack
 W_iii = Struct(">iii").pack
+W_ix = Struct(">ix").pack
 W_q = Struct(">q").pack
 W_qh = Struct(">qh").pack
 W_qi = Struct(">qi").pack
 W_qih = Struct(">qih").pack
 W_qq = Struct(">qq").pack
 W_qx = Struct(">qx").pack
+W_xq = Struct(">xq").pack
 
 
 class OffsetCommitKey:
@@ -233,7 +237,7 @@ def _read_offset_commit_key_0(b: memoryview, o: int) -> tuple[OffsetCommitKey, i
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group = str(b[o:e0], "utf-8")
+        m.group = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group', n0)
@@ -241,7 +245,7 @@ def _read_offset_commit_key_0(b: memoryview, o: int) -> tuple[OffsetCommitKey, i
     o += 2
     if n1 >= 0:
         e1 = o + n1
-        m.topic = str(b[o:e1], "utf-8")
+        m.topic = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('topic', n1)
@@ -287,7 +291,14 @@ def read_offset_commit_key_at(version: int, buffer: memoryview, offset: int = 0)
 
 def read_offset_commit_key(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitKey:
     """Read OffsetCommitKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_offset_commit_key_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _OFFSET_COMMIT_KEY_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetCommitKey", version, error) from error
 
 
 def write_offset_commit_key(version: int, value: OffsetCommitKey) -> list[Chunk]:
@@ -313,7 +324,7 @@ def _read_offset_commit_value_0(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 10
     if n0 >= 0:
         e0 = o + n0
-        m.metadata = str(b[o:e0], "utf-8")
+        m.metadata = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('metadata', n0)
@@ -344,7 +355,7 @@ def _read_offset_commit_value_1(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 10
     if n0 >= 0:
         e0 = o + n0
-        m.metadata = str(b[o:e0], "utf-8")
+        m.metadata = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('metadata', n0)
@@ -373,7 +384,7 @@ def _read_offset_commit_value_3(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 14
     if n0 >= 0:
         e0 = o + n0
-        m.metadata = str(b[o:e0], "utf-8")
+        m.metadata = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('metadata', n0)
@@ -405,7 +416,7 @@ def _read_offset_commit_value_4(b: memoryview, o: int) -> tuple[OffsetCommitValu
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.metadata = str(b[o:e0], "utf-8")
+        m.metadata = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('metadata', -1)
@@ -452,7 +463,14 @@ def read_offset_commit_value_at(version: int, buffer: memoryview, offset: int = 
 
 def read_offset_commit_value(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitValue:
     """Read OffsetCommitValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_offset_commit_value_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _OFFSET_COMMIT_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetCommitValue", version, error) from error
 
 
 def write_offset_commit_value(version: int, value: OffsetCommitValue) -> list[Chunk]:
@@ -477,7 +495,7 @@ def _read_group_metadata_key_2(b: memoryview, o: int) -> tuple[GroupMetadataKey,
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group = str(b[o:e0], "utf-8")
+        m.group = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group', n0)
@@ -514,7 +532,14 @@ def read_group_metadata_key_at(version: int, buffer: memoryview, offset: int = 0
 
 def read_group_metadata_key(version: int, buffer: memoryview, offset: int = 0) -> GroupMetadataKey:
     """Read GroupMetadataKey at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_group_metadata_key_at(version, buffer, offset)[0]
+    if not 2 <= version <= 2:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _GROUP_METADATA_KEY_READERS[version - 2](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("GroupMetadataKey", version, error) from error
 
 
 def write_group_metadata_key(version: int, value: GroupMetadataKey) -> list[Chunk]:
@@ -539,7 +564,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_type', n0)
@@ -547,7 +572,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.protocol = str(b[o:e1], "utf-8")
+        m.protocol = b[o:e1].tobytes().decode()
         o = e1
     elif n1 == -1:
         m.protocol = None
@@ -557,7 +582,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.leader = None
@@ -575,7 +600,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -584,7 +609,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.client_id = str(b[o:e4], "utf-8")
+            v0.client_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('members[].client_id', n5)
@@ -592,7 +617,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n6 >= 0:
             e5 = o + n6
-            v0.client_host = str(b[o:e5], "utf-8")
+            v0.client_host = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('members[].client_host', n6)
@@ -628,13 +653,12 @@ def _write_group_metadata_value_0(m: GroupMetadataValue, parts: list, chunks: li
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    add(W_i(m.generation))
     s2 = m.protocol
     if s2 is None:
-        add(W_h(-1))
+        add(W_ih(m.generation, -1))
     else:
         s3 = s2.encode()
-        add(W_h(len(s3)))
+        add(W_ih(m.generation, len(s3)))
         add(s3)
     s4 = m.leader
     if s4 is None:
@@ -685,7 +709,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_type', n0)
@@ -693,7 +717,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.protocol = str(b[o:e1], "utf-8")
+        m.protocol = b[o:e1].tobytes().decode()
         o = e1
     elif n1 == -1:
         m.protocol = None
@@ -703,7 +727,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.leader = None
@@ -721,7 +745,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -730,7 +754,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.client_id = str(b[o:e4], "utf-8")
+            v0.client_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('members[].client_id', n5)
@@ -738,7 +762,7 @@ def _read_group_metadata_value_1(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n6 >= 0:
             e5 = o + n6
-            v0.client_host = str(b[o:e5], "utf-8")
+            v0.client_host = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('members[].client_host', n6)
@@ -773,13 +797,12 @@ def _write_group_metadata_value_1(m: GroupMetadataValue, parts: list, chunks: li
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    add(W_i(m.generation))
     s2 = m.protocol
     if s2 is None:
-        add(W_h(-1))
+        add(W_ih(m.generation, -1))
     else:
         s3 = s2.encode()
-        add(W_h(len(s3)))
+        add(W_ih(m.generation, len(s3)))
         add(s3)
     s4 = m.leader
     if s4 is None:
@@ -830,7 +853,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_type', n0)
@@ -838,7 +861,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.protocol = str(b[o:e1], "utf-8")
+        m.protocol = b[o:e1].tobytes().decode()
         o = e1
     elif n1 == -1:
         m.protocol = None
@@ -848,7 +871,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.leader = None
@@ -865,7 +888,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -874,7 +897,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.client_id = str(b[o:e4], "utf-8")
+            v0.client_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('members[].client_id', n5)
@@ -882,7 +905,7 @@ def _read_group_metadata_value_2(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n6 >= 0:
             e5 = o + n6
-            v0.client_host = str(b[o:e5], "utf-8")
+            v0.client_host = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('members[].client_host', n6)
@@ -917,25 +940,25 @@ def _write_group_metadata_value_2(m: GroupMetadataValue, parts: list, chunks: li
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    add(W_i(m.generation))
     s2 = m.protocol
     if s2 is None:
-        add(W_h(-1))
+        add(W_ih(m.generation, -1))
     else:
         s3 = s2.encode()
-        add(W_h(len(s3)))
+        add(W_ih(m.generation, len(s3)))
         add(s3)
     s4 = m.leader
     if s4 is None:
-        add(W_h(-1))
+        add(W_hq(-1, m.current_state_timestamp))
     else:
         s5 = s4.encode()
         add(W_h(len(s5)))
         add(s5)
+        add(W_q(m.current_state_timestamp))
     s6 = m.members
     if s6 is None:
         null_not_allowed('members')
-    add(W_qi(m.current_state_timestamp, len(s6)))
+    add(W_i(len(s6)))
     for v0 in s6:
         s7 = v0.member_id
         if s7 is None:
@@ -974,7 +997,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_type', n0)
@@ -982,7 +1005,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.protocol = str(b[o:e1], "utf-8")
+        m.protocol = b[o:e1].tobytes().decode()
         o = e1
     elif n1 == -1:
         m.protocol = None
@@ -992,7 +1015,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.leader = None
@@ -1009,7 +1032,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -1017,7 +1040,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.group_instance_id = str(b[o:e4], "utf-8")
+            v0.group_instance_id = b[o:e4].tobytes().decode()
             o = e4
         elif n5 == -1:
             v0.group_instance_id = None
@@ -1027,7 +1050,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n6 >= 0:
             e5 = o + n6
-            v0.client_id = str(b[o:e5], "utf-8")
+            v0.client_id = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('members[].client_id', n6)
@@ -1035,7 +1058,7 @@ def _read_group_metadata_value_3(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 2
         if n7 >= 0:
             e6 = o + n7
-            v0.client_host = str(b[o:e6], "utf-8")
+            v0.client_host = b[o:e6].tobytes().decode()
             o = e6
         else:
             negative_length('members[].client_host', n7)
@@ -1070,25 +1093,25 @@ def _write_group_metadata_value_3(m: GroupMetadataValue, parts: list, chunks: li
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    add(W_i(m.generation))
     s2 = m.protocol
     if s2 is None:
-        add(W_h(-1))
+        add(W_ih(m.generation, -1))
     else:
         s3 = s2.encode()
-        add(W_h(len(s3)))
+        add(W_ih(m.generation, len(s3)))
         add(s3)
     s4 = m.leader
     if s4 is None:
-        add(W_h(-1))
+        add(W_hq(-1, m.current_state_timestamp))
     else:
         s5 = s4.encode()
         add(W_h(len(s5)))
         add(s5)
+        add(W_q(m.current_state_timestamp))
     s6 = m.members
     if s6 is None:
         null_not_allowed('members')
-    add(W_qi(m.current_state_timestamp, len(s6)))
+    add(W_i(len(s6)))
     for v0 in s6:
         s7 = v0.member_id
         if s7 is None:
@@ -1136,7 +1159,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_type', -1)
@@ -1146,7 +1169,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.protocol = str(b[o:e1], "utf-8")
+        m.protocol = b[o:e1].tobytes().decode()
         o = e1
     else:
         m.protocol = None
@@ -1156,7 +1179,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.leader = None
@@ -1176,7 +1199,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', -1)
@@ -1186,7 +1209,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.group_instance_id = str(b[o:e4], "utf-8")
+            v0.group_instance_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             v0.group_instance_id = None
@@ -1196,7 +1219,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
             n6, o = read_uvarint_rest(b, o, n6)
         if n6:
             e5 = o + n6 - 1
-            v0.client_id = str(b[o:e5], "utf-8")
+            v0.client_id = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('members[].client_id', -1)
@@ -1206,7 +1229,7 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
             n7, o = read_uvarint_rest(b, o, n7)
         if n7:
             e6 = o + n7 - 1
-            v0.client_host = str(b[o:e6], "utf-8")
+            v0.client_host = b[o:e6].tobytes().decode()
             o = e6
         else:
             negative_length('members[].client_host', -1)
@@ -1258,27 +1281,27 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
     n0 = len(s1) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s1)
-    add(W_i(m.generation))
     s2 = m.protocol
     if s2 is None:
-        add(b"\0")
+        add(W_ix(m.generation))
     else:
         s3 = s2.encode()
+        add(W_i(m.generation))
         n1 = len(s3) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s3)
     s4 = m.leader
     if s4 is None:
-        add(b"\0")
+        add(W_xq(m.current_state_timestamp))
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         add(s5)
+        add(W_q(m.current_state_timestamp))
     s6 = m.members
     if s6 is None:
         null_not_allowed('members')
-    add(W_q(m.current_state_timestamp))
     n3 = len(s6) + 1
     add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
     for v0 in s6:
@@ -1346,7 +1369,14 @@ def read_group_metadata_value_at(version: int, buffer: memoryview, offset: int =
 
 def read_group_metadata_value(version: int, buffer: memoryview, offset: int = 0) -> GroupMetadataValue:
     """Read GroupMetadataValue at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_group_metadata_value_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _GROUP_METADATA_VALUE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("GroupMetadataValue", version, error) from error
 
 
 def write_group_metadata_value(version: int, value: GroupMetadataValue) -> list[Chunk]:

@@ -26,8 +26,8 @@ R_hhi = Struct(">hhi").unpack_from
 R_hhih = Struct(">hhih").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
-W_h = Struct(">h").pack
 W_hhi = Struct(">hhi").pack
+W_hhih = Struct(">hhih").pack
 W_i = Struct(">i").pack
 W_ix = Struct(">ix").pack
 
@@ -112,7 +112,7 @@ def _read_request_header_1(b: memoryview, o: int) -> tuple[RequestHeader, int]:
     o += 10
     if n0 >= 0:
         e0 = o + n0
-        m.client_id = str(b[o:e0], "utf-8")
+        m.client_id = b[o:e0].tobytes().decode()
         o = e0
     elif n0 == -1:
         m.client_id = None
@@ -125,13 +125,12 @@ def _read_request_header_1(b: memoryview, o: int) -> tuple[RequestHeader, int]:
 
 def _write_request_header_1(m: RequestHeader, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_hhi(m.request_api_key, m.request_api_version, m.correlation_id))
     s0 = m.client_id
     if s0 is None:
-        add(W_h(-1))
+        add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, -1))
     else:
         s1 = s0.encode()
-        add(W_h(len(s1)))
+        add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, len(s1)))
         add(s1)
 
 
@@ -142,7 +141,7 @@ def _read_request_header_2(b: memoryview, o: int) -> tuple[RequestHeader, int]:
     o += 10
     if n0 >= 0:
         e0 = o + n0
-        m.client_id = str(b[o:e0], "utf-8")
+        m.client_id = b[o:e0].tobytes().decode()
         o = e0
     elif n0 == -1:
         m.client_id = None
@@ -161,13 +160,12 @@ def _read_request_header_2(b: memoryview, o: int) -> tuple[RequestHeader, int]:
 
 def _write_request_header_2(m: RequestHeader, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_hhi(m.request_api_key, m.request_api_version, m.correlation_id))
     s0 = m.client_id
     if s0 is None:
-        add(W_h(-1))
+        add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, -1))
     else:
         s1 = s0.encode()
-        add(W_h(len(s1)))
+        add(W_hhih(m.request_api_key, m.request_api_version, m.correlation_id, len(s1)))
         add(s1)
     add(b"\0")
 
@@ -190,7 +188,14 @@ def read_request_header_at(version: int, buffer: memoryview, offset: int = 0) ->
 
 def read_request_header(version: int, buffer: memoryview, offset: int = 0) -> RequestHeader:
     """Read RequestHeader at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_header_at(version, buffer, offset)[0]
+    if not 0 <= version <= 2:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_HEADER_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("RequestHeader", version, error) from error
 
 
 def write_request_header(version: int, value: RequestHeader) -> list[Chunk]:
@@ -260,7 +265,14 @@ def read_response_header_at(version: int, buffer: memoryview, offset: int = 0) -
 
 def read_response_header(version: int, buffer: memoryview, offset: int = 0) -> ResponseHeader:
     """Read ResponseHeader at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_header_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(-1, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_HEADER_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ResponseHeader", version, error) from error
 
 
 def write_response_header(version: int, value: ResponseHeader) -> list[Chunk]:

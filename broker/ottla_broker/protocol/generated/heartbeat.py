@@ -103,7 +103,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -111,7 +111,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -123,6 +123,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
 
 def _write_request_0(m: HeartbeatRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -135,8 +137,6 @@ def _write_request_0(m: HeartbeatRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
@@ -146,7 +146,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -154,7 +154,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -162,7 +162,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.group_instance_id = None
@@ -205,7 +205,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -215,7 +215,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -225,7 +225,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -286,7 +286,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> HeartbeatRequest:
     """Read HeartbeatRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(12, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("HeartbeatRequest", version, error) from error
 
 
 def write_request(version: int, request: HeartbeatRequest) -> list[Chunk]:
@@ -372,7 +379,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> HeartbeatResponse:
     """Read HeartbeatResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(12, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("HeartbeatResponse", version, error) from error
 
 
 def write_response(version: int, response: HeartbeatResponse) -> list[Chunk]:

@@ -40,7 +40,11 @@ W_t = Struct(">?").pack
 W_tx = Struct(">?x").pack
 W_b = Struct(">b").pack
 W_bh = Struct(">bh").pack
+W_bx = Struct(">bx").pack
 W_h = Struct(">h").pack
+W_hh = Struct(">hh").pack
+W_hhb = Struct(">hhb").pack
+W_hxb = Struct(">hxb").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
 
@@ -206,7 +210,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         o += 3
         if n1 >= 0:
             e0 = o + n1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', n1)
@@ -221,7 +225,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             o += 2
             if n3 >= 0:
                 e1 = o + n3
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('resources[].configs[].name', n3)
@@ -229,7 +233,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             o += 3
             if n4 >= 0:
                 e2 = o + n4
-                v1.value = str(b[o:e2], "utf-8")
+                v1.value = b[o:e2].tobytes().decode()
                 o = e2
             elif n4 == -1:
                 v1.value = None
@@ -270,13 +274,12 @@ def _write_request_0(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
             s5 = s4.encode()
             add(W_h(len(s5)))
             add(s5)
-            add(W_b(v1.config_operation))
             s6 = v1.value
             if s6 is None:
-                add(W_h(-1))
+                add(W_bh(v1.config_operation, -1))
             else:
                 s7 = s6.encode()
-                add(W_h(len(s7)))
+                add(W_bh(v1.config_operation, len(s7)))
                 add(s7)
     add(W_t(m.validate_only))
 
@@ -300,7 +303,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.resource_name = str(b[o:e0], "utf-8")
+            v0.resource_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('resources[].resource_name', -1)
@@ -320,7 +323,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('resources[].configs[].name', -1)
@@ -330,7 +333,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
                 n4, o = read_uvarint_rest(b, o, n4)
             if n4:
                 e2 = o + n4 - 1
-                v1.value = str(b[o:e2], "utf-8")
+                v1.value = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v1.value = None
@@ -390,12 +393,12 @@ def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
             n3 = len(s5) + 1
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             add(s5)
-            add(W_b(v1.config_operation))
             s6 = v1.value
             if s6 is None:
-                add(b"\0")
+                add(W_bx(v1.config_operation))
             else:
                 s7 = s6.encode()
+                add(W_b(v1.config_operation))
                 n4 = len(s7) + 1
                 add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                 add(s7)
@@ -422,7 +425,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> IncrementalAlterConfigsRequest:
     """Read IncrementalAlterConfigsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(44, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("IncrementalAlterConfigsRequest", version, error) from error
 
 
 def write_request(version: int, request: IncrementalAlterConfigsRequest) -> list[Chunk]:
@@ -454,7 +464,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         o += 4
         if n1 >= 0:
             e0 = o + n1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         elif n1 == -1:
             v0.error_message = None
@@ -464,7 +474,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         o += 3
         if n2 >= 0:
             e1 = o + n2
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('responses[].resource_name', n2)
@@ -482,19 +492,19 @@ def _write_response_0(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
         null_not_allowed('responses')
     add(W_ii(m.throttle_time_ms, len(s0)))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(W_h(-1))
+            add(W_hhb(v0.error_code, -1, v0.resource_type))
         else:
             s2 = s1.encode()
-            add(W_h(len(s2)))
+            add(W_hh(v0.error_code, len(s2)))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
-        add(W_bh(v0.resource_type, len(s4)))
+        add(W_h(len(s4)))
         add(s4)
 
 
@@ -517,7 +527,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.error_message = str(b[o:e0], "utf-8")
+            v0.error_message = b[o:e0].tobytes().decode()
             o = e0
         else:
             v0.error_message = None
@@ -527,7 +537,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.resource_name = str(b[o:e1], "utf-8")
+            v0.resource_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('responses[].resource_name', -1)
@@ -559,20 +569,20 @@ def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
     n0 = len(s0) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     for v0 in s0:
-        add(W_h(v0.error_code))
         s1 = v0.error_message
         if s1 is None:
-            add(b"\0")
+            add(W_hxb(v0.error_code, v0.resource_type))
         else:
             s2 = s1.encode()
+            add(W_h(v0.error_code))
             n1 = len(s2) + 1
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
+            add(W_b(v0.resource_type))
         s3 = v0.resource_name
         if s3 is None:
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
-        add(W_b(v0.resource_type))
         n2 = len(s4) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         add(s4)
@@ -598,7 +608,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> IncrementalAlterConfigsResponse:
     """Read IncrementalAlterConfigsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(44, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("IncrementalAlterConfigsResponse", version, error) from error
 
 
 def write_response(version: int, response: IncrementalAlterConfigsResponse) -> list[Chunk]:

@@ -32,11 +32,13 @@ R_ihqh = Struct(">ihqh").unpack_from
 R_ihqhB = Struct(">ihqhB").unpack_from
 R_iqhB = Struct(">iqhB").unpack_from
 W_h = Struct(">h").pack
+W_hi = Struct(">hi").pack
 W_i = Struct(">i").pack
 W_ihqh = Struct(">ihqh").pack
 W_ihqhx = Struct(">ihqhx").pack
-W_iqhx = Struct(">iqhx").pack
-W_ix = Struct(">ix").pack
+W_iqh = Struct(">iqh").pack
+W_xi = Struct(">xi").pack
+W_xiqh = Struct(">xiqh").pack
 
 
 class InitProducerIdRequest:
@@ -112,7 +114,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.transactional_id = str(b[o:e0], "utf-8")
+        m.transactional_id = b[o:e0].tobytes().decode()
         o = e0
     elif n0 == -1:
         m.transactional_id = None
@@ -129,18 +131,18 @@ def _read_request_0(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
 
 def _write_request_0(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    s0 = m.transactional_id
-    if s0 is None:
-        add(W_h(-1))
-    else:
-        s1 = s0.encode()
-        add(W_h(len(s1)))
-        add(s1)
     if m.producer_id != -1:
         not_in_version('producer_id', m.producer_id)
     if m.producer_epoch != -1:
         not_in_version('producer_epoch', m.producer_epoch)
-    add(W_i(m.transaction_timeout_ms))
+    s0 = m.transactional_id
+    if s0 is None:
+        add(W_hi(-1, m.transaction_timeout_ms))
+    else:
+        s1 = s0.encode()
+        add(W_h(len(s1)))
+        add(s1)
+        add(W_i(m.transaction_timeout_ms))
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
@@ -152,7 +154,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.transactional_id = str(b[o:e0], "utf-8")
+        m.transactional_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.transactional_id = None
@@ -171,19 +173,20 @@ def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
 
 def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.producer_id != -1:
+        not_in_version('producer_id', m.producer_id)
+    if m.producer_epoch != -1:
+        not_in_version('producer_epoch', m.producer_epoch)
     s0 = m.transactional_id
     if s0 is None:
-        add(b"\0")
+        add(W_xi(m.transaction_timeout_ms))
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
-    if m.producer_id != -1:
-        not_in_version('producer_id', m.producer_id)
-    if m.producer_epoch != -1:
-        not_in_version('producer_epoch', m.producer_epoch)
-    add(W_ix(m.transaction_timeout_ms))
+        add(W_i(m.transaction_timeout_ms))
+    add(b"\0")
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
@@ -195,7 +198,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.transactional_id = str(b[o:e0], "utf-8")
+        m.transactional_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.transactional_id = None
@@ -214,13 +217,14 @@ def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
     add = parts.append
     s0 = m.transactional_id
     if s0 is None:
-        add(b"\0")
+        add(W_xiqh(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
-    add(W_iqhx(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
+        add(W_iqh(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
+    add(b"\0")
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_0, _read_request_2, _read_request_3, _read_request_3, _read_request_3,)
@@ -241,7 +245,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> InitProducerIdRequest:
     """Read InitProducerIdRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(22, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("InitProducerIdRequest", version, error) from error
 
 
 def write_request(version: int, request: InitProducerIdRequest) -> list[Chunk]:
@@ -311,7 +322,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> InitProducerIdResponse:
     """Read InitProducerIdResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(22, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("InitProducerIdResponse", version, error) from error
 
 
 def write_response(version: int, response: InitProducerIdResponse) -> list[Chunk]:

@@ -43,6 +43,7 @@ W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
 W_ihi = Struct(">ihi").pack
 W_ihih = Struct(">ihih").pack
+W_ihix = Struct(">ihix").pack
 W_ii = Struct(">ii").pack
 W_iih = Struct(">iih").pack
 
@@ -204,7 +205,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -213,7 +214,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -222,7 +223,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.protocol_type = str(b[o:e2], "utf-8")
+        m.protocol_type = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('protocol_type', n2)
@@ -237,7 +238,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.name = str(b[o:e3], "utf-8")
+            v0.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('protocols[].name', n4)
@@ -259,6 +260,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
 
 def _write_request_0(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -271,8 +274,6 @@ def _write_request_0(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.session_timeout_ms, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.protocol_type
     if s4 is None:
         null_not_allowed('protocol_type')
@@ -304,7 +305,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -312,7 +313,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 10
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -321,7 +322,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.protocol_type = str(b[o:e2], "utf-8")
+        m.protocol_type = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('protocol_type', n2)
@@ -336,7 +337,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.name = str(b[o:e3], "utf-8")
+            v0.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('protocols[].name', n4)
@@ -358,6 +359,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
 
 def _write_request_1(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -370,8 +373,6 @@ def _write_request_1(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_iih(m.session_timeout_ms, m.rebalance_timeout_ms, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.protocol_type
     if s4 is None:
         null_not_allowed('protocol_type')
@@ -403,7 +404,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -411,7 +412,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 10
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -419,7 +420,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.group_instance_id = None
@@ -429,7 +430,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 2
     if n3 >= 0:
         e3 = o + n3
-        m.protocol_type = str(b[o:e3], "utf-8")
+        m.protocol_type = b[o:e3].tobytes().decode()
         o = e3
     else:
         negative_length('protocol_type', n3)
@@ -444,7 +445,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.name = str(b[o:e4], "utf-8")
+            v0.name = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('protocols[].name', n5)
@@ -518,7 +519,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -528,7 +529,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -538,7 +539,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -548,7 +549,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e3 = o + n3 - 1
-        m.protocol_type = str(b[o:e3], "utf-8")
+        m.protocol_type = b[o:e3].tobytes().decode()
         o = e3
     else:
         negative_length('protocol_type', -1)
@@ -568,7 +569,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.name = str(b[o:e4], "utf-8")
+            v0.name = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('protocols[].name', -1)
@@ -666,7 +667,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -676,7 +677,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -686,7 +687,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -696,7 +697,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e3 = o + n3 - 1
-        m.protocol_type = str(b[o:e3], "utf-8")
+        m.protocol_type = b[o:e3].tobytes().decode()
         o = e3
     else:
         negative_length('protocol_type', -1)
@@ -716,7 +717,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.name = str(b[o:e4], "utf-8")
+            v0.name = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('protocols[].name', -1)
@@ -744,7 +745,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         n7, o = read_uvarint_rest(b, o, n7)
     if n7:
         e6 = o + n7 - 1
-        m.reason = str(b[o:e6], "utf-8")
+        m.reason = b[o:e6].tobytes().decode()
         o = e6
     else:
         m.reason = None
@@ -840,7 +841,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> JoinGroupRequest:
     """Read JoinGroupRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(11, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("JoinGroupRequest", version, error) from error
 
 
 def write_request(version: int, request: JoinGroupRequest) -> list[Chunk]:
@@ -867,7 +875,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 8
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_name = str(b[o:e0], "utf-8")
+        m.protocol_name = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_name', n0)
@@ -875,7 +883,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n1 >= 0:
         e1 = o + n1
-        m.leader = str(b[o:e1], "utf-8")
+        m.leader = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('leader', n1)
@@ -884,7 +892,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.member_id = str(b[o:e2], "utf-8")
+        m.member_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('member_id', n2)
@@ -899,7 +907,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -921,6 +929,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_0(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.skip_assignment:
+        not_in_version('skip_assignment', m.skip_assignment)
     s0 = m.protocol_name
     if s0 is None:
         null_not_allowed('protocol_name')
@@ -933,8 +943,6 @@ def _write_response_0(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
-    if m.skip_assignment:
-        not_in_version('skip_assignment', m.skip_assignment)
     s4 = m.member_id
     if s4 is None:
         null_not_allowed('member_id')
@@ -967,7 +975,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 12
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_name = str(b[o:e0], "utf-8")
+        m.protocol_name = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_name', n0)
@@ -975,7 +983,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n1 >= 0:
         e1 = o + n1
-        m.leader = str(b[o:e1], "utf-8")
+        m.leader = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('leader', n1)
@@ -984,7 +992,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.member_id = str(b[o:e2], "utf-8")
+        m.member_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('member_id', n2)
@@ -999,7 +1007,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -1021,6 +1029,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_2(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.skip_assignment:
+        not_in_version('skip_assignment', m.skip_assignment)
     s0 = m.protocol_name
     if s0 is None:
         null_not_allowed('protocol_name')
@@ -1033,8 +1043,6 @@ def _write_response_2(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
-    if m.skip_assignment:
-        not_in_version('skip_assignment', m.skip_assignment)
     s4 = m.member_id
     if s4 is None:
         null_not_allowed('member_id')
@@ -1067,7 +1075,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 12
     if n0 >= 0:
         e0 = o + n0
-        m.protocol_name = str(b[o:e0], "utf-8")
+        m.protocol_name = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_name', n0)
@@ -1075,7 +1083,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n1 >= 0:
         e1 = o + n1
-        m.leader = str(b[o:e1], "utf-8")
+        m.leader = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('leader', n1)
@@ -1084,7 +1092,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.member_id = str(b[o:e2], "utf-8")
+        m.member_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('member_id', n2)
@@ -1099,7 +1107,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', n4)
@@ -1107,7 +1115,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 2
         if n5 >= 0:
             e4 = o + n5
-            v0.group_instance_id = str(b[o:e4], "utf-8")
+            v0.group_instance_id = b[o:e4].tobytes().decode()
             o = e4
         elif n5 == -1:
             v0.group_instance_id = None
@@ -1130,6 +1138,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_5(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.skip_assignment:
+        not_in_version('skip_assignment', m.skip_assignment)
     s0 = m.protocol_name
     if s0 is None:
         null_not_allowed('protocol_name')
@@ -1142,8 +1152,6 @@ def _write_response_5(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
-    if m.skip_assignment:
-        not_in_version('skip_assignment', m.skip_assignment)
     s4 = m.member_id
     if s4 is None:
         null_not_allowed('member_id')
@@ -1185,7 +1193,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.protocol_name = str(b[o:e0], "utf-8")
+        m.protocol_name = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('protocol_name', -1)
@@ -1195,7 +1203,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.leader = str(b[o:e1], "utf-8")
+        m.leader = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('leader', -1)
@@ -1206,7 +1214,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.member_id = str(b[o:e2], "utf-8")
+        m.member_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('member_id', -1)
@@ -1226,7 +1234,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('members[].member_id', -1)
@@ -1236,7 +1244,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.group_instance_id = str(b[o:e4], "utf-8")
+            v0.group_instance_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             v0.group_instance_id = None
@@ -1271,6 +1279,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.skip_assignment:
+        not_in_version('skip_assignment', m.skip_assignment)
     s0 = m.protocol_name
     if s0 is None:
         null_not_allowed('protocol_name')
@@ -1286,8 +1296,6 @@ def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     n1 = len(s3) + 1
     add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
     add(s3)
-    if m.skip_assignment:
-        not_in_version('skip_assignment', m.skip_assignment)
     s4 = m.member_id
     if s4 is None:
         null_not_allowed('member_id')
@@ -1335,7 +1343,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.protocol_type = None
@@ -1345,7 +1353,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.protocol_name = str(b[o:e1], "utf-8")
+        m.protocol_name = b[o:e1].tobytes().decode()
         o = e1
     else:
         m.protocol_name = None
@@ -1355,7 +1363,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('leader', -1)
@@ -1366,7 +1374,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e3 = o + n3 - 1
-        m.member_id = str(b[o:e3], "utf-8")
+        m.member_id = b[o:e3].tobytes().decode()
         o = e3
     else:
         negative_length('member_id', -1)
@@ -1386,7 +1394,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.member_id = str(b[o:e4], "utf-8")
+            v0.member_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('members[].member_id', -1)
@@ -1396,7 +1404,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n6, o = read_uvarint_rest(b, o, n6)
         if n6:
             e5 = o + n6 - 1
-            v0.group_instance_id = str(b[o:e5], "utf-8")
+            v0.group_instance_id = b[o:e5].tobytes().decode()
             o = e5
         else:
             v0.group_instance_id = None
@@ -1431,12 +1439,14 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
+    if m.skip_assignment:
+        not_in_version('skip_assignment', m.skip_assignment)
     s0 = m.protocol_type
     if s0 is None:
-        add(b"\0")
+        add(W_ihix(m.throttle_time_ms, m.error_code, m.generation_id))
     else:
         s1 = s0.encode()
+        add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
@@ -1455,8 +1465,6 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     n2 = len(s5) + 1
     add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
     add(s5)
-    if m.skip_assignment:
-        not_in_version('skip_assignment', m.skip_assignment)
     s6 = m.member_id
     if s6 is None:
         null_not_allowed('member_id')
@@ -1504,7 +1512,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.protocol_type = None
@@ -1514,7 +1522,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.protocol_name = str(b[o:e1], "utf-8")
+        m.protocol_name = b[o:e1].tobytes().decode()
         o = e1
     else:
         m.protocol_name = None
@@ -1524,7 +1532,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.leader = str(b[o:e2], "utf-8")
+        m.leader = b[o:e2].tobytes().decode()
         o = e2
     else:
         negative_length('leader', -1)
@@ -1534,7 +1542,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e3 = o + n3 - 1
-        m.member_id = str(b[o:e3], "utf-8")
+        m.member_id = b[o:e3].tobytes().decode()
         o = e3
     else:
         negative_length('member_id', -1)
@@ -1554,7 +1562,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e4 = o + n5 - 1
-            v0.member_id = str(b[o:e4], "utf-8")
+            v0.member_id = b[o:e4].tobytes().decode()
             o = e4
         else:
             negative_length('members[].member_id', -1)
@@ -1564,7 +1572,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
             n6, o = read_uvarint_rest(b, o, n6)
         if n6:
             e5 = o + n6 - 1
-            v0.group_instance_id = str(b[o:e5], "utf-8")
+            v0.group_instance_id = b[o:e5].tobytes().decode()
             o = e5
         else:
             v0.group_instance_id = None
@@ -1599,12 +1607,12 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
 
 def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
     s0 = m.protocol_type
     if s0 is None:
-        add(b"\0")
+        add(W_ihix(m.throttle_time_ms, m.error_code, m.generation_id))
     else:
         s1 = s0.encode()
+        add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
@@ -1680,7 +1688,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> JoinGroupResponse:
     """Read JoinGroupResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(11, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("JoinGroupResponse", version, error) from error
 
 
 def write_response(version: int, response: JoinGroupResponse) -> list[Chunk]:

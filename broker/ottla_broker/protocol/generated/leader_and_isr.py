@@ -47,6 +47,7 @@ R_iiiii = Struct(">iiiii").unpack_from
 R_iiqB = Struct(">iiqB").unpack_from
 R_iiqbB = Struct(">iiqbB").unpack_from
 R_iiqi = Struct(">iiqi").unpack_from
+I_ihB = Struct(">ihB").iter_unpack
 W_u = Struct(">16s").pack
 W_t = Struct(">?").pack
 W_tbx = Struct(">?bx").pack
@@ -333,7 +334,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -367,7 +368,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 6
         if n5 >= 0:
             e1 = o + n5
-            v1.host_name = str(b[o:e1], "utf-8")
+            v1.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', n5)
@@ -386,11 +387,15 @@ def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
     add(W_iii(m.controller_id, m.controller_epoch, len(s0)))
     for v0 in s0:
+        if v0.leader_recovery_state:
+            not_in_version('ungrouped_partition_states[].leader_recovery_state', v0.leader_recovery_state)
         s1 = v0.topic_name
         if s1 is None:
             null_not_allowed('ungrouped_partition_states[].topic_name')
@@ -409,10 +414,6 @@ def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ii(v0.partition_epoch, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-        if v0.leader_recovery_state:
-            not_in_version('ungrouped_partition_states[].leader_recovery_state', v0.leader_recovery_state)
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_leaders
     if s5 is None:
         null_not_allowed('live_leaders')
@@ -444,7 +445,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -479,7 +480,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 6
         if n5 >= 0:
             e1 = o + n5
-            v1.host_name = str(b[o:e1], "utf-8")
+            v1.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', n5)
@@ -498,11 +499,15 @@ def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
     add(W_iii(m.controller_id, m.controller_epoch, len(s0)))
     for v0 in s0:
+        if v0.leader_recovery_state:
+            not_in_version('ungrouped_partition_states[].leader_recovery_state', v0.leader_recovery_state)
         s1 = v0.topic_name
         if s1 is None:
             null_not_allowed('ungrouped_partition_states[].topic_name')
@@ -521,11 +526,7 @@ def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         add(W_ii(v0.partition_epoch, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-        if v0.leader_recovery_state:
-            not_in_version('ungrouped_partition_states[].leader_recovery_state', v0.leader_recovery_state)
         add(W_t(v0.is_new))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_leaders
     if s5 is None:
         null_not_allowed('live_leaders')
@@ -557,7 +558,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', n1)
@@ -602,7 +603,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 6
         if n6 >= 0:
             e1 = o + n6
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', n6)
@@ -639,6 +640,8 @@ def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].partition_states')
         add(W_i(len(s3)))
         for v1 in s3:
+            if v1.leader_recovery_state:
+                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
@@ -651,8 +654,6 @@ def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             add(W_ii(v1.partition_epoch, len(s5)))
             if s5:
                 add(pack(f">{len(s5)}i", *s5))
-            if v1.leader_recovery_state:
-                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             add(W_t(v1.is_new))
     s6 = m.live_leaders
     if s6 is None:
@@ -685,7 +686,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', n1)
@@ -740,7 +741,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 6
         if n8 >= 0:
             e1 = o + n8
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', n8)
@@ -777,6 +778,8 @@ def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].partition_states')
         add(W_i(len(s3)))
         for v1 in s3:
+            if v1.leader_recovery_state:
+                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
@@ -801,8 +804,6 @@ def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             add(W_i(len(s7)))
             if s7:
                 add(pack(f">{len(s7)}i", *s7))
-            if v1.leader_recovery_state:
-                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             add(W_t(v1.is_new))
     s8 = m.live_leaders
     if s8 is None:
@@ -840,7 +841,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -925,7 +926,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n8, o = read_uvarint_rest(b, o, n8)
         if n8:
             e1 = o + n8 - 1
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', -1)
@@ -976,6 +977,8 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
+            if v1.leader_recovery_state:
+                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
@@ -1006,8 +1009,6 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
             if s7:
                 add(pack(f">{len(s7)}i", *s7))
-            if v1.leader_recovery_state:
-                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             add(W_tx(v1.is_new))
         add(b"\0")
     s8 = m.live_leaders
@@ -1049,7 +1050,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1133,7 +1134,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n8, o = read_uvarint_rest(b, o, n8)
         if n8:
             e1 = o + n8 - 1
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', -1)
@@ -1183,6 +1184,8 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
+            if v1.leader_recovery_state:
+                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
@@ -1213,8 +1216,6 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
             if s7:
                 add(pack(f">{len(s7)}i", *s7))
-            if v1.leader_recovery_state:
-                not_in_version('topic_states[].partition_states[].leader_recovery_state', v1.leader_recovery_state)
             add(W_tx(v1.is_new))
         add(b"\0")
     s8 = m.live_leaders
@@ -1256,7 +1257,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1339,7 +1340,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n8, o = read_uvarint_rest(b, o, n8)
         if n8:
             e1 = o + n8 - 1
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', -1)
@@ -1459,7 +1460,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1542,7 +1543,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n8, o = read_uvarint_rest(b, o, n8)
         if n8:
             e1 = o + n8 - 1
-            v2.host_name = str(b[o:e1], "utf-8")
+            v2.host_name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_leaders[].host_name', -1)
@@ -1658,7 +1659,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> LeaderAndIsrRequest:
     """Read LeaderAndIsrRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(4, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("LeaderAndIsrRequest", version, error) from error
 
 
 def write_request(version: int, request: LeaderAndIsrRequest) -> list[Chunk]:
@@ -1690,7 +1698,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('partition_errors[].topic_name', n1)
@@ -1706,6 +1714,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
 
 def _write_response_0(m: LeaderAndIsrResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.topics:
+        not_in_version('topics', m.topics)
     s0 = m.partition_errors
     if s0 is None:
         null_not_allowed('partition_errors')
@@ -1718,8 +1728,6 @@ def _write_response_0(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
         add(W_h(len(s2)))
         add(s2)
         add(W_ih(v0.partition_index, v0.error_code))
-    if m.topics:
-        not_in_version('topics', m.topics)
 
 
 def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
@@ -1741,7 +1749,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('partition_errors[].topic_name', -1)
@@ -1767,6 +1775,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
 
 def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.topics:
+        not_in_version('topics', m.topics)
     s0 = m.partition_errors
     if s0 is None:
         null_not_allowed('partition_errors')
@@ -1782,8 +1792,6 @@ def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
         add(W_ihx(v0.partition_index, v0.error_code))
-    if m.topics:
-        not_in_version('topics', m.topics)
     add(b"\0")
 
 
@@ -1809,31 +1817,42 @@ def _read_response_5(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         if n1 < 0 or n1 * 7 > end - o:
             too_many('topics[].partition_errors', n1, end - o)
         l1 = []
-        for _ in range(n1):
+        for r0 in I_ihB(b[o : o + n1 * 7]):
             v1 = new(LeaderAndIsrPartitionError)
-            v1.topic_name = ''
-            v1.partition_index, v1.error_code, t0 = R_ihB(b, o)
-            o += 7
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.error_code, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.topic_name = ''
             l1.append(v1)
+        else:
+            o += n1 * 7
+            n1 = 0
+        for _ in range(n1):
+            v2 = new(LeaderAndIsrPartitionError)
+            v2.topic_name = ''
+            v2.partition_index, v2.error_code, t1 = R_ihB(b, o)
+            o += 7
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partition_errors = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1880,7 +1899,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> LeaderAndIsrResponse:
     """Read LeaderAndIsrResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 7:
+        raise UnsupportedVersionError(4, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("LeaderAndIsrResponse", version, error) from error
 
 
 def write_response(version: int, response: LeaderAndIsrResponse) -> list[Chunk]:

@@ -34,10 +34,11 @@ R_ih = Struct(">ih").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 R_ihi = Struct(">ihi").unpack_from
 W_h = Struct(">h").pack
-W_hx = Struct(">hx").pack
+W_hh = Struct(">hh").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
 W_ihi = Struct(">ihi").pack
+W_xh = Struct(">xh").pack
 
 
 class MemberIdentity:
@@ -167,7 +168,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -175,7 +176,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 2
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -187,6 +188,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
 
 def _write_request_0(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.members:
+        not_in_version('members', m.members)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -199,8 +202,6 @@ def _write_request_0(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_h(len(s3)))
     add(s3)
-    if m.members:
-        not_in_version('members', m.members)
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
@@ -210,7 +211,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -226,7 +227,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.member_id = str(b[o:e1], "utf-8")
+            v0.member_id = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('members[].member_id', n2)
@@ -234,7 +235,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.group_instance_id = str(b[o:e2], "utf-8")
+            v0.group_instance_id = b[o:e2].tobytes().decode()
             o = e2
         elif n3 == -1:
             v0.group_instance_id = None
@@ -250,14 +251,14 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
 
 def _write_request_3(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.member_id:
+        not_in_version('member_id', m.member_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    if m.member_id:
-        not_in_version('member_id', m.member_id)
     s2 = m.members
     if s2 is None:
         null_not_allowed('members')
@@ -287,7 +288,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -308,7 +309,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.member_id = str(b[o:e1], "utf-8")
+            v0.member_id = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('members[].member_id', -1)
@@ -318,7 +319,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.group_instance_id = str(b[o:e2], "utf-8")
+            v0.group_instance_id = b[o:e2].tobytes().decode()
             o = e2
         else:
             v0.group_instance_id = None
@@ -344,6 +345,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
 
 def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.member_id:
+        not_in_version('member_id', m.member_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -351,8 +354,6 @@ def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     n0 = len(s1) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s1)
-    if m.member_id:
-        not_in_version('member_id', m.member_id)
     s2 = m.members
     if s2 is None:
         null_not_allowed('members')
@@ -387,7 +388,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -408,7 +409,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.member_id = str(b[o:e1], "utf-8")
+            v0.member_id = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('members[].member_id', -1)
@@ -418,7 +419,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.group_instance_id = str(b[o:e2], "utf-8")
+            v0.group_instance_id = b[o:e2].tobytes().decode()
             o = e2
         else:
             v0.group_instance_id = None
@@ -428,7 +429,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.reason = str(b[o:e3], "utf-8")
+            v0.reason = b[o:e3].tobytes().decode()
             o = e3
         else:
             v0.reason = None
@@ -453,6 +454,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
 
 def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.member_id:
+        not_in_version('member_id', m.member_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -460,8 +463,6 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
     n0 = len(s1) + 1
     add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
     add(s1)
-    if m.member_id:
-        not_in_version('member_id', m.member_id)
     s2 = m.members
     if s2 is None:
         null_not_allowed('members')
@@ -513,7 +514,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> LeaveGroupRequest:
     """Read LeaveGroupRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(13, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("LeaveGroupRequest", version, error) from error
 
 
 def write_request(version: int, request: LeaveGroupRequest) -> list[Chunk]:
@@ -582,7 +590,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.member_id = str(b[o:e0], "utf-8")
+            v0.member_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('members[].member_id', n1)
@@ -590,7 +598,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.group_instance_id = str(b[o:e1], "utf-8")
+            v0.group_instance_id = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.group_instance_id = None
@@ -620,12 +628,12 @@ def _write_response_3(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
         add(s2)
         s3 = v0.group_instance_id
         if s3 is None:
-            add(W_h(-1))
+            add(W_hh(-1, v0.error_code))
         else:
             s4 = s3.encode()
             add(W_h(len(s4)))
             add(s4)
-        add(W_h(v0.error_code))
+            add(W_h(v0.error_code))
 
 
 def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
@@ -647,7 +655,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.member_id = str(b[o:e0], "utf-8")
+            v0.member_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('members[].member_id', -1)
@@ -657,7 +665,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.group_instance_id = str(b[o:e1], "utf-8")
+            v0.group_instance_id = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.group_instance_id = None
@@ -698,13 +706,14 @@ def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
         add(s2)
         s3 = v0.group_instance_id
         if s3 is None:
-            add(b"\0")
+            add(W_xh(v0.error_code))
         else:
             s4 = s3.encode()
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
-        add(W_hx(v0.error_code))
+            add(W_h(v0.error_code))
+        add(b"\0")
     add(b"\0")
 
 
@@ -726,7 +735,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> LeaveGroupResponse:
     """Read LeaveGroupResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(13, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("LeaveGroupResponse", version, error) from error
 
 
 def write_response(version: int, response: LeaveGroupResponse) -> list[Chunk]:

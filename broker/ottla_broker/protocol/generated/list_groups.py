@@ -187,7 +187,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('states_filter[]', -1)
@@ -207,6 +207,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
 
 def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.types_filter:
+        not_in_version('types_filter', m.types_filter)
     s0 = m.states_filter
     if s0 is None:
         null_not_allowed('states_filter')
@@ -220,8 +222,6 @@ def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-    if m.types_filter:
-        not_in_version('types_filter', m.types_filter)
     add(b"\0")
 
 
@@ -243,7 +243,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('states_filter[]', -1)
@@ -264,7 +264,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e1 = o + n3 - 1
-            v1 = str(b[o:e1], "utf-8")
+            v1 = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('types_filter[]', -1)
@@ -330,7 +330,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListGroupsRequest:
     """Read ListGroupsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(16, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListGroupsRequest", version, error) from error
 
 
 def write_request(version: int, request: ListGroupsRequest) -> list[Chunk]:
@@ -363,7 +370,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -371,7 +378,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.protocol_type = str(b[o:e1], "utf-8")
+            v0.protocol_type = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].protocol_type', n2)
@@ -419,7 +426,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', n1)
@@ -427,7 +434,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.protocol_type = str(b[o:e1], "utf-8")
+            v0.protocol_type = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].protocol_type', n2)
@@ -480,7 +487,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -490,7 +497,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.protocol_type = str(b[o:e1], "utf-8")
+            v0.protocol_type = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].protocol_type', -1)
@@ -561,7 +568,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -571,7 +578,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.protocol_type = str(b[o:e1], "utf-8")
+            v0.protocol_type = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].protocol_type', -1)
@@ -581,7 +588,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.group_state = str(b[o:e2], "utf-8")
+            v0.group_state = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].group_state', -1)
@@ -658,7 +665,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -668,7 +675,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.protocol_type = str(b[o:e1], "utf-8")
+            v0.protocol_type = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('groups[].protocol_type', -1)
@@ -678,7 +685,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n3, o = read_uvarint_rest(b, o, n3)
         if n3:
             e2 = o + n3 - 1
-            v0.group_state = str(b[o:e2], "utf-8")
+            v0.group_state = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('groups[].group_state', -1)
@@ -688,7 +695,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.group_type = str(b[o:e3], "utf-8")
+            v0.group_type = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('groups[].group_type', -1)
@@ -770,7 +777,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListGroupsResponse:
     """Read ListGroupsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(16, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListGroupsResponse", version, error) from error
 
 
 def write_response(version: int, response: ListGroupsResponse) -> list[Chunk]:

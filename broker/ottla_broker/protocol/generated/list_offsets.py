@@ -33,14 +33,16 @@ R_iB = Struct(">iB").unpack_from
 R_ibB = Struct(">ibB").unpack_from
 R_ibi = Struct(">ibi").unpack_from
 R_ihi = Struct(">ihi").unpack_from
-R_ihqq = Struct(">ihqq").unpack_from
-R_ihqqi = Struct(">ihqqi").unpack_from
 R_ihqqiB = Struct(">ihqqiB").unpack_from
 R_ii = Struct(">ii").unpack_from
-R_iiq = Struct(">iiq").unpack_from
 R_iiqB = Struct(">iiqB").unpack_from
-R_iq = Struct(">iq").unpack_from
-R_iqi = Struct(">iqi").unpack_from
+I_ihqq = Struct(">ihqq").iter_unpack
+I_ihqqi = Struct(">ihqqi").iter_unpack
+I_ihqqiB = Struct(">ihqqiB").iter_unpack
+I_iiq = Struct(">iiq").iter_unpack
+I_iiqB = Struct(">iiqB").iter_unpack
+I_iq = Struct(">iq").iter_unpack
+I_iqi = Struct(">iqi").iter_unpack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ib = Struct(">ib").pack
@@ -254,7 +256,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -263,12 +265,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iqi(b[o : o + n2 * 16]):
             v1 = new(ListOffsetsPartition)
+            v1.partition_index, v1.timestamp, v1.max_num_offsets = r0
             v1.current_leader_epoch = -1
-            v1.partition_index, v1.timestamp, v1.max_num_offsets = R_iqi(b, o)
-            o += 16
             l1.append(v1)
+        o += n2 * 16
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -315,7 +317,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -324,13 +326,13 @@ def _read_request_1(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iq(b[o : o + n2 * 12]):
             v1 = new(ListOffsetsPartition)
+            v1.partition_index, v1.timestamp = r0
             v1.current_leader_epoch = -1
             v1.max_num_offsets = 1
-            v1.partition_index, v1.timestamp = R_iq(b, o)
-            o += 12
             l1.append(v1)
+        o += n2 * 12
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -378,7 +380,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -387,13 +389,13 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iq(b[o : o + n2 * 12]):
             v1 = new(ListOffsetsPartition)
+            v1.partition_index, v1.timestamp = r0
             v1.current_leader_epoch = -1
             v1.max_num_offsets = 1
-            v1.partition_index, v1.timestamp = R_iq(b, o)
-            o += 12
             l1.append(v1)
+        o += n2 * 12
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -439,7 +441,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -448,12 +450,12 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if n2 < 0 or n2 * 16 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiq(b[o : o + n2 * 16]):
             v1 = new(ListOffsetsPartition)
+            v1.partition_index, v1.current_leader_epoch, v1.timestamp = r0
             v1.max_num_offsets = 1
-            v1.partition_index, v1.current_leader_epoch, v1.timestamp = R_iiq(b, o)
-            o += 16
             l1.append(v1)
+        o += n2 * 16
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -504,7 +506,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -516,31 +518,42 @@ def _read_request_6(b: memoryview, o: int) -> tuple[ListOffsetsRequest, int]:
         if n2 < 0 or n2 * 17 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiqB(b[o : o + n2 * 17]):
             v1 = new(ListOffsetsPartition)
-            v1.max_num_offsets = 1
-            v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = R_iiqB(b, o)
-            o += 17
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.current_leader_epoch, v1.timestamp, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.max_num_offsets = 1
             l1.append(v1)
+        else:
+            o += n2 * 17
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(ListOffsetsPartition)
+            v2.max_num_offsets = 1
+            v2.partition_index, v2.current_leader_epoch, v2.timestamp, t1 = R_iiqB(b, o)
+            o += 17
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -593,7 +606,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListOffsetsRequest:
     """Read ListOffsetsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(2, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListOffsetsRequest", version, error) from error
 
 
 def write_request(version: int, request: ListOffsetsRequest) -> list[Chunk]:
@@ -626,7 +646,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -673,18 +693,18 @@ def _write_response_0(m: ListOffsetsResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            s4 = v1.old_style_offsets
-            if s4 is None:
-                null_not_allowed('topics[].partitions[].old_style_offsets')
-            add(W_ihi(v1.partition_index, v1.error_code, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}q", *s4))
             if v1.timestamp != -1:
                 not_in_version('topics[].partitions[].timestamp', v1.timestamp)
             if v1.offset != -1:
                 not_in_version('topics[].partitions[].offset', v1.offset)
             if v1.leader_epoch != -1:
                 not_in_version('topics[].partitions[].leader_epoch', v1.leader_epoch)
+            s4 = v1.old_style_offsets
+            if s4 is None:
+                null_not_allowed('topics[].partitions[].old_style_offsets')
+            add(W_ihi(v1.partition_index, v1.error_code, len(s4)))
+            if s4:
+                add(pack(f">{len(s4)}q", *s4))
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
@@ -702,7 +722,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -711,13 +731,13 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         if n2 < 0 or n2 * 22 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqq(b[o : o + n2 * 22]):
             v1 = new(ListOffsetsPartitionResponse)
+            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
             v1.old_style_offsets = []
             v1.leader_epoch = -1
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = R_ihqq(b, o)
-            o += 22
             l1.append(v1)
+        o += n2 * 22
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -765,7 +785,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -774,13 +794,13 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         if n2 < 0 or n2 * 22 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqq(b[o : o + n2 * 22]):
             v1 = new(ListOffsetsPartitionResponse)
+            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = r0
             v1.old_style_offsets = []
             v1.leader_epoch = -1
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset = R_ihqq(b, o)
-            o += 22
             l1.append(v1)
+        o += n2 * 22
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -828,7 +848,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -837,12 +857,12 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         if n2 < 0 or n2 * 26 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqqi(b[o : o + n2 * 26]):
             v1 = new(ListOffsetsPartitionResponse)
+            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch = r0
             v1.old_style_offsets = []
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch = R_ihqqi(b, o)
-            o += 26
             l1.append(v1)
+        o += n2 * 26
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -893,7 +913,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -905,31 +925,42 @@ def _read_response_6(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
         if n2 < 0 or n2 * 27 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqqiB(b[o : o + n2 * 27]):
             v1 = new(ListOffsetsPartitionResponse)
-            v1.old_style_offsets = []
-            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch, t0 = R_ihqqiB(b, o)
-            o += 27
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.error_code, v1.timestamp, v1.offset, v1.leader_epoch, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
+            v1.old_style_offsets = []
             l1.append(v1)
+        else:
+            o += n2 * 27
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(ListOffsetsPartitionResponse)
+            v2.old_style_offsets = []
+            v2.partition_index, v2.error_code, v2.timestamp, v2.offset, v2.leader_epoch, t1 = R_ihqqiB(b, o)
+            o += 27
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -982,7 +1013,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListOffsetsResponse:
     """Read ListOffsetsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(2, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListOffsetsResponse", version, error) from error
 
 
 def write_response(version: int, response: ListOffsetsResponse) -> list[Chunk]:

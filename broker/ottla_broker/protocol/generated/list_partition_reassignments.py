@@ -30,6 +30,8 @@ R_iB = Struct(">iB").unpack_from
 R_ihB = Struct(">ihB").unpack_from
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
+W_ihx = Struct(">ihx").pack
+W_ix = Struct(">ix").pack
 
 
 class ListPartitionReassignmentsTopics:
@@ -201,7 +203,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].name', -1)
@@ -235,11 +237,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
 
 def _write_request_0(m: ListPartitionReassignmentsRequest, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_i(m.timeout_ms))
     s0 = m.topics
     if s0 is None:
-        add(b"\0")
+        add(W_ix(m.timeout_ms))
     else:
+        add(W_i(m.timeout_ms))
         n0 = len(s0) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         for v0 in s0:
@@ -279,7 +281,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ListPartitionReassignmentsRequest:
     """Read ListPartitionReassignmentsRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(46, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListPartitionReassignmentsRequest", version, error) from error
 
 
 def write_request(version: int, request: ListPartitionReassignmentsRequest) -> list[Chunk]:
@@ -306,7 +315,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.error_message = str(b[o:e0], "utf-8")
+        m.error_message = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.error_message = None
@@ -326,7 +335,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topics[].name', -1)
@@ -396,12 +405,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
 
 def _write_response_0(m: ListPartitionReassignmentsResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
     s0 = m.error_message
     if s0 is None:
-        add(b"\0")
+        add(W_ihx(m.throttle_time_ms, m.error_code))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
@@ -469,7 +478,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ListPartitionReassignmentsResponse:
     """Read ListPartitionReassignmentsResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(46, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ListPartitionReassignmentsResponse", version, error) from error
 
 
 def write_response(version: int, response: ListPartitionReassignmentsResponse) -> list[Chunk]:

@@ -48,19 +48,26 @@ R_ih = Struct(">ih").unpack_from
 R_ii = Struct(">ii").unpack_from
 W_u = Struct(">16s").pack
 W_ut = Struct(">16s?").pack
+W_ux = Struct(">16sx").pack
 W_t = Struct(">?").pack
+W_tt = Struct(">??").pack
 W_ttt = Struct(">???").pack
-W_tttx = Struct(">???x").pack
-W_ttx = Struct(">??x").pack
 W_ti = Struct(">?i").pack
 W_h = Struct(">h").pack
 W_hh = Struct(">hh").pack
+W_hi = Struct(">hi").pack
 W_hiii = Struct(">hiii").pack
 W_hiiii = Struct(">hiiii").pack
+W_hxut = Struct(">hx16s?").pack
 W_i = Struct(">i").pack
+W_it = Struct(">i?").pack
+W_ittt = Struct(">i???").pack
 W_ih = Struct(">ih").pack
 W_ii = Struct(">ii").pack
 W_ix = Struct(">ix").pack
+W_xtt = Struct(">x??").pack
+W_xttt = Struct(">x???").pack
+W_xi = Struct(">xi").pack
 
 
 class MetadataRequestTopic:
@@ -291,7 +298,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -307,6 +314,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
 
 def _write_request_0(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if not m.allow_auto_topic_creation:
+        not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
+    if m.include_cluster_authorized_operations:
+        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
+    if m.include_topic_authorized_operations:
+        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -318,12 +331,6 @@ def _write_request_0(m: MetadataRequest, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_h(len(s2)))
         add(s2)
-    if not m.allow_auto_topic_creation:
-        not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
-    if m.include_cluster_authorized_operations:
-        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
-    if m.include_topic_authorized_operations:
-        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -344,7 +351,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].name', n1)
@@ -360,6 +367,12 @@ def _read_request_1(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
 
 def _write_request_1(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if not m.allow_auto_topic_creation:
+        not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
+    if m.include_cluster_authorized_operations:
+        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
+    if m.include_topic_authorized_operations:
+        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
     s0 = m.topics
     if s0 is None:
         add(W_i(-1))
@@ -372,12 +385,6 @@ def _write_request_1(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
-    if not m.allow_auto_topic_creation:
-        not_in_version('allow_auto_topic_creation', m.allow_auto_topic_creation)
-    if m.include_cluster_authorized_operations:
-        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
-    if m.include_topic_authorized_operations:
-        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
 
 
 def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -398,7 +405,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].name', n1)
@@ -415,9 +422,13 @@ def _read_request_4(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
 
 def _write_request_4(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_cluster_authorized_operations:
+        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
+    if m.include_topic_authorized_operations:
+        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
     s0 = m.topics
     if s0 is None:
-        add(W_i(-1))
+        add(W_it(-1, m.allow_auto_topic_creation))
     else:
         add(W_i(len(s0)))
         for v0 in s0:
@@ -427,11 +438,7 @@ def _write_request_4(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
-    if m.include_cluster_authorized_operations:
-        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
-    if m.include_topic_authorized_operations:
-        not_in_version('include_topic_authorized_operations', m.include_topic_authorized_operations)
-    add(W_t(m.allow_auto_topic_creation))
+        add(W_t(m.allow_auto_topic_creation))
 
 
 def _read_request_8(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -452,7 +459,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 2
             if n1 >= 0:
                 e0 = o + n1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].name', n1)
@@ -469,7 +476,7 @@ def _write_request_8(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
     s0 = m.topics
     if s0 is None:
-        add(W_i(-1))
+        add(W_ittt(-1, m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
     else:
         add(W_i(len(s0)))
         for v0 in s0:
@@ -479,7 +486,7 @@ def _write_request_8(m: MetadataRequest, parts: list, chunks: list) -> None:
             s2 = s1.encode()
             add(W_h(len(s2)))
             add(s2)
-    add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+        add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
 
 
 def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -505,7 +512,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 negative_length('topics[].name', -1)
@@ -532,7 +539,7 @@ def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
     s0 = m.topics
     if s0 is None:
-        add(b"\0")
+        add(W_xttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
     else:
         n0 = len(s0) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
@@ -545,7 +552,8 @@ def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> None:
             add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
             add(s2)
             add(b"\0")
-    add(W_tttx(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+        add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+    add(b"\0")
 
 
 def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -570,7 +578,7 @@ def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 v0.name = None
@@ -597,22 +605,23 @@ def _write_request_10(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
     s0 = m.topics
     if s0 is None:
-        add(b"\0")
+        add(W_xttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
     else:
         n0 = len(s0) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         for v0 in s0:
-            add(W_u(v0.topic_id))
             s1 = v0.name
             if s1 is None:
-                add(b"\0")
+                add(W_ux(v0.topic_id))
             else:
                 s2 = s1.encode()
+                add(W_u(v0.topic_id))
                 n1 = len(s2) + 1
                 add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
                 add(s2)
             add(b"\0")
-    add(W_tttx(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+        add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
+    add(b"\0")
 
 
 def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
@@ -637,7 +646,7 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
                 n1, o = read_uvarint_rest(b, o, n1)
             if n1:
                 e0 = o + n1 - 1
-                v0.name = str(b[o:e0], "utf-8")
+                v0.name = b[o:e0].tobytes().decode()
                 o = e0
             else:
                 v0.name = None
@@ -663,26 +672,27 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
 
 def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.include_cluster_authorized_operations:
+        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
     s0 = m.topics
     if s0 is None:
-        add(b"\0")
+        add(W_xtt(m.allow_auto_topic_creation, m.include_topic_authorized_operations))
     else:
         n0 = len(s0) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         for v0 in s0:
-            add(W_u(v0.topic_id))
             s1 = v0.name
             if s1 is None:
-                add(b"\0")
+                add(W_ux(v0.topic_id))
             else:
                 s2 = s1.encode()
+                add(W_u(v0.topic_id))
                 n1 = len(s2) + 1
                 add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
                 add(s2)
             add(b"\0")
-    if m.include_cluster_authorized_operations:
-        not_in_version('include_cluster_authorized_operations', m.include_cluster_authorized_operations)
-    add(W_ttx(m.allow_auto_topic_creation, m.include_topic_authorized_operations))
+        add(W_tt(m.allow_auto_topic_creation, m.include_topic_authorized_operations))
+    add(b"\0")
 
 
 _REQUEST_READERS = (_read_request_0, _read_request_1, _read_request_1, _read_request_1, _read_request_4, _read_request_4, _read_request_4, _read_request_4, _read_request_8, _read_request_9, _read_request_10, _read_request_11, _read_request_11,)
@@ -703,7 +713,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> MetadataRequest:
     """Read MetadataRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 12:
+        raise UnsupportedVersionError(3, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("MetadataRequest", version, error) from error
 
 
 def write_request(version: int, request: MetadataRequest) -> list[Chunk]:
@@ -736,7 +753,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -758,7 +775,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n3 >= 0:
             e1 = o + n3
-            v1.name = str(b[o:e1], "utf-8")
+            v1.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topics[].name', n3)
@@ -798,6 +815,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -815,6 +834,8 @@ def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
         null_not_allowed('topics')
     add(W_i(len(s3)))
     for v1 in s3:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s4 = v1.name
         if s4 is None:
             null_not_allowed('topics[].name')
@@ -838,10 +859,6 @@ def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s8)))
             if s8:
                 add(pack(f">{len(s8)}i", *s8))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -859,7 +876,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -867,7 +884,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -887,7 +904,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n4 >= 0:
             e2 = o + n4
-            v1.name = str(b[o:e2], "utf-8")
+            v1.name = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('topics[].name', n4)
@@ -926,6 +943,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -937,19 +956,20 @@ def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.topics
     if s5 is None:
         null_not_allowed('topics')
     add(W_ii(m.controller_id, len(s5)))
     for v1 in s5:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s6 = v1.name
         if s6 is None:
             null_not_allowed('topics[].name')
@@ -973,10 +993,6 @@ def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s10)))
             if s10:
                 add(pack(f">{len(s10)}i", *s10))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -994,7 +1010,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -1002,7 +1018,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -1014,7 +1030,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 2
     if n3 >= 0:
         e2 = o + n3
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     elif n3 == -1:
         m.cluster_id = None
@@ -1031,7 +1047,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n5 >= 0:
             e3 = o + n5
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n5)
@@ -1070,6 +1086,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -1081,26 +1099,28 @@ def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.cluster_id
     if s5 is None:
-        add(W_h(-1))
+        add(W_hi(-1, m.controller_id))
     else:
         s6 = s5.encode()
         add(W_h(len(s6)))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_ii(m.controller_id, len(s7)))
+    add(W_i(len(s7)))
     for v1 in s7:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s8 = v1.name
         if s8 is None:
             null_not_allowed('topics[].name')
@@ -1124,10 +1144,6 @@ def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s12)))
             if s12:
                 add(pack(f">{len(s12)}i", *s12))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1144,7 +1160,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -1152,7 +1168,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -1164,7 +1180,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 2
     if n3 >= 0:
         e2 = o + n3
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     elif n3 == -1:
         m.cluster_id = None
@@ -1181,7 +1197,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n5 >= 0:
             e3 = o + n5
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n5)
@@ -1220,6 +1236,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -1231,26 +1249,28 @@ def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.cluster_id
     if s5 is None:
-        add(W_h(-1))
+        add(W_hi(-1, m.controller_id))
     else:
         s6 = s5.encode()
         add(W_h(len(s6)))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_ii(m.controller_id, len(s7)))
+    add(W_i(len(s7)))
     for v1 in s7:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s8 = v1.name
         if s8 is None:
             null_not_allowed('topics[].name')
@@ -1274,10 +1294,6 @@ def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s12)))
             if s12:
                 add(pack(f">{len(s12)}i", *s12))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1294,7 +1310,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -1302,7 +1318,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -1314,7 +1330,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 2
     if n3 >= 0:
         e2 = o + n3
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     elif n3 == -1:
         m.cluster_id = None
@@ -1331,7 +1347,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n5 >= 0:
             e3 = o + n5
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n5)
@@ -1375,6 +1391,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -1386,26 +1404,28 @@ def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.cluster_id
     if s5 is None:
-        add(W_h(-1))
+        add(W_hi(-1, m.controller_id))
     else:
         s6 = s5.encode()
         add(W_h(len(s6)))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_ii(m.controller_id, len(s7)))
+    add(W_i(len(s7)))
     for v1 in s7:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s8 = v1.name
         if s8 is None:
             null_not_allowed('topics[].name')
@@ -1435,10 +1455,6 @@ def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s13)))
             if s13:
                 add(pack(f">{len(s13)}i", *s13))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1455,7 +1471,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -1463,7 +1479,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -1475,7 +1491,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 2
     if n3 >= 0:
         e2 = o + n3
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     elif n3 == -1:
         m.cluster_id = None
@@ -1492,7 +1508,7 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n5 >= 0:
             e3 = o + n5
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n5)
@@ -1535,6 +1551,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -1546,26 +1564,28 @@ def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.cluster_id
     if s5 is None:
-        add(W_h(-1))
+        add(W_hi(-1, m.controller_id))
     else:
         s6 = s5.encode()
         add(W_h(len(s6)))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_ii(m.controller_id, len(s7)))
+    add(W_i(len(s7)))
     for v1 in s7:
+        if v1.topic_authorized_operations != -2147483648:
+            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
         s8 = v1.name
         if s8 is None:
             null_not_allowed('topics[].name')
@@ -1595,10 +1615,6 @@ def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
             add(W_i(len(s13)))
             if s13:
                 add(pack(f">{len(s13)}i", *s13))
-        if v1.topic_authorized_operations != -2147483648:
-            not_in_version('topics[].topic_authorized_operations', v1.topic_authorized_operations)
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
 
 
 def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1615,7 +1631,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n1 >= 0:
             e0 = o + n1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', n1)
@@ -1623,7 +1639,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 6
         if n2 >= 0:
             e1 = o + n2
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         elif n2 == -1:
             v0.rack = None
@@ -1635,7 +1651,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 2
     if n3 >= 0:
         e2 = o + n3
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     elif n3 == -1:
         m.cluster_id = None
@@ -1652,7 +1668,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 4
         if n5 >= 0:
             e3 = o + n5
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n5)
@@ -1708,25 +1724,25 @@ def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_ih(v0.node_id, len(s2)))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(W_h(-1))
+            add(W_ih(v0.port, -1))
         else:
             s4 = s3.encode()
-            add(W_h(len(s4)))
+            add(W_ih(v0.port, len(s4)))
             add(s4)
     s5 = m.cluster_id
     if s5 is None:
-        add(W_h(-1))
+        add(W_hi(-1, m.controller_id))
     else:
         s6 = s5.encode()
         add(W_h(len(s6)))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_ii(m.controller_id, len(s7)))
+    add(W_i(len(s7)))
     for v1 in s7:
         s8 = v1.name
         if s8 is None:
@@ -1780,7 +1796,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', -1)
@@ -1790,7 +1806,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.rack = None
@@ -1808,7 +1824,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e2 = o + n3 - 1
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.cluster_id = None
@@ -1828,7 +1844,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e3 = o + n5 - 1
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', -1)
@@ -1914,28 +1930,28 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s4 = s3.encode()
+            add(W_i(v0.port))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
     if s5 is None:
-        add(b"\0")
+        add(W_xi(m.controller_id))
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_i(m.controller_id))
     n4 = len(s7) + 1
     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
     for v1 in s7:
@@ -2000,7 +2016,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', -1)
@@ -2010,7 +2026,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.rack = None
@@ -2028,7 +2044,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e2 = o + n3 - 1
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.cluster_id = None
@@ -2048,7 +2064,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e3 = o + n5 - 1
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', -1)
@@ -2133,28 +2149,28 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s4 = s3.encode()
+            add(W_i(v0.port))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
     if s5 is None:
-        add(b"\0")
+        add(W_xi(m.controller_id))
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_i(m.controller_id))
     n4 = len(s7) + 1
     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
     for v1 in s7:
@@ -2219,7 +2235,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', -1)
@@ -2229,7 +2245,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.rack = None
@@ -2247,7 +2263,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e2 = o + n3 - 1
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.cluster_id = None
@@ -2267,7 +2283,7 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e3 = o + n5 - 1
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', -1)
@@ -2338,6 +2354,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -2353,28 +2371,28 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s4 = s3.encode()
+            add(W_i(v0.port))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
     if s5 is None:
-        add(b"\0")
+        add(W_xi(m.controller_id))
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_i(m.controller_id))
     n4 = len(s7) + 1
     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
     for v1 in s7:
@@ -2417,8 +2435,6 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
                 add(pack(f">{len(s13)}i", *s13))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     add(b"\0")
 
 
@@ -2441,7 +2457,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.host = str(b[o:e0], "utf-8")
+            v0.host = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('brokers[].host', -1)
@@ -2451,7 +2467,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.rack = str(b[o:e1], "utf-8")
+            v0.rack = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.rack = None
@@ -2469,7 +2485,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e2 = o + n3 - 1
-        m.cluster_id = str(b[o:e2], "utf-8")
+        m.cluster_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.cluster_id = None
@@ -2489,7 +2505,7 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n5, o = read_uvarint_rest(b, o, n5)
         if n5:
             e3 = o + n5 - 1
-            v1.name = str(b[o:e3], "utf-8")
+            v1.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             v1.name = None
@@ -2560,6 +2576,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
 
 def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.cluster_authorized_operations != -2147483648:
+        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     s0 = m.brokers
     if s0 is None:
         null_not_allowed('brokers')
@@ -2575,44 +2593,44 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
         add(s2)
-        add(W_i(v0.port))
         s3 = v0.rack
         if s3 is None:
-            add(b"\0")
+            add(W_ix(v0.port))
         else:
             s4 = s3.encode()
+            add(W_i(v0.port))
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
     if s5 is None:
-        add(b"\0")
+        add(W_xi(m.controller_id))
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         add(s6)
+        add(W_i(m.controller_id))
     s7 = m.topics
     if s7 is None:
         null_not_allowed('topics')
-    add(W_i(m.controller_id))
     n4 = len(s7) + 1
     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
     for v1 in s7:
-        add(W_h(v1.error_code))
         s8 = v1.name
         if s8 is None:
-            add(b"\0")
+            add(W_hxut(v1.error_code, v1.topic_id, v1.is_internal))
         else:
             s9 = s8.encode()
+            add(W_h(v1.error_code))
             n5 = len(s9) + 1
             add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
             add(s9)
+            add(W_ut(v1.topic_id, v1.is_internal))
         s10 = v1.partitions
         if s10 is None:
             null_not_allowed('topics[].partitions')
-        add(W_ut(v1.topic_id, v1.is_internal))
         n6 = len(s10) + 1
         add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
         for v2 in s10:
@@ -2640,8 +2658,6 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
                 add(pack(f">{len(s13)}i", *s13))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
-    if m.cluster_authorized_operations != -2147483648:
-        not_in_version('cluster_authorized_operations', m.cluster_authorized_operations)
     add(b"\0")
 
 
@@ -2663,7 +2679,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> MetadataResponse:
     """Read MetadataResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 12:
+        raise UnsupportedVersionError(3, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("MetadataResponse", version, error) from error
 
 
 def write_response(version: int, response: MetadataResponse) -> list[Chunk]:

@@ -38,14 +38,18 @@ R_iqiB = Struct(">iqiB").unpack_from
 R_iqih = Struct(">iqih").unpack_from
 R_iqqh = Struct(">iqqh").unpack_from
 R_qi = Struct(">qi").unpack_from
+I_ih = Struct(">ih").iter_unpack
+I_ihB = Struct(">ihB").iter_unpack
 W_h = Struct(">h").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
 W_ihx = Struct(">ihx").pack
 W_ii = Struct(">ii").pack
-W_iq = Struct(">iq").pack
+W_iqh = Struct(">iqh").pack
 W_iqi = Struct(">iqi").pack
-W_iqq = Struct(">iqq").pack
+W_iqih = Struct(">iqih").pack
+W_iqix = Struct(">iqix").pack
+W_iqqh = Struct(">iqqh").pack
 W_qi = Struct(">qi").pack
 
 
@@ -239,7 +243,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -258,7 +262,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topics[].name', n2)
@@ -275,7 +279,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 14
             if n4 >= 0:
                 e2 = o + n4
-                v1.committed_metadata = str(b[o:e2], "utf-8")
+                v1.committed_metadata = b[o:e2].tobytes().decode()
                 o = e2
             elif n4 == -1:
                 v1.committed_metadata = None
@@ -292,14 +296,14 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
 
 def _write_request_0(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     add(W_h(len(s1)))
     add(s1)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s2 = m.topics
     if s2 is None:
         null_not_allowed('topics')
@@ -318,13 +322,12 @@ def _write_request_0(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s5:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s6 = v1.committed_metadata
             if s6 is None:
-                add(W_h(-1))
+                add(W_iqh(v1.partition_index, v1.committed_offset, -1))
             else:
                 s7 = s6.encode()
-                add(W_h(len(s7)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s7)))
                 add(s7)
 
 
@@ -335,7 +338,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -343,7 +346,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -360,7 +363,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.name = str(b[o:e2], "utf-8")
+            v0.name = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('topics[].name', n3)
@@ -376,7 +379,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 22
             if n5 >= 0:
                 e3 = o + n5
-                v1.committed_metadata = str(b[o:e3], "utf-8")
+                v1.committed_metadata = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.committed_metadata = None
@@ -393,6 +396,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
 
 def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -405,8 +410,6 @@ def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id_or_member_epoch, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.topics
     if s4 is None:
         null_not_allowed('topics')
@@ -423,13 +426,12 @@ def _write_request_1(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].partitions')
         add(W_i(len(s7)))
         for v1 in s7:
-            add(W_iqq(v1.partition_index, v1.committed_offset, v1.commit_timestamp))
             s8 = v1.committed_metadata
             if s8 is None:
-                add(W_h(-1))
+                add(W_iqqh(v1.partition_index, v1.committed_offset, v1.commit_timestamp, -1))
             else:
                 s9 = s8.encode()
-                add(W_h(len(s9)))
+                add(W_iqqh(v1.partition_index, v1.committed_offset, v1.commit_timestamp, len(s9)))
                 add(s9)
 
 
@@ -440,7 +442,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -448,7 +450,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -464,7 +466,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.name = str(b[o:e2], "utf-8")
+            v0.name = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('topics[].name', n3)
@@ -481,7 +483,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 14
             if n5 >= 0:
                 e3 = o + n5
-                v1.committed_metadata = str(b[o:e3], "utf-8")
+                v1.committed_metadata = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.committed_metadata = None
@@ -498,6 +500,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
 
 def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -510,8 +514,6 @@ def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id_or_member_epoch, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.topics
     if s4 is None:
         null_not_allowed('topics')
@@ -530,13 +532,12 @@ def _write_request_2(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s7:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s8 = v1.committed_metadata
             if s8 is None:
-                add(W_h(-1))
+                add(W_iqh(v1.partition_index, v1.committed_offset, -1))
             else:
                 s9 = s8.encode()
-                add(W_h(len(s9)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s9)))
                 add(s9)
 
 
@@ -547,7 +548,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -555,7 +556,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -572,7 +573,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.name = str(b[o:e2], "utf-8")
+            v0.name = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('topics[].name', n3)
@@ -589,7 +590,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 14
             if n5 >= 0:
                 e3 = o + n5
-                v1.committed_metadata = str(b[o:e3], "utf-8")
+                v1.committed_metadata = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.committed_metadata = None
@@ -606,6 +607,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
 
 def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -618,8 +621,6 @@ def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id_or_member_epoch, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.topics
     if s4 is None:
         null_not_allowed('topics')
@@ -638,13 +639,12 @@ def _write_request_5(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s7:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s8 = v1.committed_metadata
             if s8 is None:
-                add(W_h(-1))
+                add(W_iqh(v1.partition_index, v1.committed_offset, -1))
             else:
                 s9 = s8.encode()
-                add(W_h(len(s9)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s9)))
                 add(s9)
 
 
@@ -655,7 +655,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -663,7 +663,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -680,7 +680,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.name = str(b[o:e2], "utf-8")
+            v0.name = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('topics[].name', n3)
@@ -696,7 +696,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 18
             if n5 >= 0:
                 e3 = o + n5
-                v1.committed_metadata = str(b[o:e3], "utf-8")
+                v1.committed_metadata = b[o:e3].tobytes().decode()
                 o = e3
             elif n5 == -1:
                 v1.committed_metadata = None
@@ -713,6 +713,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
 
 def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -725,8 +727,6 @@ def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id_or_member_epoch, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.topics
     if s4 is None:
         null_not_allowed('topics')
@@ -745,13 +745,12 @@ def _write_request_6(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s7:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             s8 = v1.committed_metadata
             if s8 is None:
-                add(W_h(-1))
+                add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, -1))
             else:
                 s9 = s8.encode()
-                add(W_h(len(s9)))
+                add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s9)))
                 add(s9)
 
 
@@ -762,7 +761,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -770,7 +769,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -778,7 +777,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.group_instance_id = None
@@ -796,7 +795,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.name = str(b[o:e3], "utf-8")
+            v0.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', n4)
@@ -812,7 +811,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 18
             if n6 >= 0:
                 e4 = o + n6
-                v1.committed_metadata = str(b[o:e4], "utf-8")
+                v1.committed_metadata = b[o:e4].tobytes().decode()
                 o = e4
             elif n6 == -1:
                 v1.committed_metadata = None
@@ -866,13 +865,12 @@ def _write_request_7(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s9:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             s10 = v1.committed_metadata
             if s10 is None:
-                add(W_h(-1))
+                add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, -1))
             else:
                 s11 = s10.encode()
-                add(W_h(len(s11)))
+                add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s11)))
                 add(s11)
 
 
@@ -885,7 +883,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -895,7 +893,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -905,7 +903,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -926,7 +924,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.name = str(b[o:e3], "utf-8")
+            v0.name = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('topics[].name', -1)
@@ -947,7 +945,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
                 n6, o = read_uvarint_rest(b, o, n6)
             if n6:
                 e4 = o + n6 - 1
-                v1.committed_metadata = str(b[o:e4], "utf-8")
+                v1.committed_metadata = b[o:e4].tobytes().decode()
                 o = e4
             else:
                 v1.committed_metadata = None
@@ -1024,12 +1022,12 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         for v1 in s9:
             if v1.commit_timestamp != -1:
                 not_in_version('topics[].partitions[].commit_timestamp', v1.commit_timestamp)
-            add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             s10 = v1.committed_metadata
             if s10 is None:
-                add(b"\0")
+                add(W_iqix(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             else:
                 s11 = s10.encode()
+                add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
                 n6 = len(s11) + 1
                 add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
                 add(s11)
@@ -1056,7 +1054,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitRequest:
     """Read OffsetCommitRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(8, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetCommitRequest", version, error) from error
 
 
 def write_request(version: int, request: OffsetCommitRequest) -> list[Chunk]:
@@ -1089,7 +1094,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1098,11 +1103,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ih(b[o : o + n2 * 6]):
             v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code = R_ih(b, o)
-            o += 6
+            v1.partition_index, v1.error_code = r0
             l1.append(v1)
+        o += n2 * 6
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -1146,7 +1151,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1155,11 +1160,11 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ih(b[o : o + n2 * 6]):
             v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code = R_ih(b, o)
-            o += 6
+            v1.partition_index, v1.error_code = r0
             l1.append(v1)
+        o += n2 * 6
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -1208,7 +1213,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -1220,30 +1225,40 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         if n2 < 0 or n2 * 7 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihB(b[o : o + n2 * 7]):
             v1 = new(OffsetCommitResponsePartition)
-            v1.partition_index, v1.error_code, t0 = R_ihB(b, o)
-            o += 7
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.error_code, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 7
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(OffsetCommitResponsePartition)
+            v2.partition_index, v2.error_code, t1 = R_ihB(b, o)
+            o += 7
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -1294,7 +1309,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetCommitResponse:
     """Read OffsetCommitResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(8, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetCommitResponse", version, error) from error
 
 
 def write_response(version: int, response: OffsetCommitResponse) -> list[Chunk]:

@@ -25,7 +25,8 @@ new = object.__new__
 R_h = Struct(">h").unpack_from
 R_hii = Struct(">hii").unpack_from
 R_i = Struct(">i").unpack_from
-R_ih = Struct(">ih").unpack_from
+I_i = Struct(">i").iter_unpack
+I_ih = Struct(">ih").iter_unpack
 W_h = Struct(">h").pack
 W_hii = Struct(">hii").pack
 W_i = Struct(">i").pack
@@ -201,7 +202,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -216,7 +217,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topics[].name', n2)
@@ -225,11 +226,11 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetDeleteRequest, int]:
         if n3 < 0 or n3 * 4 > end - o:
             too_many('topics[].partitions', n3, end - o)
         l1 = []
-        for _ in range(n3):
+        for r0 in I_i(b[o : o + n3 * 4]):
             v1 = new(OffsetDeleteRequestPartition)
-            v1.partition_index, = R_i(b, o)
-            o += 4
+            v1.partition_index, = r0
             l1.append(v1)
+        o += n3 * 4
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -283,7 +284,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetDeleteRequest:
     """Read OffsetDeleteRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(47, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetDeleteRequest", version, error) from error
 
 
 def write_request(version: int, request: OffsetDeleteRequest) -> list[Chunk]:
@@ -315,7 +323,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetDeleteResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -324,11 +332,11 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetDeleteResponse, int]:
         if n2 < 0 or n2 * 6 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ih(b[o : o + n2 * 6]):
             v1 = new(OffsetDeleteResponsePartition)
-            v1.partition_index, v1.error_code = R_ih(b, o)
-            o += 6
+            v1.partition_index, v1.error_code = r0
             l1.append(v1)
+        o += n2 * 6
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -376,7 +384,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetDeleteResponse:
     """Read OffsetDeleteResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 0:
+        raise UnsupportedVersionError(47, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetDeleteResponse", version, error) from error
 
 
 def write_response(version: int, response: OffsetDeleteResponse) -> list[Chunk]:

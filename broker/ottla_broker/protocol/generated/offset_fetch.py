@@ -36,13 +36,20 @@ R_ii = Struct(">ii").unpack_from
 R_iqh = Struct(">iqh").unpack_from
 R_iqiB = Struct(">iqiB").unpack_from
 R_iqih = Struct(">iqih").unpack_from
+W_t = Struct(">?").pack
 W_tx = Struct(">?x").pack
 W_h = Struct(">h").pack
 W_hx = Struct(">hx").pack
 W_i = Struct(">i").pack
 W_ii = Struct(">ii").pack
-W_iq = Struct(">iq").pack
+W_iqh = Struct(">iqh").pack
+W_iqhh = Struct(">iqhh").pack
 W_iqi = Struct(">iqi").pack
+W_iqih = Struct(">iqih").pack
+W_iqihh = Struct(">iqihh").pack
+W_iqixh = Struct(">iqixh").pack
+W_xt = Struct(">x?").pack
+W_xi = Struct(">xi").pack
 
 
 class OffsetFetchRequestTopics:
@@ -361,7 +368,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -376,7 +383,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topics[].name', n2)
@@ -397,6 +404,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
 
 def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
+    if m.require_stable:
+        not_in_version('require_stable', m.require_stable)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -420,10 +431,6 @@ def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         add(W_i(len(s5)))
         if s5:
             add(pack(f">{len(s5)}i", *s5))
-    if m.groups:
-        not_in_version('groups', m.groups)
-    if m.require_stable:
-        not_in_version('require_stable', m.require_stable)
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
@@ -433,7 +440,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -451,7 +458,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             o += 2
             if n2 >= 0:
                 e1 = o + n2
-                v0.name = str(b[o:e1], "utf-8")
+                v0.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].name', n2)
@@ -472,6 +479,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
 
 def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
+    if m.require_stable:
+        not_in_version('require_stable', m.require_stable)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -496,10 +507,6 @@ def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             add(W_i(len(s5)))
             if s5:
                 add(pack(f">{len(s5)}i", *s5))
-    if m.groups:
-        not_in_version('groups', m.groups)
-    if m.require_stable:
-        not_in_version('require_stable', m.require_stable)
 
 
 def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
@@ -511,7 +518,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -534,7 +541,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 n2, o = read_uvarint_rest(b, o, n2)
             if n2:
                 e1 = o + n2 - 1
-                v0.name = str(b[o:e1], "utf-8")
+                v0.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].name', -1)
@@ -570,6 +577,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
 
 def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
+    if m.require_stable:
+        not_in_version('require_stable', m.require_stable)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -599,10 +610,6 @@ def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             if s5:
                 add(pack(f">{len(s5)}i", *s5))
             add(b"\0")
-    if m.groups:
-        not_in_version('groups', m.groups)
-    if m.require_stable:
-        not_in_version('require_stable', m.require_stable)
     add(b"\0")
 
 
@@ -615,7 +622,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -638,7 +645,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 n2, o = read_uvarint_rest(b, o, n2)
             if n2:
                 e1 = o + n2 - 1
-                v0.name = str(b[o:e1], "utf-8")
+                v0.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('topics[].name', -1)
@@ -673,6 +680,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
 
 def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -682,7 +691,7 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
     add(s1)
     s2 = m.topics
     if s2 is None:
-        add(b"\0")
+        add(W_xt(m.require_stable))
     else:
         n1 = len(s2) + 1
         add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
@@ -702,9 +711,8 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             if s5:
                 add(pack(f">{len(s5)}i", *s5))
             add(b"\0")
-    if m.groups:
-        not_in_version('groups', m.groups)
-    add(W_tx(m.require_stable))
+        add(W_t(m.require_stable))
+    add(b"\0")
 
 
 def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
@@ -728,7 +736,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -753,7 +761,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                     n3, o = read_uvarint_rest(b, o, n3)
                 if n3:
                     e1 = o + n3 - 1
-                    v1.name = str(b[o:e1], "utf-8")
+                    v1.name = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     negative_length('groups[].topics[].name', -1)
@@ -859,7 +867,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -869,7 +877,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.member_id = str(b[o:e1], "utf-8")
+            v0.member_id = b[o:e1].tobytes().decode()
             o = e1
         else:
             v0.member_id = None
@@ -892,7 +900,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                     n4, o = read_uvarint_rest(b, o, n4)
                 if n4:
                     e2 = o + n4 - 1
-                    v1.name = str(b[o:e2], "utf-8")
+                    v1.name = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     negative_length('groups[].topics[].name', -1)
@@ -953,13 +961,13 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         add(s2)
         s3 = v0.member_id
         if s3 is None:
-            add(b"\0")
+            add(W_xi(v0.member_epoch))
         else:
             s4 = s3.encode()
             n2 = len(s4) + 1
             add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
             add(s4)
-        add(W_i(v0.member_epoch))
+            add(W_i(v0.member_epoch))
         s5 = v0.topics
         if s5 is None:
             add(b"\0")
@@ -1004,7 +1012,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetFetchRequest:
     """Read OffsetFetchRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(9, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetFetchRequest", version, error) from error
 
 
 def write_request(version: int, request: OffsetFetchRequest) -> list[Chunk]:
@@ -1037,7 +1052,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1053,7 +1068,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 14
             if n3 >= 0:
                 e1 = o + n3
-                v1.metadata = str(b[o:e1], "utf-8")
+                v1.metadata = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.metadata = None
@@ -1074,6 +1089,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
 
 def _write_response_0(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -1090,17 +1107,14 @@ def _write_response_0(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s4 = v1.metadata
             if s4 is None:
-                add(W_h(-1))
+                add(W_iqhh(v1.partition_index, v1.committed_offset, -1, v1.error_code))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
-            add(W_h(v1.error_code))
-    if m.groups:
-        not_in_version('groups', m.groups)
+                add(W_h(v1.error_code))
 
 
 def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
@@ -1118,7 +1132,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1134,7 +1148,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 14
             if n3 >= 0:
                 e1 = o + n3
-                v1.metadata = str(b[o:e1], "utf-8")
+                v1.metadata = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.metadata = None
@@ -1156,6 +1170,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
 
 def _write_response_2(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -1172,17 +1188,14 @@ def _write_response_2(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s4 = v1.metadata
             if s4 is None:
-                add(W_h(-1))
+                add(W_iqhh(v1.partition_index, v1.committed_offset, -1, v1.error_code))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
-            add(W_h(v1.error_code))
-    if m.groups:
-        not_in_version('groups', m.groups)
+                add(W_h(v1.error_code))
     add(W_h(m.error_code))
 
 
@@ -1200,7 +1213,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1216,7 +1229,7 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 14
             if n3 >= 0:
                 e1 = o + n3
-                v1.metadata = str(b[o:e1], "utf-8")
+                v1.metadata = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.metadata = None
@@ -1238,6 +1251,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
 
 def _write_response_3(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -1254,17 +1269,14 @@ def _write_response_3(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_iq(v1.partition_index, v1.committed_offset))
             s4 = v1.metadata
             if s4 is None:
-                add(W_h(-1))
+                add(W_iqhh(v1.partition_index, v1.committed_offset, -1, v1.error_code))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_iqh(v1.partition_index, v1.committed_offset, len(s5)))
                 add(s5)
-            add(W_h(v1.error_code))
-    if m.groups:
-        not_in_version('groups', m.groups)
+                add(W_h(v1.error_code))
     add(W_h(m.error_code))
 
 
@@ -1282,7 +1294,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -1297,7 +1309,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 18
             if n3 >= 0:
                 e1 = o + n3
-                v1.metadata = str(b[o:e1], "utf-8")
+                v1.metadata = b[o:e1].tobytes().decode()
                 o = e1
             elif n3 == -1:
                 v1.metadata = None
@@ -1319,6 +1331,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
 
 def _write_response_5(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -1335,17 +1349,14 @@ def _write_response_5(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].partitions')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             s4 = v1.metadata
             if s4 is None:
-                add(W_h(-1))
+                add(W_iqihh(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, -1, v1.error_code))
             else:
                 s5 = s4.encode()
-                add(W_h(len(s5)))
+                add(W_iqih(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, len(s5)))
                 add(s5)
-            add(W_h(v1.error_code))
-    if m.groups:
-        not_in_version('groups', m.groups)
+                add(W_h(v1.error_code))
     add(W_h(m.error_code))
 
 
@@ -1368,7 +1379,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -1388,7 +1399,7 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.metadata = str(b[o:e1], "utf-8")
+                v1.metadata = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 v1.metadata = None
@@ -1422,6 +1433,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
 
 def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.groups:
+        not_in_version('groups', m.groups)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -1442,19 +1455,18 @@ def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
-            add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
             s4 = v1.metadata
             if s4 is None:
-                add(b"\0")
+                add(W_iqixh(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch, v1.error_code))
             else:
                 s5 = s4.encode()
+                add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
                 n3 = len(s5) + 1
                 add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
                 add(s5)
-            add(W_hx(v1.error_code))
+                add(W_h(v1.error_code))
+            add(b"\0")
         add(b"\0")
-    if m.groups:
-        not_in_version('groups', m.groups)
     add(W_hx(m.error_code))
 
 
@@ -1479,7 +1491,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.group_id = str(b[o:e0], "utf-8")
+            v0.group_id = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('groups[].group_id', -1)
@@ -1499,7 +1511,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 n3, o = read_uvarint_rest(b, o, n3)
             if n3:
                 e1 = o + n3 - 1
-                v1.name = str(b[o:e1], "utf-8")
+                v1.name = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('groups[].topics[].name', -1)
@@ -1519,7 +1531,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                     n5, o = read_uvarint_rest(b, o, n5)
                 if n5:
                     e2 = o + n5 - 1
-                    v2.metadata = str(b[o:e2], "utf-8")
+                    v2.metadata = b[o:e2].tobytes().decode()
                     o = e2
                 else:
                     v2.metadata = None
@@ -1595,16 +1607,17 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             n4 = len(s6) + 1
             add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
             for v2 in s6:
-                add(W_iqi(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch))
                 s7 = v2.metadata
                 if s7 is None:
-                    add(b"\0")
+                    add(W_iqixh(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch, v2.error_code))
                 else:
                     s8 = s7.encode()
+                    add(W_iqi(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch))
                     n5 = len(s8) + 1
                     add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                     add(s8)
-                add(W_hx(v2.error_code))
+                    add(W_h(v2.error_code))
+                add(b"\0")
             add(b"\0")
         add(W_hx(v0.error_code))
     add(b"\0")
@@ -1628,7 +1641,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetFetchResponse:
     """Read OffsetFetchResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 9:
+        raise UnsupportedVersionError(9, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetFetchResponse", version, error) from error
 
 
 def write_response(version: int, response: OffsetFetchResponse) -> list[Chunk]:

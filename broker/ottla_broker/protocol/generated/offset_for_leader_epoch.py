@@ -27,14 +27,17 @@ from ottla_broker.protocol.primitives import (
 _EMPTY = ()
 new = object.__new__
 R_h = Struct(">h").unpack_from
-R_hiiq = Struct(">hiiq").unpack_from
 R_hiiqB = Struct(">hiiqB").unpack_from
-R_hiq = Struct(">hiq").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ii = Struct(">ii").unpack_from
-R_iii = Struct(">iii").unpack_from
 R_iiiB = Struct(">iiiB").unpack_from
+I_hiiq = Struct(">hiiq").iter_unpack
+I_hiiqB = Struct(">hiiqB").iter_unpack
+I_hiq = Struct(">hiq").iter_unpack
+I_ii = Struct(">ii").iter_unpack
+I_iii = Struct(">iii").iter_unpack
+I_iiiB = Struct(">iiiB").iter_unpack
 W_h = Struct(">h").pack
 W_hiiq = Struct(">hiiq").pack
 W_hiiqx = Struct(">hiiqx").pack
@@ -231,7 +234,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -240,12 +243,12 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         if n2 < 0 or n2 * 8 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ii(b[o : o + n2 * 8]):
             v1 = new(OffsetForLeaderPartition)
+            v1.partition, v1.leader_epoch = r0
             v1.current_leader_epoch = -1
-            v1.partition, v1.leader_epoch = R_ii(b, o)
-            o += 8
             l1.append(v1)
+        o += n2 * 8
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -290,7 +293,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -299,11 +302,11 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iii(b[o : o + n2 * 12]):
             v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch = R_iii(b, o)
-            o += 12
+            v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
             l1.append(v1)
+        o += n2 * 12
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -347,7 +350,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -356,11 +359,11 @@ def _read_request_3(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         if n2 < 0 or n2 * 12 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iii(b[o : o + n2 * 12]):
             v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch = R_iii(b, o)
-            o += 12
+            v1.partition, v1.current_leader_epoch, v1.leader_epoch = r0
             l1.append(v1)
+        o += n2 * 12
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -409,7 +412,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', -1)
@@ -421,30 +424,40 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         if n2 < 0 or n2 * 13 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iiiB(b[o : o + n2 * 13]):
             v1 = new(OffsetForLeaderPartition)
-            v1.partition, v1.current_leader_epoch, v1.leader_epoch, t0 = R_iiiB(b, o)
-            o += 13
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition, v1.current_leader_epoch, v1.leader_epoch, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 13
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(OffsetForLeaderPartition)
+            v2.partition, v2.current_leader_epoch, v2.leader_epoch, t1 = R_iiiB(b, o)
+            o += 13
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -495,7 +508,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> OffsetForLeaderEpochRequest:
     """Read OffsetForLeaderEpochRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(23, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetForLeaderEpochRequest", version, error) from error
 
 
 def write_request(version: int, request: OffsetForLeaderEpochRequest) -> list[Chunk]:
@@ -528,7 +548,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -537,12 +557,12 @@ def _read_response_0(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         if n2 < 0 or n2 * 14 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_hiq(b[o : o + n2 * 14]):
             v1 = new(EpochEndOffset)
+            v1.error_code, v1.partition, v1.end_offset = r0
             v1.leader_epoch = -1
-            v1.error_code, v1.partition, v1.end_offset = R_hiq(b, o)
-            o += 14
             l1.append(v1)
+        o += n2 * 14
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -587,7 +607,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -596,11 +616,11 @@ def _read_response_1(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         if n2 < 0 or n2 * 18 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_hiiq(b[o : o + n2 * 18]):
             v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = R_hiiq(b, o)
-            o += 18
+            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
             l1.append(v1)
+        o += n2 * 18
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -644,7 +664,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', n1)
@@ -653,11 +673,11 @@ def _read_response_2(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         if n2 < 0 or n2 * 18 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_hiiq(b[o : o + n2 * 18]):
             v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = R_hiiq(b, o)
-            o += 18
+            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset = r0
             l1.append(v1)
+        o += n2 * 18
         v0.partitions = l1
         l0.append(v0)
     m.topics = l0
@@ -706,7 +726,7 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic = str(b[o:e0], "utf-8")
+            v0.topic = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].topic', -1)
@@ -718,30 +738,40 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         if n2 < 0 or n2 * 19 > end - o:
             too_many('topics[].partitions', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_hiiqB(b[o : o + n2 * 19]):
             v1 = new(EpochEndOffset)
-            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset, t0 = R_hiiqB(b, o)
-            o += 19
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.error_code, v1.partition, v1.leader_epoch, v1.end_offset, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 19
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(EpochEndOffset)
+            v2.error_code, v2.partition, v2.leader_epoch, v2.end_offset, t1 = R_hiiqB(b, o)
+            o += 19
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partitions = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topics = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -792,7 +822,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> OffsetForLeaderEpochResponse:
     """Read OffsetForLeaderEpochResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(23, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("OffsetForLeaderEpochResponse", version, error) from error
 
 
 def write_response(version: int, response: OffsetForLeaderEpochResponse) -> list[Chunk]:

@@ -39,23 +39,27 @@ R_hii = Struct(">hii").unpack_from
 R_i = Struct(">i").unpack_from
 R_iB = Struct(">iB").unpack_from
 R_ih = Struct(">ih").unpack_from
-R_ihq = Struct(">ihq").unpack_from
-R_ihqq = Struct(">ihqq").unpack_from
-R_ihqqq = Struct(">ihqqq").unpack_from
 R_ihqqqB = Struct(">ihqqqB").unpack_from
 R_ihqqqi = Struct(">ihqqqi").unpack_from
 R_ii = Struct(">ii").unpack_from
 R_iiB = Struct(">iiB").unpack_from
+I_ihq = Struct(">ihq").iter_unpack
+I_ihqq = Struct(">ihqq").iter_unpack
+I_ihqqq = Struct(">ihqqq").iter_unpack
 W_h = Struct(">h").pack
+W_hhi = Struct(">hhi").pack
 W_hi = Struct(">hi").pack
 W_hii = Struct(">hii").pack
 W_i = Struct(">i").pack
+W_ih = Struct(">ih").pack
 W_ihq = Struct(">ihq").pack
 W_ihqq = Struct(">ihqq").pack
 W_ihqqq = Struct(">ihqqq").pack
 W_ihqqqi = Struct(">ihqqqi").pack
+W_ii = Struct(">ii").pack
 W_iix = Struct(">iix").pack
 W_ix = Struct(">ix").pack
+W_xhi = Struct(">xhi").pack
 
 
 class PartitionProduceData:
@@ -349,7 +353,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_data[].name', n1)
@@ -400,17 +404,20 @@ def _write_request_0(m: ProduceRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_data[].partition_data')
         add(W_i(len(s3)))
         for v1 in s3:
-            add(W_i(v1.index))
             s4 = v1.records
             if s4 is None:
-                add(W_i(-1))
+                add(W_ii(v1.index, -1))
             else:
-                n0 = records_length(s4)
-                add(W_i(n0))
+                k0 = s4.__class__ is memoryview
+                n0 = s4.nbytes if k0 else records_length(s4)
+                add(W_ii(v1.index, n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s4)
+                    if k0:
+                        push(s4)
+                    else:
+                        append_records(chunks, s4)
 
 
 def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
@@ -420,7 +427,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.transactional_id = str(b[o:e0], "utf-8")
+        m.transactional_id = b[o:e0].tobytes().decode()
         o = e0
     elif n0 == -1:
         m.transactional_id = None
@@ -437,7 +444,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o += 2
         if n2 >= 0:
             e1 = o + n2
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topic_data[].name', n2)
@@ -472,15 +479,16 @@ def _write_request_3(m: ProduceRequest, parts: list, chunks: list) -> None:
     push = chunks.append
     s0 = m.transactional_id
     if s0 is None:
-        add(W_h(-1))
+        add(W_hhi(-1, m.acks, m.timeout_ms))
     else:
         s1 = s0.encode()
         add(W_h(len(s1)))
         add(s1)
+        add(W_hi(m.acks, m.timeout_ms))
     s2 = m.topic_data
     if s2 is None:
         null_not_allowed('topic_data')
-    add(W_hii(m.acks, m.timeout_ms, len(s2)))
+    add(W_i(len(s2)))
     for v0 in s2:
         s3 = v0.name
         if s3 is None:
@@ -493,17 +501,20 @@ def _write_request_3(m: ProduceRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_data[].partition_data')
         add(W_i(len(s5)))
         for v1 in s5:
-            add(W_i(v1.index))
             s6 = v1.records
             if s6 is None:
-                add(W_i(-1))
+                add(W_ii(v1.index, -1))
             else:
-                n0 = records_length(s6)
-                add(W_i(n0))
+                k0 = s6.__class__ is memoryview
+                n0 = s6.nbytes if k0 else records_length(s6)
+                add(W_ii(v1.index, n0))
                 if n0:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s6)
+                    if k0:
+                        push(s6)
+                    else:
+                        append_records(chunks, s6)
 
 
 def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
@@ -515,7 +526,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.transactional_id = str(b[o:e0], "utf-8")
+        m.transactional_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.transactional_id = None
@@ -535,7 +546,7 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
             n2, o = read_uvarint_rest(b, o, n2)
         if n2:
             e1 = o + n2 - 1
-            v0.name = str(b[o:e1], "utf-8")
+            v0.name = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('topic_data[].name', -1)
@@ -591,16 +602,16 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
     push = chunks.append
     s0 = m.transactional_id
     if s0 is None:
-        add(b"\0")
+        add(W_xhi(m.acks, m.timeout_ms))
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
+        add(W_hi(m.acks, m.timeout_ms))
     s2 = m.topic_data
     if s2 is None:
         null_not_allowed('topic_data')
-    add(W_hi(m.acks, m.timeout_ms))
     n1 = len(s2) + 1
     add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
     for v0 in s2:
@@ -617,18 +628,22 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
         n3 = len(s5) + 1
         add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
         for v1 in s5:
-            add(W_i(v1.index))
             s6 = v1.records
             if s6 is None:
-                add(b"\0")
+                add(W_ix(v1.index))
             else:
-                n4 = records_length(s6)
+                k0 = s6.__class__ is memoryview
+                n4 = s6.nbytes if k0 else records_length(s6)
+                add(W_i(v1.index))
                 n5 = n4 + 1
                 add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 if n4:
                     push(b"".join(parts))
                     parts.clear()
-                    append_records(chunks, s6)
+                    if k0:
+                        push(s6)
+                    else:
+                        append_records(chunks, s6)
             add(b"\0")
         add(b"\0")
     add(b"\0")
@@ -652,7 +667,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> ProduceRequest:
     """Read ProduceRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 11:
+        raise UnsupportedVersionError(0, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ProduceRequest", version, error) from error
 
 
 def write_request(version: int, request: ProduceRequest) -> list[Chunk]:
@@ -684,7 +706,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -693,16 +715,16 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if n2 < 0 or n2 * 14 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihq(b[o : o + n2 * 14]):
             v1 = new(PartitionProduceResponse)
+            v1.index, v1.error_code, v1.base_offset = r0
             v1.log_append_time_ms = -1
             v1.log_start_offset = -1
             v1.record_errors = []
             v1.error_message = None
             v1.current_leader = None
-            v1.index, v1.error_code, v1.base_offset = R_ihq(b, o)
-            o += 14
             l1.append(v1)
+        o += n2 * 14
         v0.partition_responses = l1
         l0.append(v0)
     m.responses = l0
@@ -715,6 +737,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_0(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -731,11 +755,9 @@ def _write_response_0(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partition_responses')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihq(v1.index, v1.error_code, v1.base_offset))
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
@@ -752,7 +774,7 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -761,16 +783,16 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if n2 < 0 or n2 * 14 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihq(b[o : o + n2 * 14]):
             v1 = new(PartitionProduceResponse)
+            v1.index, v1.error_code, v1.base_offset = r0
             v1.log_append_time_ms = -1
             v1.log_start_offset = -1
             v1.record_errors = []
             v1.error_message = None
             v1.current_leader = None
-            v1.index, v1.error_code, v1.base_offset = R_ihq(b, o)
-            o += 14
             l1.append(v1)
+        o += n2 * 14
         v0.partition_responses = l1
         l0.append(v0)
     m.responses = l0
@@ -784,6 +806,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_1(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -800,11 +824,9 @@ def _write_response_1(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partition_responses')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihq(v1.index, v1.error_code, v1.base_offset))
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(W_i(m.throttle_time_ms))
 
 
@@ -822,7 +844,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -831,15 +853,15 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if n2 < 0 or n2 * 22 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqq(b[o : o + n2 * 22]):
             v1 = new(PartitionProduceResponse)
+            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms = r0
             v1.log_start_offset = -1
             v1.record_errors = []
             v1.error_message = None
             v1.current_leader = None
-            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms = R_ihqq(b, o)
-            o += 22
             l1.append(v1)
+        o += n2 * 22
         v0.partition_responses = l1
         l0.append(v0)
     m.responses = l0
@@ -853,6 +875,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_2(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -869,11 +893,9 @@ def _write_response_2(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partition_responses')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihqq(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms))
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(W_i(m.throttle_time_ms))
 
 
@@ -891,7 +913,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -900,14 +922,14 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         if n2 < 0 or n2 * 30 > end - o:
             too_many('responses[].partition_responses', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_ihqqq(b[o : o + n2 * 30]):
             v1 = new(PartitionProduceResponse)
+            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset = r0
             v1.record_errors = []
             v1.error_message = None
             v1.current_leader = None
-            v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset = R_ihqqq(b, o)
-            o += 30
             l1.append(v1)
+        o += n2 * 30
         v0.partition_responses = l1
         l0.append(v0)
     m.responses = l0
@@ -921,6 +943,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_5(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -937,11 +961,9 @@ def _write_response_5(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partition_responses')
         add(W_i(len(s3)))
         for v1 in s3:
-            if v1.current_leader is not None:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                 not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(W_ihqqq(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset))
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(W_i(m.throttle_time_ms))
 
 
@@ -959,7 +981,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', n1)
@@ -981,7 +1003,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 o += 6
                 if n4 >= 0:
                     e1 = o + n4
-                    v2.batch_index_error_message = str(b[o:e1], "utf-8")
+                    v2.batch_index_error_message = b[o:e1].tobytes().decode()
                     o = e1
                 elif n4 == -1:
                     v2.batch_index_error_message = None
@@ -993,7 +1015,7 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o += 2
             if n5 >= 0:
                 e2 = o + n5
-                v1.error_message = str(b[o:e2], "utf-8")
+                v1.error_message = b[o:e2].tobytes().decode()
                 o = e2
             elif n5 == -1:
                 v1.error_message = None
@@ -1014,6 +1036,8 @@ def _read_response_8(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -1030,18 +1054,19 @@ def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].partition_responses')
         add(W_i(len(s3)))
         for v1 in s3:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
+                not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             s4 = v1.record_errors
             if s4 is None:
                 null_not_allowed('responses[].partition_responses[].record_errors')
             add(W_ihqqqi(v1.index, v1.error_code, v1.base_offset, v1.log_append_time_ms, v1.log_start_offset, len(s4)))
             for v2 in s4:
-                add(W_i(v2.batch_index))
                 s5 = v2.batch_index_error_message
                 if s5 is None:
-                    add(W_h(-1))
+                    add(W_ih(v2.batch_index, -1))
                 else:
                     s6 = s5.encode()
-                    add(W_h(len(s6)))
+                    add(W_ih(v2.batch_index, len(s6)))
                     add(s6)
             s7 = v1.error_message
             if s7 is None:
@@ -1050,10 +1075,6 @@ def _write_response_8(m: ProduceResponse, parts: list, chunks: list) -> None:
                 s8 = s7.encode()
                 add(W_h(len(s8)))
                 add(s8)
-            if v1.current_leader is not None:
-                not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(W_i(m.throttle_time_ms))
 
 
@@ -1076,7 +1097,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', -1)
@@ -1106,7 +1127,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     n4, o = read_uvarint_rest(b, o, n4)
                 if n4:
                     e1 = o + n4 - 1
-                    v2.batch_index_error_message = str(b[o:e1], "utf-8")
+                    v2.batch_index_error_message = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     v2.batch_index_error_message = None
@@ -1124,7 +1145,7 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 n5, o = read_uvarint_rest(b, o, n5)
             if n5:
                 e2 = o + n5 - 1
-                v1.error_message = str(b[o:e2], "utf-8")
+                v1.error_message = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v1.error_message = None
@@ -1159,6 +1180,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
 
 def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.node_endpoints:
+        not_in_version('node_endpoints', m.node_endpoints)
     s0 = m.responses
     if s0 is None:
         null_not_allowed('responses')
@@ -1178,6 +1201,8 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
         n2 = len(s3) + 1
         add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
         for v1 in s3:
+            if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
+                not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             s4 = v1.record_errors
             if s4 is None:
                 null_not_allowed('responses[].partition_responses[].record_errors')
@@ -1185,12 +1210,12 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
             n3 = len(s4) + 1
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             for v2 in s4:
-                add(W_i(v2.batch_index))
                 s5 = v2.batch_index_error_message
                 if s5 is None:
-                    add(b"\0")
+                    add(W_ix(v2.batch_index))
                 else:
                     s6 = s5.encode()
+                    add(W_i(v2.batch_index))
                     n4 = len(s6) + 1
                     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                     add(s6)
@@ -1203,12 +1228,8 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
                 n5 = len(s8) + 1
                 add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
                 add(s8)
-            if v1.current_leader is not None:
-                not_in_version('responses[].partition_responses[].current_leader', v1.current_leader)
             add(b"\0")
         add(b"\0")
-    if m.node_endpoints:
-        not_in_version('node_endpoints', m.node_endpoints)
     add(W_ix(m.throttle_time_ms))
 
 
@@ -1231,7 +1252,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('responses[].name', -1)
@@ -1261,7 +1282,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     n4, o = read_uvarint_rest(b, o, n4)
                 if n4:
                     e1 = o + n4 - 1
-                    v2.batch_index_error_message = str(b[o:e1], "utf-8")
+                    v2.batch_index_error_message = b[o:e1].tobytes().decode()
                     o = e1
                 else:
                     v2.batch_index_error_message = None
@@ -1279,7 +1300,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 n5, o = read_uvarint_rest(b, o, n5)
             if n5:
                 e2 = o + n5 - 1
-                v1.error_message = str(b[o:e2], "utf-8")
+                v1.error_message = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 v1.error_message = None
@@ -1343,7 +1364,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                         n7, o = read_uvarint_rest(b, o, n7)
                     if n7:
                         e5 = o + n7 - 1
-                        v4.host = str(b[o:e5], "utf-8")
+                        v4.host = b[o:e5].tobytes().decode()
                         o = e5
                     else:
                         negative_length('node_endpoints[].host', -1)
@@ -1353,7 +1374,7 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                         n8, o = read_uvarint_rest(b, o, n8)
                     if n8:
                         e6 = o + n8 - 1
-                        v4.rack = str(b[o:e6], "utf-8")
+                        v4.rack = b[o:e6].tobytes().decode()
                         o = e6
                     else:
                         v4.rack = None
@@ -1402,12 +1423,12 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
             n3 = len(s4) + 1
             add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
             for v2 in s4:
-                add(W_i(v2.batch_index))
                 s5 = v2.batch_index_error_message
                 if s5 is None:
-                    add(b"\0")
+                    add(W_ix(v2.batch_index))
                 else:
                     s6 = s5.encode()
+                    add(W_i(v2.batch_index))
                     n4 = len(s6) + 1
                     add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
                     add(s6)
@@ -1422,7 +1443,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                 add(s8)
             if v1.current_leader is not None:
                 t0 = []
-                if v1.current_leader is not None:
+                if v1.current_leader is not None and (v1.current_leader.leader_id != -1 or v1.current_leader.leader_epoch != -1):
                     p0 = []
                     p0.append(W_iix(v1.current_leader.leader_id, v1.current_leader.leader_epoch))
                     t0.append(tagged(0, b"".join(p0)))
@@ -1450,12 +1471,12 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                 n7 = len(s11) + 1
                 p1.append(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
                 p1.append(s11)
-                p1.append(W_i(v3.port))
                 s12 = v3.rack
                 if s12 is None:
-                    p1.append(b"\0")
+                    p1.append(W_ix(v3.port))
                 else:
                     s13 = s12.encode()
+                    p1.append(W_i(v3.port))
                     n8 = len(s13) + 1
                     p1.append(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
                     p1.append(s13)
@@ -1485,7 +1506,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> ProduceResponse:
     """Read ProduceResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 11:
+        raise UnsupportedVersionError(0, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("ProduceResponse", version, error) from error
 
 
 def write_response(version: int, response: ProduceResponse) -> list[Chunk]:

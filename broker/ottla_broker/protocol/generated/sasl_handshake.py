@@ -86,7 +86,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SaslHandshakeRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.mechanism = str(b[o:e0], "utf-8")
+        m.mechanism = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('mechanism', n0)
@@ -123,7 +123,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> SaslHandshakeRequest:
     """Read SaslHandshakeRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(17, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("SaslHandshakeRequest", version, error) from error
 
 
 def write_request(version: int, request: SaslHandshakeRequest) -> list[Chunk]:
@@ -154,7 +161,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[SaslHandshakeResponse, int]
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0 = str(b[o:e0], "utf-8")
+            v0 = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('mechanisms[]', n1)
@@ -198,7 +205,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> SaslHandshakeResponse:
     """Read SaslHandshakeResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 1:
+        raise UnsupportedVersionError(17, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("SaslHandshakeResponse", version, error) from error
 
 
 def write_response(version: int, response: SaslHandshakeResponse) -> list[Chunk]:

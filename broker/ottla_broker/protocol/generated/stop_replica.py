@@ -39,6 +39,7 @@ R_iiti = Struct(">ii?i").unpack_from
 R_iiqtB = Struct(">iiq?B").unpack_from
 R_iiqti = Struct(">iiq?i").unpack_from
 R_iiqB = Struct(">iiqB").unpack_from
+I_iitB = Struct(">ii?B").iter_unpack
 W_h = Struct(">h").pack
 W_hi = Struct(">hi").pack
 W_i = Struct(">i").pack
@@ -281,7 +282,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partitions[].topic_name', n1)
@@ -300,6 +301,10 @@ def _write_request_0(m: StopReplicaRequest, parts: list, chunks: list) -> None:
     add = parts.append
     if m.is_kraft_controller:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
+    if m.topics:
+        not_in_version('topics', m.topics)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partitions
     if s0 is None:
         null_not_allowed('ungrouped_partitions')
@@ -312,10 +317,6 @@ def _write_request_0(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         add(W_h(len(s2)))
         add(s2)
         add(W_i(v0.partition_index))
-    if m.topics:
-        not_in_version('topics', m.topics)
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
 
 
 def _read_request_1(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
@@ -334,7 +335,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', n1)
@@ -358,6 +359,8 @@ def _write_request_1(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.ungrouped_partitions:
         not_in_version('ungrouped_partitions', m.ungrouped_partitions)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -375,8 +378,6 @@ def _write_request_1(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         add(W_i(len(s3)))
         if s3:
             add(pack(f">{len(s3)}i", *s3))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
@@ -400,7 +401,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.name = str(b[o:e0], "utf-8")
+            v0.name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topics[].name', -1)
@@ -439,6 +440,8 @@ def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.ungrouped_partitions:
         not_in_version('ungrouped_partitions', m.ungrouped_partitions)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.topics
     if s0 is None:
         null_not_allowed('topics')
@@ -461,8 +464,6 @@ def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> None:
         if s3:
             add(pack(f">{len(s3)}i", *s3))
         add(b"\0")
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     add(b"\0")
 
 
@@ -489,7 +490,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -501,30 +502,40 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if n2 < 0 or n2 * 10 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iitB(b[o : o + n2 * 10]):
             v1 = new(StopReplicaPartitionState)
-            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = R_iitB(b, o)
-            o += 10
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 10
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(StopReplicaPartitionState)
+            v2.partition_index, v2.leader_epoch, v2.delete_partition, t1 = R_iitB(b, o)
+            o += 10
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partition_states = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topic_states = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -587,7 +598,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -599,30 +610,40 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         if n2 < 0 or n2 * 10 > end - o:
             too_many('topic_states[].partition_states', n2, end - o)
         l1 = []
-        for _ in range(n2):
+        for r0 in I_iitB(b[o : o + n2 * 10]):
             v1 = new(StopReplicaPartitionState)
-            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = R_iitB(b, o)
-            o += 10
-            if t0 > 127:
-                t0, o = read_uvarint_rest(b, o, t0)
+            v1.partition_index, v1.leader_epoch, v1.delete_partition, t0 = r0
             if t0:
-                o = skip_tags(b, o, t0)
+                l1.clear()
+                break
             l1.append(v1)
+        else:
+            o += n2 * 10
+            n2 = 0
+        for _ in range(n2):
+            v2 = new(StopReplicaPartitionState)
+            v2.partition_index, v2.leader_epoch, v2.delete_partition, t1 = R_iitB(b, o)
+            o += 10
+            if t1 > 127:
+                t1, o = read_uvarint_rest(b, o, t1)
+            if t1:
+                o = skip_tags(b, o, t1)
+            l1.append(v2)
         v0.partition_states = l1
-        t1 = b[o]
+        t2 = b[o]
         o += 1
-        if t1 > 127:
-            t1, o = read_uvarint_rest(b, o, t1)
-        if t1:
-            o = skip_tags(b, o, t1)
+        if t2 > 127:
+            t2, o = read_uvarint_rest(b, o, t2)
+        if t2:
+            o = skip_tags(b, o, t2)
         l0.append(v0)
     m.topic_states = l0
-    t2 = b[o]
+    t3 = b[o]
     o += 1
-    if t2 > 127:
-        t2, o = read_uvarint_rest(b, o, t2)
-    if t2:
-        o = skip_tags(b, o, t2)
+    if t3 > 127:
+        t3, o = read_uvarint_rest(b, o, t3)
+    if t3:
+        o = skip_tags(b, o, t3)
     if o > end:
         raise DecodeError("the message is truncated")
     return m, o
@@ -679,7 +700,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> StopReplicaRequest:
     """Read StopReplicaRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(5, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("StopReplicaRequest", version, error) from error
 
 
 def write_request(version: int, request: StopReplicaRequest) -> list[Chunk]:
@@ -711,7 +739,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('partition_errors[].topic_name', n1)
@@ -759,7 +787,7 @@ def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('partition_errors[].topic_name', -1)
@@ -820,7 +848,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> StopReplicaResponse:
     """Read StopReplicaResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 4:
+        raise UnsupportedVersionError(5, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("StopReplicaResponse", version, error) from error
 
 
 def write_response(version: int, response: StopReplicaResponse) -> list[Chunk]:

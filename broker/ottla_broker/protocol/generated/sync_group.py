@@ -39,6 +39,7 @@ W_hi = Struct(">hi").pack
 W_i = Struct(">i").pack
 W_ih = Struct(">ih").pack
 W_ihi = Struct(">ihi").pack
+W_ihx = Struct(">ihx").pack
 
 
 class SyncGroupRequestAssignment:
@@ -153,7 +154,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -161,7 +162,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -179,7 +180,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o += 2
         if n3 >= 0:
             e2 = o + n3
-            v0.member_id = str(b[o:e2], "utf-8")
+            v0.member_id = b[o:e2].tobytes().decode()
             o = e2
         else:
             negative_length('assignments[].member_id', n3)
@@ -200,6 +201,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
 
 def _write_request_0(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     add = parts.append
+    if m.group_instance_id is not None:
+        not_in_version('group_instance_id', m.group_instance_id)
     s0 = m.group_id
     if s0 is None:
         null_not_allowed('group_id')
@@ -212,8 +215,6 @@ def _write_request_0(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ih(m.generation_id, len(s3)))
     add(s3)
-    if m.group_instance_id is not None:
-        not_in_version('group_instance_id', m.group_instance_id)
     s4 = m.assignments
     if s4 is None:
         null_not_allowed('assignments')
@@ -239,7 +240,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 2
     if n0 >= 0:
         e0 = o + n0
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', n0)
@@ -247,7 +248,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 6
     if n1 >= 0:
         e1 = o + n1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', n1)
@@ -255,7 +256,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 2
     if n2 >= 0:
         e2 = o + n2
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     elif n2 == -1:
         m.group_instance_id = None
@@ -274,7 +275,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o += 2
         if n4 >= 0:
             e3 = o + n4
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('assignments[].member_id', n4)
@@ -341,7 +342,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -351,7 +352,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -361,7 +362,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -383,7 +384,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
             n4, o = read_uvarint_rest(b, o, n4)
         if n4:
             e3 = o + n4 - 1
-            v0.member_id = str(b[o:e3], "utf-8")
+            v0.member_id = b[o:e3].tobytes().decode()
             o = e3
         else:
             negative_length('assignments[].member_id', -1)
@@ -473,7 +474,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.group_id = str(b[o:e0], "utf-8")
+        m.group_id = b[o:e0].tobytes().decode()
         o = e0
     else:
         negative_length('group_id', -1)
@@ -483,7 +484,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.member_id = str(b[o:e1], "utf-8")
+        m.member_id = b[o:e1].tobytes().decode()
         o = e1
     else:
         negative_length('member_id', -1)
@@ -493,7 +494,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n2, o = read_uvarint_rest(b, o, n2)
     if n2:
         e2 = o + n2 - 1
-        m.group_instance_id = str(b[o:e2], "utf-8")
+        m.group_instance_id = b[o:e2].tobytes().decode()
         o = e2
     else:
         m.group_instance_id = None
@@ -503,7 +504,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n3, o = read_uvarint_rest(b, o, n3)
     if n3:
         e3 = o + n3 - 1
-        m.protocol_type = str(b[o:e3], "utf-8")
+        m.protocol_type = b[o:e3].tobytes().decode()
         o = e3
     else:
         m.protocol_type = None
@@ -513,7 +514,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         n4, o = read_uvarint_rest(b, o, n4)
     if n4:
         e4 = o + n4 - 1
-        m.protocol_name = str(b[o:e4], "utf-8")
+        m.protocol_name = b[o:e4].tobytes().decode()
         o = e4
     else:
         m.protocol_name = None
@@ -533,7 +534,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
             n6, o = read_uvarint_rest(b, o, n6)
         if n6:
             e5 = o + n6 - 1
-            v0.member_id = str(b[o:e5], "utf-8")
+            v0.member_id = b[o:e5].tobytes().decode()
             o = e5
         else:
             negative_length('assignments[].member_id', -1)
@@ -648,7 +649,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> SyncGroupRequest:
     """Read SyncGroupRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(14, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("SyncGroupRequest", version, error) from error
 
 
 def write_request(version: int, request: SyncGroupRequest) -> list[Chunk]:
@@ -768,7 +776,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         n0, o = read_uvarint_rest(b, o, n0)
     if n0:
         e0 = o + n0 - 1
-        m.protocol_type = str(b[o:e0], "utf-8")
+        m.protocol_type = b[o:e0].tobytes().decode()
         o = e0
     else:
         m.protocol_type = None
@@ -778,7 +786,7 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
         n1, o = read_uvarint_rest(b, o, n1)
     if n1:
         e1 = o + n1 - 1
-        m.protocol_name = str(b[o:e1], "utf-8")
+        m.protocol_name = b[o:e1].tobytes().decode()
         o = e1
     else:
         m.protocol_name = None
@@ -805,12 +813,12 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
 
 def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> None:
     add = parts.append
-    add(W_ih(m.throttle_time_ms, m.error_code))
     s0 = m.protocol_type
     if s0 is None:
-        add(b"\0")
+        add(W_ihx(m.throttle_time_ms, m.error_code))
     else:
         s1 = s0.encode()
+        add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
         add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
         add(s1)
@@ -849,7 +857,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> SyncGroupResponse:
     """Read SyncGroupResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 5:
+        raise UnsupportedVersionError(14, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("SyncGroupResponse", version, error) from error
 
 
 def write_response(version: int, response: SyncGroupResponse) -> list[Chunk]:

@@ -293,7 +293,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -324,7 +324,7 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 6
         if n5 >= 0:
             e1 = o + n5
-            v1.v0_host = str(b[o:e1], "utf-8")
+            v1.v0_host = b[o:e1].tobytes().decode()
             o = e1
         else:
             negative_length('live_brokers[].v0_host', n5)
@@ -345,6 +345,8 @@ def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
@@ -368,8 +370,6 @@ def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_ii(v0.zk_version, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -401,7 +401,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -441,7 +441,7 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 6
             if n6 >= 0:
                 e1 = o + n6
-                v2.host = str(b[o:e1], "utf-8")
+                v2.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', n6)
@@ -464,6 +464,8 @@ def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
@@ -487,8 +489,6 @@ def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_ii(v0.zk_version, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -525,7 +525,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -565,7 +565,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 6
             if n6 >= 0:
                 e1 = o + n6
-                v2.host = str(b[o:e1], "utf-8")
+                v2.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', n6)
@@ -578,7 +578,7 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n7 >= 0:
             e2 = o + n7
-            v1.rack = str(b[o:e2], "utf-8")
+            v1.rack = b[o:e2].tobytes().decode()
             o = e2
         elif n7 == -1:
             v1.rack = None
@@ -597,6 +597,8 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
@@ -620,8 +622,6 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_ii(v0.zk_version, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -665,7 +665,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -705,7 +705,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 6
             if n6 >= 0:
                 e1 = o + n6
-                v2.host = str(b[o:e1], "utf-8")
+                v2.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', n6)
@@ -713,7 +713,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 2
             if n7 >= 0:
                 e2 = o + n7
-                v2.listener = str(b[o:e2], "utf-8")
+                v2.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', n7)
@@ -725,7 +725,7 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n8 >= 0:
             e3 = o + n8
-            v1.rack = str(b[o:e3], "utf-8")
+            v1.rack = b[o:e3].tobytes().decode()
             o = e3
         elif n8 == -1:
             v1.rack = None
@@ -744,6 +744,8 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
@@ -767,8 +769,6 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_ii(v0.zk_version, len(s4)))
         if s4:
             add(pack(f">{len(s4)}i", *s4))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -818,7 +818,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('ungrouped_partition_states[].topic_name', n1)
@@ -863,7 +863,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 6
             if n7 >= 0:
                 e1 = o + n7
-                v2.host = str(b[o:e1], "utf-8")
+                v2.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', n7)
@@ -871,7 +871,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 2
             if n8 >= 0:
                 e2 = o + n8
-                v2.listener = str(b[o:e2], "utf-8")
+                v2.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', n8)
@@ -883,7 +883,7 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n9 >= 0:
             e3 = o + n9
-            v1.rack = str(b[o:e3], "utf-8")
+            v1.rack = b[o:e3].tobytes().decode()
             o = e3
         elif n9 == -1:
             v1.rack = None
@@ -902,6 +902,8 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         not_in_version('is_kraft_controller', m.is_kraft_controller)
     if m.type:
         not_in_version('type', m.type)
+    if m.topic_states:
+        not_in_version('topic_states', m.topic_states)
     s0 = m.ungrouped_partition_states
     if s0 is None:
         null_not_allowed('ungrouped_partition_states')
@@ -931,8 +933,6 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         add(W_i(len(s5)))
         if s5:
             add(pack(f">{len(s5)}i", *s5))
-    if m.topic_states:
-        not_in_version('topic_states', m.topic_states)
     s6 = m.live_brokers
     if s6 is None:
         null_not_allowed('live_brokers')
@@ -982,7 +982,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n1 >= 0:
             e0 = o + n1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', n1)
@@ -1037,7 +1037,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 6
             if n8 >= 0:
                 e1 = o + n8
-                v3.host = str(b[o:e1], "utf-8")
+                v3.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', n8)
@@ -1045,7 +1045,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 2
             if n9 >= 0:
                 e2 = o + n9
-                v3.listener = str(b[o:e2], "utf-8")
+                v3.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', n9)
@@ -1057,7 +1057,7 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 2
         if n10 >= 0:
             e3 = o + n10
-            v2.rack = str(b[o:e3], "utf-8")
+            v2.rack = b[o:e3].tobytes().decode()
             o = e3
         elif n10 == -1:
             v2.rack = None
@@ -1166,7 +1166,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1253,7 +1253,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n8, o = read_uvarint_rest(b, o, n8)
             if n8:
                 e1 = o + n8 - 1
-                v3.host = str(b[o:e1], "utf-8")
+                v3.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', -1)
@@ -1263,7 +1263,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n9, o = read_uvarint_rest(b, o, n9)
             if n9:
                 e2 = o + n9 - 1
-                v3.listener = str(b[o:e2], "utf-8")
+                v3.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', -1)
@@ -1281,7 +1281,7 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n10, o = read_uvarint_rest(b, o, n10)
         if n10:
             e3 = o + n10 - 1
-            v2.rack = str(b[o:e3], "utf-8")
+            v2.rack = b[o:e3].tobytes().decode()
             o = e3
         else:
             v2.rack = None
@@ -1420,7 +1420,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1506,7 +1506,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n8, o = read_uvarint_rest(b, o, n8)
             if n8:
                 e1 = o + n8 - 1
-                v3.host = str(b[o:e1], "utf-8")
+                v3.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', -1)
@@ -1516,7 +1516,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n9, o = read_uvarint_rest(b, o, n9)
             if n9:
                 e2 = o + n9 - 1
-                v3.listener = str(b[o:e2], "utf-8")
+                v3.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', -1)
@@ -1534,7 +1534,7 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n10, o = read_uvarint_rest(b, o, n10)
         if n10:
             e3 = o + n10 - 1
-            v2.rack = str(b[o:e3], "utf-8")
+            v2.rack = b[o:e3].tobytes().decode()
             o = e3
         else:
             v2.rack = None
@@ -1673,7 +1673,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n1, o = read_uvarint_rest(b, o, n1)
         if n1:
             e0 = o + n1 - 1
-            v0.topic_name = str(b[o:e0], "utf-8")
+            v0.topic_name = b[o:e0].tobytes().decode()
             o = e0
         else:
             negative_length('topic_states[].topic_name', -1)
@@ -1759,7 +1759,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n8, o = read_uvarint_rest(b, o, n8)
             if n8:
                 e1 = o + n8 - 1
-                v3.host = str(b[o:e1], "utf-8")
+                v3.host = b[o:e1].tobytes().decode()
                 o = e1
             else:
                 negative_length('live_brokers[].endpoints[].host', -1)
@@ -1769,7 +1769,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
                 n9, o = read_uvarint_rest(b, o, n9)
             if n9:
                 e2 = o + n9 - 1
-                v3.listener = str(b[o:e2], "utf-8")
+                v3.listener = b[o:e2].tobytes().decode()
                 o = e2
             else:
                 negative_length('live_brokers[].endpoints[].listener', -1)
@@ -1787,7 +1787,7 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n10, o = read_uvarint_rest(b, o, n10)
         if n10:
             e3 = o + n10 - 1
-            v2.rack = str(b[o:e3], "utf-8")
+            v2.rack = b[o:e3].tobytes().decode()
             o = e3
         else:
             v2.rack = None
@@ -1938,7 +1938,14 @@ def read_request_at(version: int, buffer: memoryview, offset: int = 0) -> tuple[
 
 def read_request(version: int, buffer: memoryview, offset: int = 0) -> UpdateMetadataRequest:
     """Read UpdateMetadataRequest at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_request_at(version, buffer, offset)[0]
+    if not 0 <= version <= 8:
+        raise UnsupportedVersionError(6, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _REQUEST_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("UpdateMetadataRequest", version, error) from error
 
 
 def write_request(version: int, request: UpdateMetadataRequest) -> list[Chunk]:
@@ -2008,7 +2015,14 @@ def read_response_at(version: int, buffer: memoryview, offset: int = 0) -> tuple
 
 def read_response(version: int, buffer: memoryview, offset: int = 0) -> UpdateMetadataResponse:
     """Read UpdateMetadataResponse at `offset`; bytes behind it are left alone. Raises DecodeError."""
-    return read_response_at(version, buffer, offset)[0]
+    if not 0 <= version <= 8:
+        raise UnsupportedVersionError(6, version)
+    if buffer.__class__ is not memoryview:
+        buffer = memoryview(buffer)
+    try:
+        return _RESPONSE_READERS[version](buffer, offset)[0]
+    except MALFORMED as error:
+        raise malformed("UpdateMetadataResponse", version, error) from error
 
 
 def write_response(version: int, response: UpdateMetadataResponse) -> list[Chunk]:
