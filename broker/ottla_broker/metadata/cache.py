@@ -1,0 +1,199 @@
+"""MetadataCache: the brokers and partitions of the cluster, as of the controller's latest UpdateMetadata.
+
+Lives here: the values and how a request changes them. Not here: the Metadata API (`server.handlers.metadata`), which
+partitions this broker itself holds (`replication`). No port is used; everything happens on the broker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""A leader of this id in UpdateMetadata means that the partition's topic is being deleted."""
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens under one listener name."""
+
+    host: str
+    port: int
+    security_protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetadata:
+    """A live broker. `endpoints` maps listener names."""
+
+    broker_id: int
+    endpoints: Mapping[str, Endpoint]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition's state as the controller last told it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+    partition_epoch: int = 0
+    controller_epoch: int = 0
+
+
+@dataclass(slots=True)
+class TopicMetadata:
+    """A topic; `partitions` is in ascending order of partition ids."""
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+
+class TopicPartitionName(NamedTuple):
+    """Names a partition that an update removed."""
+
+    topic: str
+    partition: int
+
+
+class MetadataCache:
+    """Read-only for everybody but the UpdateMetadata handler.
+
+    `version` grows with every change, so that prepared answers can be kept until it does.
+    """
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.controller_id: int = -1
+        self.controller_epoch: int = 0
+        self.version = 0
+        self.brokers: dict[int, BrokerMetadata] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self._names: dict[bytes, str] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """True once the first UpdateMetadata has been taken in."""
+        return self.version > 0
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """`listener` is called after every change, on the loop."""
+        self._listeners.append(listener)
+
+    def update(self, request: Any, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartitionName]]:
+        """Takes an UpdateMetadataRequest in: (error, partitions whose topic is being deleted).
+
+        STALE_CONTROLLER_EPOCH for a controller that has been replaced. The live brokers are always the whole list;
+        partitions that are not in the request keep their state (KIP-516 for topic ids).
+        """
+        if request.controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH, []
+        self.controller_epoch = request.controller_epoch
+        self.controller_id = request.controller_id
+        self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
+        deleted: list[TopicPartitionName] = []
+        if api_version >= 5:
+            for topic in request.topic_states:
+                for state in topic.partition_states:
+                    self._apply(topic.topic_name, topic.topic_id, state, deleted)
+        else:
+            for state in request.ungrouped_partition_states:
+                self._apply(state.topic_name, ZERO_UUID, state, deleted)
+        self.version += 1
+        for listener in self._listeners:
+            listener()
+        return ErrorCode.NONE, deleted
+
+    def _apply(self, name: str, topic_id: bytes, state: Any, deleted: list[TopicPartitionName]) -> None:
+        topic = self.topics.get(name)
+        index = state.partition_index
+        if state.leader == LEADER_DURING_DELETE:
+            if topic is not None and topic.partitions.pop(index, None) is not None:
+                deleted.append(TopicPartitionName(name, index))
+                if not topic.partitions:
+                    del self.topics[name]
+                    self._names.pop(topic.topic_id, None)
+            return
+        if topic is not None and topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, topic_id):
+            # A topic of this name was deleted and created again: nothing of the old one holds.
+            self._names.pop(topic.topic_id, None)
+            topic = None
+        if topic is None:
+            topic = self.topics[name] = TopicMetadata(name)
+        if topic_id != ZERO_UUID:
+            topic.topic_id = topic_id
+            self._names[topic_id] = name
+        is_new = index not in topic.partitions
+        topic.partitions[index] = PartitionMetadata(
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            tuple(state.replicas),
+            tuple(state.offline_replicas or ()),
+            state.zk_version,
+            state.controller_epoch,
+        )
+        if is_new and len(topic.partitions) > 1:
+            topic.partitions = dict(sorted(topic.partitions.items()))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes:
+        """The zero UUID when the topic is unknown or has none."""
+        topic = self.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def partition(self, name: str, partition: int) -> PartitionMetadata | None:
+        topic = self.topics.get(name)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def partition_count(self, name: str) -> int:
+        """0 for an unknown topic."""
+        topic = self.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id in self.brokers
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """None when the broker is not alive or has no such listener."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def brokers_with(self, listener: str) -> Iterable[tuple[BrokerMetadata, Endpoint]]:
+        """The live brokers that have this listener, by id."""
+        for broker in self.brokers.values():
+            endpoint = broker.endpoints.get(listener)
+            if endpoint is not None:
+                yield broker, endpoint
+
+
+def _by_id(brokers: Iterable[Any]) -> list[Any]:
+    return sorted(brokers, key=lambda broker: int(broker.id))
+
+
+def _broker(broker: Any, api_version: int) -> BrokerMetadata:
+    if api_version == 0:
+        endpoints = {"PLAINTEXT": Endpoint(broker.v0_host, broker.v0_port, 0)}
+    else:
+        endpoints = {
+            # Before version 3 an endpoint had no name; the security protocol's served as one.
+            (item.listener if api_version >= 3 else _PROTOCOL_NAMES.get(item.security_protocol, "PLAINTEXT")): Endpoint(
+                item.host, item.port, item.security_protocol
+            )
+            for item in broker.endpoints
+        }
+    return BrokerMetadata(broker.id, endpoints, broker.rack)
+
+
+_PROTOCOL_NAMES = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}

@@ -1,0 +1,154 @@
+"""Requests that wait: one timer per tick, completion exactly once.
+
+Lives here: the timer wheel and the produce request that waits for its acknowledgements. The fetch that waits stands
+with its request in `ottla_broker.server.handlers.fetch`; which offsets free a request, in `partition`.
+
+A pending operation costs one dict entry in a tick's bucket and the entries that it leaves in the queues of its
+partitions; completing it removes the former at once. The loop's timer heap holds one timer per used tick, never one
+per request: 50 000 long polls a second, each finished early, do not make it grow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.errors import ErrorCode
+
+_FINE_TICK_S = 0.01
+_MEDIUM_TICK_S = 0.1
+_COARSE_TICK_S = 1.0
+_REQUEST_TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Expiring(Protocol):
+    """What the wheel holds. `bucket` belongs to the wheel: None while not armed."""
+
+    bucket: dict[Any, None] | None
+
+    def on_timeout(self) -> None: ...
+
+
+class TimerWheel:
+    """Calls `on_timeout` after the delay, up to one tick late, never early.
+
+    The tick grows with the delay (10 ms below 1 s, 100 ms below 1 min, 1 s above), so the number of timers of the
+    loop stays in the hundreds whatever the delays and however many operations wait.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._buckets: dict[tuple[float, int], dict[Any, None]] = {}
+
+    @property
+    def timer_count(self) -> int:
+        """Timers that the loop holds for this wheel."""
+        return len(self._buckets)
+
+    def arm(self, operation: Expiring, delay_s: float) -> None:
+        tick_s = _FINE_TICK_S if delay_s < 1.0 else _MEDIUM_TICK_S if delay_s < 60.0 else _COARSE_TICK_S
+        now = self._clock.monotonic()
+        number = int((now + delay_s) / tick_s) + 1
+        key = (tick_s, number)
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = {}
+            self._clock.call_later(max(0.0, number * tick_s - now), self._expire, key)
+        bucket[operation] = None
+        operation.bucket = bucket
+
+    @staticmethod
+    def disarm(operation: Expiring) -> None:
+        """Idempotent."""
+        bucket = operation.bucket
+        if bucket is not None:
+            del bucket[operation]
+            operation.bucket = None
+
+    def _expire(self, key: tuple[float, int]) -> None:
+        bucket = self._buckets.pop(key)
+        while bucket:
+            operation, _ = bucket.popitem()
+            operation.bucket = None
+            operation.on_timeout()
+
+
+class DelayedProduce:
+    """A produce request some of whose partitions are not acknowledged yet.
+
+    `pending` counts them; `finish` is called exactly once, when it reaches zero or the time is up.
+    """
+
+    __slots__ = ("bucket", "finish", "is_done", "pending", "queues")
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
+        self.queues: list[AckQueue] = []
+        self.pending = 0
+        self.is_done = False
+        self.bucket: dict[Any, None] | None = None
+
+    def one_done(self) -> None:
+        """One partition is acknowledged, or failed."""
+        self.pending -= 1
+        if self.pending == 0 and not self.is_done:
+            self.is_done = True
+            TimerWheel.disarm(self)
+            self.finish()
+
+    def on_timeout(self) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        for queue in self.queues:
+            queue.drop_finished()
+        self.finish()
+
+
+class AckQueue:
+    """The requests that wait for one partition to reach an offset, oldest first.
+
+    Offsets of appends only grow, so the queue is in offset order and an advance only looks at its head. An entry is
+    the partition's part of the response: it says REQUEST_TIMED_OUT from the start and anything else once it is done.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, DelayedProduce, Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, required_offset: int, operation: DelayedProduce, entry: Any) -> None:
+        """`entry` has a writable `error_code` and `base_offset`."""
+        entry.error_code = _REQUEST_TIMED_OUT
+        self._waiting.append((required_offset, operation, entry))
+        operation.queues.append(self)
+        operation.pending += 1
+
+    def advance(self, offset: int, error_code: int = 0) -> None:
+        """Everything up to `offset` is acknowledged, with `error_code` (0, or the ISR shrank meanwhile)."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= offset:
+            _, operation, entry = waiting.popleft()
+            if not operation.is_done:
+                entry.error_code = error_code
+                operation.one_done()
+
+    def fail(self, error_code: int) -> None:
+        """Nothing that waits will be acknowledged any more."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, operation, entry in waiting:
+            if not operation.is_done:
+                entry.error_code = error_code
+                entry.base_offset = -1
+                operation.one_done()
+
+    def drop_finished(self) -> None:
+        """Forgets timed-out requests at the head; one further behind goes when all before it have gone."""
+        waiting = self._waiting
+        while waiting and waiting[0][1].is_done:
+            waiting.popleft()

@@ -1,0 +1,178 @@
+"""Metadata (key 3): brokers, topics, partitions and who leads them.
+
+Behaviour
+    Answers from the MetadataCache with the endpoints of the listener the request came in by. No topics named: all of
+    them (v0: an empty list; later: null). A missing topic is created when both `auto.create.topics.enable` and the
+    request's AllowAutoTopicCreation say so (before v4 every request does); the answer then has it already, or tells
+    the client to ask again. Internal topics are created with their own settings.
+    AuthorizedOperations are computed when asked for (KIP-430).
+Errors, in this order
+    whole request: INVALID_REQUEST per topic (a topic id, or no name, before v12).
+    topic: UNKNOWN_TOPIC_ID (an id that nobody has), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
+    LEADER_NOT_AVAILABLE (just created), or the error of its creation.
+    partition: LEADER_NOT_AVAILABLE (none, or not alive), LISTENER_NOT_FOUND (v6+: the leader does not listen there),
+    REPLICA_NOT_AVAILABLE (v0: a replica is not alive).
+Versions
+    1: rack, controller id, IsInternal, null for all. 2: cluster id. 3: throttle time. 4: AllowAutoTopicCreation.
+    5: offline replicas (KIP-112). 7: leader epoch (KIP-320). 8: authorized operations. 9: flexible. 10: topic ids
+    (KIP-516). 11: no authorized operations of the cluster (KIP-700). 12: topics by id, null names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.controller import topic_rules
+from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
+from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> MetadataResponse:
+    """Answers a MetadataRequest; waits only for the creation of topics."""
+    version = context.api_version
+    cache = services.metadata
+    wants_operations = version >= 8 and request.include_topic_authorized_operations
+    topics = request.topics
+    if topics is None or (version == 0 and not topics):
+        answers = [_topic(cache, topic, context, wants_operations) for _, topic in sorted(cache.topics.items())]
+    elif version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
+        answers = [_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics]
+    else:
+        answers = await _named(services, context, request, wants_operations)
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in cache.brokers_with(context.listener)
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=cache.controller_id,
+        topics=answers,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if 8 <= version <= 10 and request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+async def _named(
+    services: Services, context: RequestContext, request: Any, wants_operations: bool
+) -> list[MetadataResponseTopic]:
+    cache = services.metadata
+    answers: list[MetadataResponseTopic] = []
+    missing: list[str] = []
+    seen: set[str] = set()
+    for asked in request.topics:
+        name: str | None = asked.name
+        if asked.topic_id != ZERO_UUID:
+            name = cache.topic_name(asked.topic_id)
+            if name is None:
+                answers.append(_failed(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+                continue
+        if name is None or name in seen:
+            continue
+        seen.add(name)
+        topic = cache.topics.get(name)
+        if topic is not None:
+            answers.append(_topic(cache, topic, context, wants_operations))
+        else:
+            missing.append(name)
+    if missing:
+        may_create = request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]
+        errors = await _create(services, missing) if may_create else {}
+        for name in missing:
+            topic = cache.topics.get(name)
+            if topic is not None:
+                answers.append(_topic(cache, topic, context, wants_operations))
+            else:
+                answers.append(_failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name))))
+    return answers
+
+
+async def _create(services: Services, names: list[str]) -> dict[str, int]:
+    """Error code per name that was tried; names that no topic may have are not tried."""
+    errors: dict[str, int] = {}
+    ordinary = []
+    for name in names:
+        if name in INTERNAL_TOPICS:
+            errors[name] = await services.auto_create_internal(name)
+        elif _is_valid(name):
+            ordinary.append(name)
+    if ordinary:
+        errors.update(await services.auto_create(ordinary))
+    return errors
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        topic_rules.check_name(name)
+    except topic_rules.TopicRuleError:
+        return False
+    return True
+
+
+def _error_of_missing(name: str, created: int | None) -> ErrorCode:
+    """`created` is the error code of the creation, None when it was not tried."""
+    if created is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    if created in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+        return ErrorCode.LEADER_NOT_AVAILABLE  # it exists, this broker just has not heard of it: ask again
+    return ErrorCode(created)
+
+
+def _failed(name: str | None, topic_id: bytes, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=int(error), name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _topic(
+    cache: MetadataCache, topic: TopicMetadata, context: RequestContext, wants_operations: bool
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            _partition(cache, index, partition, context.listener, context.api_version)
+            for index, partition in topic.partitions.items()
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+    )
+
+
+def _partition(
+    cache: MetadataCache, index: int, partition: PartitionMetadata, listener: str, version: int
+) -> MetadataResponsePartition:
+    error = ErrorCode.NONE
+    leader = partition.leader
+    replicas = list(partition.replicas)
+    isr = list(partition.isr)
+    if version == 0:
+        # Version 0 clients drop a partition with a replica that they cannot resolve to a broker.
+        replicas = [replica for replica in replicas if cache.endpoint(replica, listener) is not None]
+        isr = [replica for replica in isr if cache.endpoint(replica, listener) is not None]
+        if len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    if cache.endpoint(leader, listener) is None:
+        is_deaf = version >= 6 and cache.is_alive(leader)
+        error = ErrorCode.LISTENER_NOT_FOUND if is_deaf else ErrorCode.LEADER_NOT_AVAILABLE
+        leader = NO_LEADER
+    return MetadataResponsePartition(
+        error_code=int(error),
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=list(partition.offline_replicas),
+    )

@@ -1,0 +1,29 @@
+"""UpdateMetadata (key 6, controller to broker): the brokers and partitions of the cluster.
+
+Behaviour
+    Replaces the list of live brokers, takes over the partitions of the request and drops those whose leader is -2
+    (their topic is being deleted). Followers look up their leaders' new endpoints.
+Errors, in this order
+    STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH.
+Versions
+    1: endpoints. 2: rack. 3: listener names. 4: offline replicas. 5: partitions grouped by topic, broker epoch
+    (KIP-380). 6: flexible. 7: topic ids (KIP-516). 8: type and isKRaftController (KIP-866), read and not used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> UpdateMetadataResponse:
+    """Takes the update in before it answers."""
+    if services.replica_manager.is_stale_broker_epoch(request.broker_epoch):
+        return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    error, _ = services.metadata.update(request, context.api_version)
+    if error is ErrorCode.NONE:
+        services.replica_manager.on_metadata_changed()
+    return UpdateMetadataResponse(error_code=int(error))
