@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla_broker.ports.clock import Timer
-
 from simulation.world import EPOCH_MS, Process
 
 

@@ -70,7 +70,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     ) -> events.Handle:
         raise RuntimeError("there are no threads in a simulated run")
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         raise RuntimeError("there are no threads in a simulated run; use the Workers port")
 
     def call_later(  # type: ignore[override]
@@ -126,7 +126,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
-            if self._stopping:  # type: ignore[attr-defined]
+            if self._stopping:
                 return
             raise DeadlockError(self._describe_pending())
         when = timers[0][0]

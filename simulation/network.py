@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
-
 from simulation.world import Machine, Process, World
 
 WINDOW_BYTES = 1 << 20

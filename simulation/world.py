@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from simulation.loop import PROCESS, VirtualTimeLoop
 
 if TYPE_CHECKING:
-    from simulation.disk import DiskImage
+    from simulation.filesystem import DiskImage
 
 EPOCH_MS = 1_700_000_000_000
 """Wall-clock time of virtual time 0, in milliseconds since the Unix epoch."""
@@ -63,7 +63,7 @@ class Counters:
 
 
 class World:
-    """One seeded run. `stream(name)` gives independent random streams, so that one port's draws do not shift another's."""
+    """One seeded run. `stream` gives independent random streams: one port's draws do not shift another's."""
 
     def __init__(self, seed: int, *, trace_out: IO[str] | None = None, loop: VirtualTimeLoop | None = None) -> None:
         self.seed = seed

@@ -1,0 +1,412 @@
+"""The simulated Disk: one lane per Disk over a `DiskImage`, with seeded latencies.
+
+Calls take effect one after another in the order they were made, each after its latency, and complete then. A read may
+complete at once while nothing is queued, as one from the page cache does. When the process dies, the queued calls are
+lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
+
+Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC, with a part of the write
+done), `is_hung` (nothing completes until `wake`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla_broker.ports.disk import Buffer
+from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
+from simulation.world import Process, World
+
+_LOCK = ".lock"
+
+
+class _Call:
+    """One call on the lane: `act` has the effect and gives the result."""
+
+    __slots__ = ("act", "future", "group", "kind", "partial", "seconds")
+
+    def __init__(
+        self,
+        kind: str,
+        act: Callable[[], Any],
+        future: asyncio.Future[Any] | None,
+        seconds: float,
+        partial: Callable[[float], None] | None = None,
+        group: _Group | None = None,
+    ) -> None:
+        self.kind = kind
+        self.act = act
+        self.future = future
+        self.seconds = seconds
+        self.partial = partial
+        self.group = group
+
+
+class _Group:
+    """Calls that are one call of the port: the first error ends them all."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: OSError | None = None
+
+
+class SimulatedDisk:
+    """See `ottla_broker.ports.disk.Disk`."""
+
+    def __init__(self, process: Process, image: DiskImage, path: str) -> None:
+        self.path = path
+        self._process = process
+        self._world: World = process.world
+        self._image = image
+        self._random = self._world.stream(f"disk/{process.name}/{image.name}/{self._world.trace.events}")
+        self._lane: deque[_Call] = deque()
+        self._is_serving = False
+        self._is_closed = False
+        self._append_error: OSError | None = None
+        self._files: list[SimulatedFile] = []
+        process.on_kill(self._die)
+
+    # -- the port ---------------------------------------------------------------------------------------------------
+
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[SimulatedFile]:
+        def act() -> SimulatedFile:
+            node = self._image.create_file(name) if create else self._image.find_file(name)
+            file = SimulatedFile(self, name, node)
+            self._files.append(file)
+            return file
+
+        return self.call("open " + name, act)
+
+    def read_file(self, name: str) -> asyncio.Future[bytes]:
+        return self.call("read " + name, lambda: bytes(self._image.find_file(name).data))
+
+    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
+        image = self._image
+        temporary = name + ".tmp"
+        content = bytes(data)
+        parent = name.rpartition("/")[0]
+        group = _Group()
+
+        def write() -> None:
+            node = image.create_file(temporary)
+            node.replace()
+            node.append(content)
+
+        def write_part(fraction: float) -> None:
+            node = image.create_file(temporary)
+            node.replace()
+            node.append(content[: int(len(content) * fraction)])
+
+        self._enqueue(_Call("write " + temporary, write, None, self._short(), write_part, group))
+        self._enqueue(
+            _Call("fsync " + temporary, lambda: image.find_file(temporary).sync(), None, self._sync_time(), None, group)
+        )
+        self._enqueue(_Call("rename " + name, lambda: image.rename(temporary, name), None, self._short(), None, group))
+        future = self._world.loop.create_future()
+        self._enqueue(
+            _Call(
+                "fsync-directory " + parent,
+                lambda: image.find_directory(parent).sync(),
+                future,
+                self._sync_time(),
+                None,
+                group,
+            )
+        )
+        return future
+
+    def exists(self, name: str) -> asyncio.Future[bool]:
+        return self.call("exists " + name, lambda: self._image.exists(name))
+
+    def list(self, name: str = "") -> asyncio.Future[list[tuple[str, bool, int]]]:
+        def act() -> list[tuple[str, bool, int]]:
+            entries = self._image.find_directory(name).entries
+            return [
+                (entry, isinstance(node, DirectoryNode), len(node.data) if isinstance(node, FileNode) else 0)
+                for entry, node in sorted(entries.items())
+            ]
+
+        return self.call("list " + name, act)
+
+    def make_directory(self, name: str) -> asyncio.Future[None]:
+        return self.call("mkdir " + name, lambda: self._image.make_directory(name))
+
+    def rename(self, old: str, new: str) -> asyncio.Future[None]:
+        return self.call(f"rename {old} {new}", lambda: self._image.rename(old, new))
+
+    def delete(self, name: str) -> asyncio.Future[None]:
+        return self.call("delete " + name, lambda: self._image.delete(name))
+
+    def fsync_directory(self, name: str = "") -> asyncio.Future[None]:
+        return self.call(
+            "fsync-directory " + name, lambda: self._image.find_directory(name).sync(), seconds=self._sync_time()
+        )
+
+    def lock(self) -> asyncio.Future[bool]:
+        def act() -> bool:
+            self._image.create_file(_LOCK)
+            if self._image.holder is None:
+                self._image.holder = self
+            return self._image.holder is self
+
+        return self.call("lock", act)
+
+    def free_bytes(self) -> asyncio.Future[int]:
+        return self.call("free", lambda: self._image.capacity_bytes - self._image.used_bytes())
+
+    def total_bytes(self) -> asyncio.Future[int]:
+        return self.call("total", lambda: self._image.capacity_bytes)
+
+    def boot_id(self) -> str:
+        return self._process.machine.boot_id
+
+    def close(self) -> None:
+        """What is queued still takes effect (the lane ends after it); later calls fail."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        while self._lane:
+            self._serve_one()
+        for file in self._files:
+            file.is_open = False
+        if self._image.holder is self:
+            self._image.holder = None
+
+    # -- the lane ---------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        kind: str,
+        act: Callable[[], Any],
+        *,
+        seconds: float | None = None,
+        partial: Callable[[float], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """Queues one call."""
+        future = self._world.loop.create_future()
+        self._enqueue(_Call(kind, act, future, self._short() if seconds is None else seconds, partial))
+        return future
+
+    def read_now(self, kind: str, act: Callable[[], Any]) -> asyncio.Future[Any]:
+        """A read that the page cache may answer at once."""
+        is_idle = not self._lane and not self._is_closed and self._image.failure is None
+        if is_idle and self._process.alive and self._random.random() < 0.7:
+            future = self._world.loop.create_future()
+            self._world.trace.event("disk-now", self._process.name, kind)
+            future.set_result(act())
+            return future
+        return self.call(kind, act)
+
+    def _short(self) -> float:
+        draw = self._random.random
+        return 0.00001 + 0.0001 * draw() + (0.03 * draw() if draw() < 0.01 else 0.0)
+
+    def _sync_time(self) -> float:
+        return 0.0002 + 0.002 * self._random.random()
+
+    def _enqueue(self, call: _Call) -> None:
+        if not self._process.alive:
+            return
+        if self._is_closed:
+            if call.future is not None:
+                call.future.set_exception(OSError(errno.EBADF, f"{self.path} is closed"))
+            return
+        self._lane.append(call)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._lane and not self._is_serving and not self._image.is_hung:
+            self._is_serving = True
+            self._world.call_later(self._lane[0].seconds, self._serve)
+
+    def wake(self) -> None:
+        """Goes on after `image.is_hung` was taken back."""
+        self._schedule()
+
+    def _serve(self) -> None:
+        self._is_serving = False
+        if self._is_closed or not self._process.alive or self._image.is_hung:
+            return
+        if self._process.step():
+            self._serve_one()
+            self._schedule()
+
+    def _serve_one(self) -> None:
+        call = self._lane.popleft()
+        self._world.counters.disk_operations += 1
+        error: OSError | None = None
+        result: Any = None
+        try:
+            if call.group is not None and call.group.error is not None:
+                raise call.group.error
+            if self._image.failure is not None:
+                raise OSError(self._image.failure, os.strerror(self._image.failure), self.path)
+            result = call.act()
+        except OSError as raised:
+            error = raised
+            if call.group is not None:
+                call.group.error = raised
+            if call.kind.startswith("append ") and self._append_error is None:
+                self._append_error = raised
+        self._world.trace.event("disk", self._process.name, call.kind, error.errno if error else 0)
+        future = call.future
+        if future is not None and not future.done():
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def _die(self, power_loss: bool) -> None:
+        """The process is gone: a few queued calls may still have reached the kernel, the last one in part."""
+        if not self._image.is_hung and not self._is_closed:
+            reached = 0
+            while reached < len(self._lane) and self._random.random() < 0.4:
+                reached += 1
+            for _ in range(reached):
+                call = self._lane.popleft()
+                call.future = None
+                self._lane.appendleft(call)
+                self._serve_one()
+            if self._lane and self._random.random() < 0.5:
+                partial = self._lane[0].partial
+                if partial is not None and self._image.failure is None:
+                    partial(self._random.random())
+        self._lane.clear()
+        if self._image.holder is self:
+            self._image.holder = None
+
+
+class SimulatedFile:
+    """See `ottla_broker.ports.disk.File`."""
+
+    def __init__(self, disk: SimulatedDisk, name: str, node: FileNode) -> None:
+        self.name = name
+        self.is_open = True
+        self._disk = disk
+        self._node = node
+        self._size = len(node.data)
+        self._pins = 0
+        self._closing: asyncio.Future[None] | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        disk = self._disk
+
+        def act() -> int:
+            self._check_open()
+            if disk._append_error is not None:
+                raise disk._append_error
+            # Joined only now: a buffer that was changed after the call shows as a wrong byte, as it would in writev.
+            data = joined(buffers)
+            fitting = disk._image.check_space(len(data))
+            self._node.append(data[:fitting])
+            if fitting < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+            self._size = len(self._node.data)
+            disk._world.trace.event("append", disk._process.name, self.name, self._size, zlib.crc32(data))
+            return self._size
+
+        def part(fraction: float) -> None:
+            data = joined(buffers)
+            self._node.append(data[: int(len(data) * fraction)])
+
+        return disk.call("append " + self.name, act, partial=part)
+
+    def read(self, position: int, length: int) -> asyncio.Future[bytes]:
+        def act() -> bytes:
+            self._check_open()
+            return bytes(memoryview(self._node.data)[position : position + length])
+
+        return self._disk.read_now("read " + self.name, act)
+
+    def range(self, position: int, length: int) -> SimulatedRange:
+        if position < 0 or length < 0 or position + length > self._size:
+            raise ValueError(f"{self.name}: range {position}+{length} is beyond the {self._size} bytes written")
+        self._check_open()
+        self._pins += 1
+        return SimulatedRange(self, position, length)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        return self._disk._random.random() < 0.9
+
+    def read_ahead(self, position: int, length: int) -> asyncio.Future[None]:
+        return self._disk.call("read-ahead " + self.name, self._check_open)
+
+    def map(self) -> asyncio.Future[memoryview]:
+        def act() -> memoryview:
+            self._check_open()
+            return memoryview(bytes(self._node.data))
+
+        return self._disk.call("map " + self.name, act)
+
+    def truncate(self, size: int) -> asyncio.Future[None]:
+        def act() -> None:
+            self._check_open()
+            self._node.truncate(size)
+            self._size = len(self._node.data)
+
+        return self._disk.call("truncate " + self.name, act)
+
+    def fsync(self) -> asyncio.Future[None]:
+        def act() -> None:
+            self._check_open()
+            self._node.sync()
+
+        return self._disk.call("fsync " + self.name, act, seconds=self._disk._sync_time())
+
+    def close(self) -> asyncio.Future[None]:
+        closed: asyncio.Future[None] = self._disk._world.loop.create_future()
+        if self._disk._is_closed:
+            closed.set_result(None)
+            return closed
+
+        def act() -> None:
+            self.is_open = False
+            if self in self._disk._files:
+                self._disk._files.remove(self)
+            self._closing = closed
+            self._close_when_unpinned()
+
+        self._disk.call("close " + self.name, act)
+        return closed
+
+    def _close_when_unpinned(self) -> None:
+        if self._closing is not None and not self._pins and not self._closing.done():
+            self._closing.set_result(None)
+
+    def _unpin(self) -> None:
+        self._pins -= 1
+        self._close_when_unpinned()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.name)
+
+
+class SimulatedRange:
+    """See `ottla_broker.ports.disk.FileRange`. Reading a released one is a mistake of the caller."""
+
+    def __init__(self, file: SimulatedFile, position: int, length: int) -> None:
+        self.length = length
+        self._file: SimulatedFile | None = file
+        self._position = position
+
+    def read(self) -> bytes:
+        if self._file is None:
+            raise AssertionError("a FileRange was read after its release")
+        data = memoryview(self._file._node.data)
+        return bytes(data[self._position : self._position + self.length])
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file._unpin()
+            self._file = None
