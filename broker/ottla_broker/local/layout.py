@@ -1,0 +1,198 @@
+"""Where a local fleet keeps things, which ports it has, and the configuration of each broker.
+
+    DIR/fleet.json            ports and formatted directories, kept between runs
+    DIR/documents.yaml        what the fleet was started from
+    DIR/coordination.sqlite   the embedded coordination (or DIR/zookeeper/ with a ZooKeeper of its own)
+    DIR/broker-0/d0/          log directories, named after the disks of the document
+    DIR/broker-0/server.properties, broker-0.log     with --processes
+    DIR/fleet.log, control.sock
+
+Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP wherever one is free.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ottla_operator.model.cluster import KafkaCluster, default_broker_config
+
+FIRST_CLIENT_PORT = 9092
+DEFAULT_RACKS = 3
+HOST = "127.0.0.1"
+SESSION_TIMEOUT_MS = 6000
+"""zookeeper.session.timeout.ms unless the document sets it: a killed broker's leaders move after this time."""
+
+
+@dataclass(slots=True)
+class BrokerPlace:
+    """What is kept about one broker between runs. `formatted` maps a disk's name to its directory.id."""
+
+    id: int
+    client_port: int
+    internal_port: int
+    http_port: int
+    formatted: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FleetState:
+    """The contents of fleet.json."""
+
+    cluster: str
+    brokers: list[BrokerPlace]
+    version: int = 1
+
+
+class FleetStateError(Exception):
+    """fleet.json cannot be used; the message says why and what to do."""
+
+
+class Layout:
+    """Paths and configurations of one fleet below its data directory."""
+
+    def __init__(self, data: Path, cluster: KafkaCluster) -> None:
+        self.data = data
+        self.cluster = cluster
+        self.state = _load_state(data, cluster.name)
+
+    @property
+    def coordination_path(self) -> Path:
+        return self.data / "coordination.sqlite"
+
+    def assign_ports(self) -> None:
+        """Gives every broker of the document its ports (those it had, if any) and writes fleet.json."""
+        known = {place.id: place for place in self.state.brokers}
+        taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
+        for broker_id in range(self.cluster.brokers.replicas):
+            if broker_id not in known:
+                client = _next_free_port(FIRST_CLIENT_PORT, taken)
+                taken.add(client)
+                internal, http = _any_free_ports(2, taken)
+                taken.update((internal, http))
+                known[broker_id] = BrokerPlace(broker_id, client, internal, http)
+        self.state.brokers = [known[broker_id] for broker_id in sorted(known)]
+        self.save()
+
+    def places(self) -> list[BrokerPlace]:
+        """The brokers of the document, by id."""
+        return self.state.brokers[: self.cluster.brokers.replicas]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{place.client_port}" for place in self.places())
+
+    def rack(self, broker_id: int) -> str:
+        """Broker i is in rack i mod (number of racks)."""
+        racks = self.cluster.brokers.racks or tuple(f"rack-{number}" for number in range(DEFAULT_RACKS))
+        return racks[broker_id % len(racks)]
+
+    def broker_directory(self, broker_id: int) -> Path:
+        return self.data / f"broker-{broker_id}"
+
+    def log_directories(self, broker_id: int) -> dict[str, Path]:
+        """Path of each disk by its name, in the order of the document."""
+        return {disk.name: self.broker_directory(broker_id) / disk.name for disk in self.cluster.brokers.disks}
+
+    def broker_config(self, place: BrokerPlace, zookeeper_connect: str) -> dict[str, str]:
+        """server.properties of one broker as a mapping.
+
+        Only directories that were never formatted here may be: a disk that comes back empty is a failed disk.
+        """
+        directories = self.log_directories(place.id)
+        unformatted = [str(path) for name, path in directories.items() if name not in place.formatted]
+        return {
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            **default_broker_config(self.cluster),
+            **self.cluster.brokers.config,
+            "broker.id": str(place.id),
+            "broker.rack": self.rack(place.id),
+            "log.dirs": ",".join(str(path) for path in directories.values()),
+            "ottla.log.dirs.format": ",".join(unformatted),
+            "listeners": f"INTERNAL://{HOST}:{place.internal_port},CLIENT://{HOST}:{place.client_port}",
+            "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "ottla.http.listener": f"{HOST}:{place.http_port}",
+            "zookeeper.connect": zookeeper_connect,
+        }
+
+    def record_formatted(self, broker_id: int) -> None:
+        """Notes the directory ids of a broker that has started, so that they are never formatted again."""
+        place = self.state.brokers[broker_id]
+        before = dict(place.formatted)
+        for name, path in self.log_directories(broker_id).items():
+            directory_id = _directory_id(path)
+            if directory_id:
+                place.formatted.setdefault(name, directory_id)
+        if place.formatted != before:
+            self.save()
+
+    def save(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        target = self.data / "fleet.json"
+        temporary = target.with_suffix(".json.tmp")
+        temporary.write_text(json.dumps(asdict(self.state), indent=1) + "\n")
+        temporary.replace(target)
+
+
+def write_properties(path: Path, config: dict[str, str]) -> None:
+    """server.properties as text. Backslashes are the only thing in our values that the format would change."""
+    lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in config.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["# written by ottla local; changes are lost at the next start", *lines, ""]))
+
+
+def _load_state(data: Path, cluster: str) -> FleetState:
+    path = data / "fleet.json"
+    if not path.exists():
+        return FleetState(cluster, [])
+    try:
+        raw = json.loads(path.read_text())
+        state = FleetState(raw["cluster"], [BrokerPlace(**place) for place in raw["brokers"]], raw["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FleetStateError(f"{path} cannot be read ({error}); restore it, or choose another --data") from error
+    if state.cluster != cluster:
+        raise FleetStateError(f"{data} holds the fleet {state.cluster!r}, not {cluster!r}; choose another --data")
+    return state
+
+
+def _directory_id(path: Path) -> str:
+    try:
+        lines = (path / "meta.properties").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition("=")[2].strip() for line in lines if line.startswith("directory.id=")), "")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _next_free_port(first: int, taken: Iterable[int]) -> int:
+    return next(port for port in range(first, 65536) if port not in taken and _is_free(port))
+
+
+def _any_free_ports(count: int, taken: set[int]) -> list[int]:
+    probes: list[socket.socket] = []
+    ports: list[int] = []
+    try:
+        while len(ports) < count:
+            probe = socket.socket()
+            probes.append(probe)  # held until all are chosen, so that no port comes twice
+            probe.bind((HOST, 0))
+            port = int(probe.getsockname()[1])
+            if port not in taken:
+                ports.append(port)
+    finally:
+        for probe in probes:
+            probe.close()
+    return ports

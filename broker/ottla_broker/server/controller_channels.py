@@ -1,0 +1,137 @@
+"""The controller's queues to the brokers, over the Network port: `controller.channels_port.ControllerChannels`.
+
+One task per broker sends the head of its queue until it is answered. A broken connection means that nobody knows
+whether the request arrived, so it is sent again: the broker compares epochs. This broker reaches itself the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ottla_broker.controller.values import Broker
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock, Network
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+
+_PAUSE_S = 0.1
+
+
+class _Queued(NamedTuple):
+    api_key: int
+    version: int
+    request: Any
+    on_response: Callable[[Any], None]
+
+
+class _Channel:
+    """The queue of one broker in one registration."""
+
+    def __init__(self, broker_id: int, client: BrokerClient, clock: Clock, logger: logging.LoggerAdapter[Any]) -> None:
+        self._broker_id = broker_id
+        self._client = client
+        self._clock = clock
+        self._logger = logger
+        self._wake = clock.create_future()
+        self._is_closed = False
+        self.queue: deque[_Queued] = deque()
+        self._task = clock.spawn(self._run(), name=f"controller channel to broker {broker_id}")
+
+    def put(self, queued: _Queued) -> None:
+        self.queue.append(queued)
+        if not self._wake.done():
+            self._wake.set_result(None)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._client.close()
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            if not self.queue:
+                self._wake = self._clock.create_future()
+                await self._wake
+            response = await self._ask(self.queue[0])
+            if self._is_closed:
+                return
+            self.queue.popleft().on_response(response)
+
+    async def _ask(self, queued: _Queued) -> Any:
+        has_failed = False
+        while True:
+            try:
+                await self._client.connect()
+                return await self._client.send(queued.api_key, queued.version, queued.request)
+            except BrokerDisconnected as error:
+                if not has_failed:
+                    name = ApiKey(queued.api_key).name
+                    self._logger.warning("%s to broker %d: %s; trying again", name, self._broker_id, error)
+                has_failed = True
+                await self._clock.sleep(_PAUSE_S)
+
+
+class NetworkControllerChannels:
+    """See `ControllerChannels`.
+
+    Args:
+        listener: name of the inter-broker listener, whose endpoints are used.
+        request_timeout_ms: `controller.socket.timeout.ms`.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        network: Network,
+        clock: Clock,
+        listener: str,
+        request_timeout_ms: int,
+        metrics: Metrics,
+        logger: logging.LoggerAdapter[Any],
+    ) -> None:
+        self._broker_id = broker_id
+        self._network = network
+        self._clock = clock
+        self._listener = listener
+        self._timeout_s = request_timeout_ms / 1000.0
+        self._logger = logger
+        self._channels: dict[int, _Channel] = {}
+        metrics.gauge(
+            "kafka_controller_controllerchannelmanager_totalqueuesize",
+            "Requests of the controller that wait for a broker.",
+            lambda: float(sum(len(channel.queue) for channel in self._channels.values())),
+        )
+
+    def open(self, broker: Broker) -> None:
+        self.close(broker.id)
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is None:
+            self._logger.error("broker %d has no listener %s: the controller cannot reach it", broker.id, self._listener)
+            return
+        client = BrokerClient(
+            self._network,
+            self._clock,
+            endpoint.host,
+            endpoint.port,
+            client_id=f"controller-{self._broker_id}",
+            connect_timeout_s=self._timeout_s,
+            request_timeout_s=self._timeout_s,
+        )
+        self._channels[broker.id] = _Channel(broker.id, client, self._clock, self._logger)
+
+    def close(self, broker_id: int) -> None:
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+
+    def close_all(self) -> None:
+        for broker_id in list(self._channels):
+            self.close(broker_id)
+
+    def send(
+        self, broker_id: int, api_key: int, version: int, request: Any, on_response: Callable[[Any], None]
+    ) -> None:
+        self._channels[broker_id].put(_Queued(api_key, version, request, on_response))

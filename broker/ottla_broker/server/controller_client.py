@@ -1,0 +1,105 @@
+"""Requests of this broker to whichever broker is the controller: AlterPartition, and topics created on demand.
+
+The controller is found in the metadata that it sent us. An answer NOT_CONTROLLER or a broken connection is tried again
+within the caller's time, at whoever is the controller by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.ports import Clock, Network
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import create_topics as create_topics_api
+from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+
+if TYPE_CHECKING:
+    from ottla_broker.metadata.cache import MetadataCache
+
+_PAUSE_S = 0.05
+_CREATE_TOPICS_VERSION = 7
+
+
+class ControllerClient:
+    """One connection to the current controller, opened when it is first needed.
+
+    Args:
+        listener: name of the inter-broker listener.
+        request_timeout_ms: `controller.socket.timeout.ms`, for one try and for a call as a whole.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        network: Network,
+        clock: Clock,
+        metadata: MetadataCache,
+        listener: str,
+        request_timeout_ms: int,
+    ) -> None:
+        self._broker_id = broker_id
+        self._network = network
+        self._clock = clock
+        self._metadata = metadata
+        self._listener = listener
+        self._timeout_s = request_timeout_ms / 1000.0
+        self._client: BrokerClient | None = None
+
+    async def ask(self, api_key: int, version: int, request: Any, timeout_s: float | None = None) -> Any:
+        """The controller's answer, whatever its error code.
+
+        Raises BrokerDisconnected when none could be had in time.
+        """
+        deadline = self._clock.monotonic() + (timeout_s or self._timeout_s)
+        while True:
+            try:
+                client = self._connected_to_controller()
+                await client.connect()
+                return await client.send(api_key, version, request)
+            except BrokerDisconnected:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            await self._clock.sleep(_PAUSE_S)
+
+    async def create_topics(
+        self, topics: Sequence[create_topics_api.CreatableTopic], timeout_ms: int
+    ) -> dict[str, tuple[int, str | None]]:
+        """(error code, message) per name. A controller that has moved is asked again until `timeout_ms`."""
+        deadline = self._clock.monotonic() + timeout_ms / 1000.0
+        request = create_topics_api.CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=False)
+        while True:
+            try:
+                left_s = max(deadline - self._clock.monotonic(), _PAUSE_S)
+                response = await self.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, request, left_s)
+            except BrokerDisconnected as error:
+                return {topic.name: (int(ErrorCode.REQUEST_TIMED_OUT), str(error)) for topic in topics}
+            results = {result.name: (result.error_code, result.error_message) for result in response.topics}
+            moved = any(code == ErrorCode.NOT_CONTROLLER for code, _message in results.values())
+            if not moved or self._clock.monotonic() >= deadline:
+                return results
+            await self._clock.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _connected_to_controller(self) -> BrokerClient:
+        endpoint = self._metadata.endpoint(self._metadata.controller_id, self._listener)
+        if endpoint is None:
+            raise BrokerDisconnected("no controller is known yet")
+        client = self._client
+        if client is None or (client.host, client.port) != (endpoint.host, endpoint.port):
+            self.close()
+            client = self._client = BrokerClient(
+                self._network,
+                self._clock,
+                endpoint.host,
+                endpoint.port,
+                client_id=f"broker-{self._broker_id}",
+                connect_timeout_s=self._timeout_s,
+                request_timeout_s=self._timeout_s,
+            )
+        return client

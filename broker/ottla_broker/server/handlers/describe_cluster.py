@@ -1,0 +1,41 @@
+"""DescribeCluster (key 60, KIP-700).
+
+Behaviour
+    The brokers that are alive, with the endpoints of the listener the request came in by, the controller and the
+    cluster's id. AuthorizedOperations are computed when asked for (KIP-430).
+Errors, in this order
+    UNSUPPORTED_ENDPOINT_TYPE (v1: neither 1 nor 2), MISMATCHED_ENDPOINT_TYPE (v1: 2, the controllers of KRaft).
+Versions
+    1: endpoint type (KIP-919).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from ottla_broker.server.context import RequestContext, Services
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DescribeClusterResponse:
+    """Answers from the metadata cache."""
+    if request.endpoint_type != _BROKERS:
+        known = request.endpoint_type == _CONTROLLERS
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return DescribeClusterResponse(error_code=int(code), error_message=code.message)
+    return DescribeClusterResponse(
+        cluster_id=services.cluster_id,
+        controller_id=services.metadata.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            for broker, endpoint in services.metadata.brokers_with(context.listener)
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )

@@ -1,0 +1,157 @@
+"""KafkaCluster: a fleet of brokers, its racks and disks, and its ZooKeeper ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.config import unknown_broker_keys
+from ottla_operator.model.fields import Fields, Problem
+
+NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+CLUSTER_NAME_LENGTH = 40
+DISK_NAME_LENGTH = 12
+DEFAULT_REPLICAS = 3
+DEFAULT_ZOOKEEPER_REPLICAS = 3
+DEFAULT_RACK_KEY = "topology.kubernetes.io/zone"
+MOST_INTERNAL_REPLICAS = 3
+
+OWNED_KEYS = (
+    "broker.id",
+    "broker.rack",
+    "log.dir",
+    "log.dirs",
+    "listeners",
+    "advertised.listeners",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "control.plane.listener.name",
+    "zookeeper.connect",
+    "ottla.http.listener",
+    "ottla.log.dirs.format",
+)
+"""Broker keys that follow from the document, so that writing them in `config` is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpec:
+    """One log directory of every broker. `size` is a Kubernetes quantity or ""."""
+
+    name: str
+    size: str = ""
+    storage_class_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersSpec:
+    replicas: int
+    rack_key: str
+    racks: tuple[str, ...]
+    """The racks to use, in order; empty: those found."""
+    disks: tuple[DiskSpec, ...]
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSpec:
+    """Either `connect` ("host:2181,host:2181/chroot"), or an ensemble of `replicas` with these disks."""
+
+    connect: str
+    replicas: int
+    disk: DiskSpec
+    log_disk: DiskSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    name: str
+    namespace: str
+    brokers: BrokersSpec
+    zookeeper: ZooKeeperSpec
+
+
+def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
+    """Reads a KafkaCluster document (apiVersion and kind are the caller's).
+
+    Gives the cluster, with a default in place of each field that is wrong, and the problems by field.
+    """
+    problems: list[Problem] = []
+    root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
+    metadata = root.child("metadata")
+    name = metadata.text("name", pattern=NAME)
+    if len(name) > CLUSTER_NAME_LENGTH:
+        metadata.problem("name", f"is longer than {CLUSTER_NAME_LENGTH} characters")
+    namespace = metadata.text("namespace", "default")
+    spec = root.child("spec")
+    cluster = KafkaCluster(name, namespace, _parse_brokers(spec.child("brokers")), _parse_zookeeper(spec))
+    spec.finish()
+    root.finish()
+    return cluster, problems
+
+
+def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
+    """The broker keys that we render for a fleet of this size before the user's own `config`.
+
+    Kafka's defaults for the internal topics (three replicas) cannot work on fewer brokers.
+
+    >>> from ottla_operator.model.cluster import KafkaCluster, parse_cluster
+    >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"brokers": {"replicas": 2}}})
+    >>> default_broker_config(cluster)["offsets.topic.replication.factor"]
+    '2'
+    """
+    factor = min(MOST_INTERNAL_REPLICAS, cluster.brokers.replicas)
+    return {
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": str(max(1, factor - 1)),
+    }
+
+
+def _parse_brokers(fields: Fields) -> BrokersSpec:
+    disks: list[DiskSpec] = []
+    for item in fields.items("disks"):
+        disk = _parse_disk(item, needs_name=True)
+        if any(disk.name == other.name for other in disks):
+            item.problem("name", f"{disk.name!r} names two disks")
+        disks.append(disk)
+    if fields.has("disks") and not disks:
+        fields.problem("disks", "must name at least one disk")
+    config = fields.config()
+    for key in config:
+        if key in OWNED_KEYS:
+            fields.problem(f"config.{key}", "follows from the document; it cannot be set here")
+    for key in unknown_broker_keys({key: value for key, value in config.items() if key not in OWNED_KEYS}):
+        fields.problem(f"config.{key}", "is not a broker configuration key of Kafka 3.9")
+    brokers = BrokersSpec(
+        replicas=fields.whole("replicas", DEFAULT_REPLICAS, lowest=1, highest=1000),
+        rack_key=fields.text("rackKey", DEFAULT_RACK_KEY),
+        racks=fields.texts("racks"),
+        disks=tuple(disks) or (DiskSpec("d0"),),
+        config=config,
+    )
+    fields.finish()
+    return brokers
+
+
+def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
+    fields = spec.child("zookeeper")
+    connect = fields.text("connect", "")
+    if connect and any(fields.has(name) for name in ("replicas", "disk", "logDisk")):
+        fields.problem("connect", "names an existing ensemble; replicas, disk and logDisk do not go with it")
+    replicas = fields.whole("replicas", DEFAULT_ZOOKEEPER_REPLICAS, lowest=1, highest=9)
+    if replicas % 2 == 0:
+        fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
+    disk = _parse_disk(fields.child("disk"), needs_name=False)
+    log_disk = _parse_disk(fields.child("logDisk"), needs_name=False) if fields.has("logDisk") else None
+    fields.finish()
+    return ZooKeeperSpec(connect, replicas, disk, log_disk)
+
+
+def _parse_disk(fields: Fields, *, needs_name: bool) -> DiskSpec:
+    name = fields.text("name", None if needs_name else "", pattern=NAME if needs_name else None)
+    if len(name) > DISK_NAME_LENGTH:
+        fields.problem("name", f"is longer than {DISK_NAME_LENGTH} characters")
+    disk = DiskSpec(name, fields.size("size"), fields.text("storageClassName", ""))
+    fields.finish()
+    return disk

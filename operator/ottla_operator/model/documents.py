@@ -1,0 +1,91 @@
+"""From YAML files to KafkaCluster and KafkaTopic values.
+
+Several documents may stand in one file, separated by `---`. What is wrong is reported all at once, each with its file
+and field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ottla_operator.model.cluster import KafkaCluster, parse_cluster
+from ottla_operator.model.fields import Problem
+from ottla_operator.model.topic import KafkaTopic, parse_topic
+
+API_VERSION = "kafka.ottla.dev/v1alpha1"
+
+
+class DocumentError(Exception):
+    """Documents that cannot be used. `problems` are the lines of the message."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Everything that a set of files declares, in the order written."""
+
+    clusters: tuple[KafkaCluster, ...]
+    topics: tuple[KafkaTopic, ...]
+
+
+def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
+    """Reads (file name, text) pairs.
+
+    Raises:
+        DocumentError: YAML that cannot be parsed, an unknown kind or apiVersion, a name given twice, or any field
+            that cannot be served; all problems of all files together.
+    """
+    clusters: list[KafkaCluster] = []
+    topics: list[KafkaTopic] = []
+    wrong: list[str] = []
+    for source, text in sources:
+        try:
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        except yaml.YAMLError as error:
+            wrong.append(f"{source}: not YAML: {error}")
+            continue
+        for number, document in enumerate(documents, 1):
+            place = f"{source}, document {number}"
+            problems: list[Problem] = []
+            parsed = _parse(document, problems)
+            wrong += [f"{place}: {problem}" for problem in problems]
+            if isinstance(parsed, KafkaCluster):
+                clusters.append(parsed)
+            elif parsed is not None:
+                topics.append(parsed)
+    wrong += _repeated("KafkaCluster", [cluster.name for cluster in clusters])
+    wrong += _repeated("KafkaTopic", [topic.name for topic in topics])
+    if wrong:
+        raise DocumentError(wrong)
+    return Documents(tuple(clusters), tuple(topics))
+
+
+def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic | None:
+    if not isinstance(document, Mapping):
+        problems.append(Problem("kind", "the document is not a mapping with apiVersion, kind, metadata and spec"))
+        return None
+    if document.get("apiVersion") != API_VERSION:
+        problems.append(Problem("apiVersion", f"must be {API_VERSION}, not {document.get('apiVersion')!r}"))
+        return None
+    kind = document.get("kind")
+    if kind == "KafkaCluster":
+        cluster, found = parse_cluster(document)
+        problems += found
+        return cluster
+    if kind == "KafkaTopic":
+        topic, found = parse_topic(document)
+        problems += found
+        return topic
+    problems.append(Problem("kind", f"must be KafkaCluster or KafkaTopic, not {kind!r}"))
+    return None
+
+
+def _repeated(kind: str, names: list[str]) -> list[str]:
+    return [f"{kind} {name} is declared twice" for name in dict.fromkeys(names) if names.count(name) > 1]

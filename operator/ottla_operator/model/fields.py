@@ -1,0 +1,184 @@
+"""Reading the fields of a document: what is wrong is collected with the path of its field, and nothing is guessed.
+
+A problem stops only its own concern: the reader gives a usable default beside it, and the caller decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?")
+_FACTORS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
+    f"{letter}i": 1024 ** (power + 1) for power, letter in enumerate("KMGTP")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `path` is the field as a user would write it: "spec.brokers.disks[1].name"."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+@dataclass(slots=True)
+class Fields:
+    """A mapping of a document under its path. Every read marks its field as known; `finish` reports the others."""
+
+    values: Mapping[str, Any]
+    path: str
+    problems: list[Problem]
+    known: set[str] = field(default_factory=set)
+
+    def problem(self, name: str, message: str) -> None:
+        self.problems.append(Problem(f"{self.path}.{name}" if self.path else name, message))
+
+    def has(self, name: str) -> bool:
+        """True when the field is written and not null."""
+        self.known.add(name)
+        return self.values.get(name) is not None
+
+    def text(self, name: str, default: str | None = None, *, pattern: str | None = None) -> str:
+        """A string; required when there is no default."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is None:
+            if default is None:
+                self.problem(name, "is required")
+            return default or ""
+        if not isinstance(value, str):
+            self.problem(name, f"must be a string, not {value!r}")
+            return default or ""
+        if pattern is not None and not re.fullmatch(pattern, value):
+            self.problem(name, f"{value!r} does not match {pattern}")
+        return value
+
+    def whole(self, name: str, default: int | None = None, *, lowest: int = 1, highest: int = 2**31 - 1) -> int:
+        """A whole number within bounds; required when there is no default."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is None:
+            if default is None:
+                self.problem(name, "is required")
+            return lowest if default is None else default
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.problem(name, f"must be a whole number, not {value!r}")
+        elif not lowest <= value <= highest:
+            self.problem(name, f"must be between {lowest} and {highest}, not {value}")
+        else:
+            return value
+        return lowest if default is None else default
+
+    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            self.problem(name, f"must be one of {', '.join(allowed)}, not {value!r}")
+            return default
+        return value
+
+    def size(self, name: str) -> str:
+        """A Kubernetes quantity ("100Gi"), or "" when it is not written."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is None:
+            return ""
+        text = str(value)
+        try:
+            quantity_bytes(text)
+        except ValueError as error:
+            self.problem(name, str(error))
+            return ""
+        return text
+
+    def child(self, name: str) -> Fields:
+        """A mapping below this one; empty when it is not written."""
+        self.known.add(name)
+        value = self.values.get(name)
+        path = f"{self.path}.{name}" if self.path else name
+        if value is None:
+            value = {}
+        elif not isinstance(value, Mapping):
+            self.problem(name, f"must be a mapping, not {value!r}")
+            value = {}
+        return Fields(value, path, self.problems)
+
+    def items(self, name: str) -> Iterator[Fields]:
+        """The mappings of a list; none when it is not written."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is None:
+            return
+        if not isinstance(value, list):
+            self.problem(name, f"must be a list, not {value!r}")
+            return
+        for index, item in enumerate(value):
+            if isinstance(item, Mapping):
+                yield Fields(item, f"{self.path}.{name}[{index}]", self.problems)
+            else:
+                self.problem(f"{name}[{index}]", f"must be a mapping, not {item!r}")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of distinct strings; empty when it is not written."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            self.problem(name, f"must be a list of strings, not {value!r}")
+            return ()
+        if len(set(value)) != len(value):
+            self.problem(name, f"names something twice: {value!r}")
+        return tuple(dict.fromkeys(value))
+
+    def config(self, name: str = "config") -> dict[str, str]:
+        """Kafka's own keys with values of any scalar type, as Kafka would write them."""
+        self.known.add(name)
+        child = self.child(name)
+        config: dict[str, str] = {}
+        for key, value in child.values.items():
+            if isinstance(value, Mapping | list) or value is None:
+                child.problem(str(key), f"must be a single value, not {value!r}")
+            else:
+                config[str(key)] = scalar_text(value)
+        return config
+
+    def finish(self) -> None:
+        """Reports the fields that nobody asked for."""
+        for name in self.values:
+            if name not in self.known:
+                expected = ", ".join(sorted(self.known))
+                self.problem(str(name), f"is not a field here; there are {expected}")
+
+
+def scalar_text(value: object) -> str:
+    """A configuration value as Kafka reads it, whatever type YAML or JSON made of it.
+
+    >>> scalar_text(True), scalar_text(6.048e+08), scalar_text(0.5), scalar_text("a,b"), scalar_text(7)
+    ('true', '604800000', '0.5', 'a,b', '7')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        return str(int(value))
+    return str(value)
+
+
+def quantity_bytes(text: str) -> int:
+    """Bytes of a Kubernetes quantity.
+
+    Raises ValueError for anything else.
+
+    >>> quantity_bytes("100Gi"), quantity_bytes("1.5k")
+    (107374182400, 1500)
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write for example 100Gi")
+    return int(float(match[1]) * _FACTORS[match[2]])
