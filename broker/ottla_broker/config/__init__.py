@@ -1,0 +1,38 @@
+"""Kafka 3.9's configuration: the keys, a broker's values, a topic's values, dynamic updates. Pure: no file, no socket.
+
+config = BrokerConfig.from_properties(text, ["broker.id=7"])
+config["log.segment.bytes"], config.log_dirs, config.listeners.advertised
+config.topic_config({"retention.ms": "1000"})["retention.ms"]
+"""
+
+from __future__ import annotations
+
+from ottla_broker.config.broker import BrokerConfig, unknown_broker_keys, validate_broker_config
+from ottla_broker.config.definitions import BROKER_KEYS, find_key
+from ottla_broker.config.definitions.topics import TOPIC_KEYS
+from ottla_broker.config.description import ConfigDescription, Synonym
+from ottla_broker.config.listeners import Endpoint, Listeners, ZooKeeperAddress
+from ottla_broker.config.topics import INTERNAL_TOPICS, TopicConfig, validate_topic_config
+from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode
+
+__all__ = [
+    "BROKER_KEYS",
+    "INTERNAL_TOPICS",
+    "TOPIC_KEYS",
+    "BrokerConfig",
+    "ConfigDescription",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigSource",
+    "ConfigType",
+    "Endpoint",
+    "Listeners",
+    "Synonym",
+    "TopicConfig",
+    "UpdateMode",
+    "ZooKeeperAddress",
+    "find_key",
+    "unknown_broker_keys",
+    "validate_broker_config",
+    "validate_topic_config",
+]

@@ -1,0 +1,343 @@
+"""The configuration of one broker: static values, dynamic updates over them, and what they mean together.
+
+Here live BrokerConfig and the checks of stored dynamic values. Not here: reading files (the caller's), storing and
+watching dynamic values (`server.dynamic_config`). Pure; one object per broker, no module state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ottla_broker.config.definitions import BROKER_KEYS, LEGACY_ALIASES, SYNONYMS, find_key
+from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of
+from ottla_broker.config.listeners import (
+    Listeners,
+    ZooKeeperAddress,
+    parse_http_listener,
+    parse_listeners,
+    parse_zookeeper_connect,
+)
+from ottla_broker.config.properties import parse_properties
+from ottla_broker.config.releases import release
+from ottla_broker.config.rules import check_static
+from ottla_broker.config.served import BROKER_REFUSALS
+from ottla_broker.config.topics import TopicConfig
+from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, Known, UpdateMode, format_value
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+ChangeListener = Callable[[tuple[str, ...]], None]
+"""Called with the names whose value in force has changed, in alphabetical order."""
+
+
+class BrokerConfig(Mapping[str, Any]):
+    """A broker's values by Kafka's key names, typed: int, float, bool, str, tuple for lists, None when not set.
+
+    A value in force comes from, in this order: the dynamic configuration of this broker, the dynamic default of the
+    cluster, the properties file, Kafka's default (KIP-226). Keys that mean one thing (log.retention.ms, .minutes,
+    .hours) keep a value each; the one in force is `first_given`'s.
+    """
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self._static: dict[str, str] = dict(static)
+        self._per_broker: dict[str, str] = {}
+        self._default: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
+        self._change_listeners: list[ChangeListener] = []
+        self.unknown_keys: tuple[str, ...] = unknown_broker_keys(static)
+        """Keys of the file that nobody knows, in its order: one WARN line."""
+        for name, text in self._static.items():
+            known = find_key(name)
+            if known is None:
+                continue
+            if known.known is Known.DYNAMIC:
+                raise ConfigError(name, text, "only a dynamic update sets it")
+            _refuse_unserved(known, known.parse(text, name=name), name, text)
+        for old, new in LEGACY_ALIASES.items():
+            if old in self._static and new not in self._static:
+                self._static[new] = self._static[old]
+        self._compute()
+        check_static(self)
+        self.listeners: Listeners = parse_listeners(self._values, self.is_given)
+
+    @classmethod
+    def from_properties(cls, text: str, overrides: Sequence[str] = ()) -> BrokerConfig:
+        """From the text of a server.properties and `key=value` overrides, which win over the file.
+
+        ConfigError names the key, the value and what is allowed; zookeeper.connect is required here.
+        """
+        try:
+            values = parse_properties(text)
+        except ValueError as error:
+            raise ConfigError("server.properties", None, str(error)) from None
+        for entry in overrides:
+            name, equals, value = entry.partition("=")
+            if not equals or not name.strip():
+                raise ConfigError("--override", entry, "KEY=VALUE")
+            values[name.strip()] = value.strip()
+        config = cls(values)
+        config.zookeeper  # noqa: B018 - required in a file, and checked before anything is opened
+        return config
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, str]) -> BrokerConfig:
+        """From keys and values already parsed (the simulator, tests, fleets without ZooKeeper)."""
+        return cls(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    # -- what the keys mean together ---------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """broker.id; -1 asks the coordination for an id."""
+        return int(self["broker.id"])
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """log.dirs, else log.dir; without repeats, in the order given."""
+        text = self["log.dirs"] if self["log.dirs"] is not None else self["log.dir"]
+        return tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+
+    @property
+    def formattable_log_dirs(self) -> tuple[str, ...]:
+        """The log directories that may be empty and are then formatted (ottla.log.dirs.format; default: all)."""
+        named = self["ottla.log.dirs.format"]
+        return self.log_dirs if named is None else tuple(directory for directory in self.log_dirs if directory in named)
+
+    @property
+    def zookeeper(self) -> ZooKeeperAddress:
+        """ConfigError when zookeeper.connect is not given or malformed."""
+        text = self["zookeeper.connect"]
+        if text is None or not text.strip():
+            raise ConfigError("zookeeper.connect", text, "it is required: HOST:PORT,HOST:PORT/CHROOT")
+        return parse_zookeeper_connect(text)
+
+    @property
+    def http_listener(self) -> tuple[str, int] | None:
+        """(host, port) of ottla.http.listener; None when HTTP is not served."""
+        text = self["ottla.http.listener"]
+        return parse_http_listener(text) if text else None
+
+    @property
+    def inter_broker_protocol(self) -> tuple[int, int]:
+        """(major, minor) of inter.broker.protocol.version."""
+        found = release(self["inter.broker.protocol.version"])
+        assert found is not None, "checked when the value was parsed"
+        return found
+
+    def effective(self, name: str) -> Any:
+        """The value in force of a key with synonyms, in the unit of the synonym that gives it (`first_given`)."""
+        return self[self.first_given(SYNONYMS.get(name, (name,)))]
+
+    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The configuration of a topic with these stored overrides, over the broker's values of this moment."""
+        return TopicConfig(overrides, self)
+
+    # -- where values come from --------------------------------------------------------------------------------
+
+    def is_given(self, name: str) -> bool:
+        """Whether anything but the default sets the key."""
+        return name in self._per_broker or name in self._default or name in self._static
+
+    def original(self, name: str) -> str | None:
+        """The text in force as it was written; None when only the default speaks."""
+        for layer in (self._per_broker, self._default, self._static):
+            if name in layer:
+                return layer[name]
+        return None
+
+    def source(self, name: str) -> ConfigSource:
+        """Where the value in force of this key comes from."""
+        if name in self._per_broker:
+            return ConfigSource.DYNAMIC_BROKER_CONFIG
+        if name in self._default:
+            return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        return ConfigSource.STATIC_BROKER_CONFIG if name in self._static else ConfigSource.DEFAULT_CONFIG
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """Every place a value of `name` or of a key that means the same is given in, the one in force first."""
+        return self.synonyms_of(SYNONYMS.get(name, (name,)))
+
+    def synonyms_of(self, names: Sequence[str]) -> tuple[Synonym, ...]:
+        """The same for keys in order of precedence."""
+        found: list[Synonym] = []
+        layers = (
+            (self._per_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        for layer, source in layers:
+            for name in names:
+                if name in layer:
+                    found.append(Synonym(name, self._shown(name, layer[name]), source))
+        for name in names:
+            known = find_key(name)
+            if known is not None and known.default is not None:
+                found.append(Synonym(name, self._shown(name, format_value(known.default)), ConfigSource.DEFAULT_CONFIG))
+        return tuple(found)
+
+    def first_given(self, names: Sequence[str]) -> str:
+        """The first of the names that is given; else the last one that has a default."""
+        for name in names:
+            if self.is_given(name) and self[name] is not None:
+                return name
+        return next((name for name in reversed(names) if self[name] is not None), names[-1])
+
+    @property
+    def keys_without_effect(self) -> tuple[str, ...]:
+        """Known keys of the file whose value changes nothing, in its order."""
+        return tuple(name for name in self._static if (known := find_key(name)) is not None and known.note)
+
+    # -- DescribeConfigs ---------------------------------------------------------------------------------------
+
+    def describe(self, name: str) -> ConfigDescription:
+        """A key of this broker. An unknown key has no value: it might be a secret."""
+        known = find_key(name)
+        synonyms = self.synonyms(name)
+        if known is None:
+            return ConfigDescription(name, None, None, True, True, self.source(name), synonyms, None)
+        value = self._values[name] if name in self._values else known.parse(self._static[name], name=name)
+        return ConfigDescription(
+            name=name,
+            value=None if known.is_sensitive else format_value(value),
+            type=known.type,
+            is_read_only=known.update_mode is UpdateMode.READ_ONLY,
+            is_sensitive=known.is_sensitive,
+            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+            synonyms=synonyms,
+            documentation=documentation_of(known),
+        )
+
+    def describe_all(self) -> list[ConfigDescription]:
+        """Every key of Kafka's and ours that is not internal, and every other key that is given."""
+        names = {
+            entry.name: None
+            for entry in BROKER_KEYS.values()
+            if entry.known in (Known.KAFKA, Known.OWN) and not entry.internal
+        }
+        for layer in (self._static, self._default, self._per_broker):
+            names.update(dict.fromkeys(layer))
+        return [self.describe(name) for name in sorted(names)]
+
+    def describe_dynamic_defaults(self) -> list[ConfigDescription]:
+        """The cluster-wide dynamic values: what DescribeConfigs gives for the broker named ""."""
+        found: list[ConfigDescription] = []
+        for name in sorted(self._default):
+            known = find_key(name)
+            text = None if known is None or known.is_sensitive else self._default[name]
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            found.append(
+                ConfigDescription(
+                    name=name,
+                    value=text,
+                    type=None if known is None else known.type,
+                    is_read_only=known is None or known.update_mode is UpdateMode.READ_ONLY,
+                    is_sensitive=known is None or known.is_sensitive,
+                    source=source,
+                    synonyms=(Synonym(name, text, source),),
+                    documentation=None if known is None else documentation_of(known),
+                )
+            )
+        return found
+
+    def _shown(self, name: str, text: str | None) -> str | None:
+        known = find_key(name)
+        return None if known is None or known.is_sensitive else text
+
+    # -- dynamic updates ---------------------------------------------------------------------------------------
+
+    def apply_dynamic(self, per_broker: Mapping[str, str], default: Mapping[str, str]) -> tuple[str, ...]:
+        """Takes the stored dynamic values of this broker and of the cluster in place of those before.
+
+        A value that cannot be used (another program may have stored it) is left out, so that the one below it
+        stays in force; the messages about such values are given back. Then the listeners of `on_change` are called
+        once, when anything in force has changed.
+        """
+        problems: list[str] = []
+        self._per_broker = _usable(per_broker, problems, cluster_wide=False)
+        self._default = _usable(default, problems, cluster_wide=True)
+        before = self._values
+        self._compute()
+        changed = tuple(sorted(name for name, value in self._values.items() if before.get(name) != value))
+        if changed:
+            for listener in tuple(self._change_listeners):
+                listener(changed)
+        return tuple(problems)
+
+    def on_change(self, listener: ChangeListener) -> None:
+        self._change_listeners.append(listener)
+
+    def _compute(self) -> None:
+        values = {entry.name: entry.default for entry in BROKER_KEYS.values()}
+        for layer in (self._static, self._default, self._per_broker):
+            for name, text in layer.items():
+                known = BROKER_KEYS.get(name)
+                if known is not None:
+                    values[name] = known.parse(text)
+        self._values = values
+
+
+def unknown_broker_keys(values: Mapping[str, object]) -> tuple[str, ...]:
+    """The keys that no table knows, in the order given. A KafkaCluster with one is refused."""
+    return tuple(name for name in values if find_key(name) is None)
+
+
+def validate_broker_config(values: Mapping[str, str], *, cluster_wide: bool) -> None:
+    """Checks dynamic values before they are stored; `cluster_wide` for the default of all brokers.
+
+    Raises KafkaError: INVALID_REQUEST for an unknown key, one that cannot change while the broker runs, or a
+    per-broker one given cluster-wide; INVALID_CONFIG for a bad value or one that is not served yet.
+    """
+    for name, text in values.items():
+        try:
+            _check_dynamic(name, text, cluster_wide=cluster_wide)
+        except _NotDynamic as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+class _NotDynamic(ValueError):
+    """A key that this kind of update cannot set."""
+
+
+def _check_dynamic(name: str, text: str, *, cluster_wide: bool) -> None:
+    known = find_key(name)
+    if known is None:
+        raise _NotDynamic(f"Unknown broker configuration {name}")
+    if known.update_mode is UpdateMode.READ_ONLY:
+        raise _NotDynamic(f"Cannot update {name} dynamically: it is read when the broker starts")
+    if cluster_wide and (known.update_mode is UpdateMode.PER_BROKER or name.startswith("listener.name.")):
+        raise _NotDynamic(f"Cannot update {name} for the whole cluster: it is set for each broker")
+    value = known.parse(text, name=name)
+    _refuse_unserved(known, value, name, text)
+    if name in ("listeners", "advertised.listeners", "listener.security.protocol.map"):
+        raise ConfigError(name, text, "changes of listeners need a restart; a running change is not served yet")
+    if known.is_sensitive:
+        raise ConfigError(name, "[hidden]", "secrets cannot be stored yet")
+
+
+def _refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
+    refusal = BROKER_REFUSALS.get(known.name)
+    if refusal is not None and refusal[0](value):
+        raise ConfigError(name, text, refusal[1])
+
+
+def _usable(stored: Mapping[str, str], problems: list[str], *, cluster_wide: bool) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in sorted(stored):
+        try:
+            _check_dynamic(name, stored[name], cluster_wide=cluster_wide)
+        except ValueError as error:
+            problems.append(str(error))
+        else:
+            found[name] = stored[name]
+    return found

@@ -1,0 +1,69 @@
+"""The tables of broker keys, one module per area, and their union."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ottla_broker.config.definitions import (
+    cluster,
+    groups,
+    kraft,
+    logs,
+    network,
+    other,
+    replication,
+    security,
+    tiered,
+)
+from ottla_broker.config.definitions.other import LEGACY_ALIASES
+from ottla_broker.config.types import ConfigKey
+
+BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
+    {
+        entry.name: entry
+        for entry in sorted(
+            (
+                *cluster.KEYS,
+                *network.KEYS,
+                *logs.KEYS,
+                *replication.KEYS,
+                *groups.KEYS,
+                *security.KEYS,
+                *kraft.KEYS,
+                *tiered.KEYS,
+                *other.KEYS,
+            ),
+            key=lambda entry: entry.name,
+        )
+    }
+)
+"""Every broker key by name, in alphabetical order."""
+
+_RETENTION = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_ROLL = ("log.roll.ms", "log.roll.hours")
+_JITTER = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(_RETENTION, _RETENTION),
+        **dict.fromkeys(_ROLL, _ROLL),
+        **dict.fromkeys(_JITTER, _JITTER),
+        "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    }
+)
+"""Keys whose value may stand under several names, in order of precedence: the first that is given wins."""
+
+
+def find_key(name: str) -> ConfigKey | None:
+    """The definition behind a name as written, `listener.name.<listener>.` before it included; None when unknown."""
+    found = BROKER_KEYS.get(name)
+    if found is None and name.startswith("listener.name."):
+        rest = name.split(".", 3)[3:]
+        # A SASL mechanism may stand before the key: listener.name.internal.plain.sasl.jaas.config.
+        if rest:
+            found = BROKER_KEYS.get(rest[0]) or BROKER_KEYS.get(rest[0].partition(".")[2])
+    return found
+
+
+__all__ = ["BROKER_KEYS", "LEGACY_ALIASES", "SYNONYMS", "find_key"]

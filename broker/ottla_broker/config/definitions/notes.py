@@ -1,0 +1,17 @@
+"""Why a known key changes nothing; shown in the documentation of the key."""
+
+from __future__ import annotations
+
+NOT_YET = "Without effect yet."
+ONE_LOOP = "Without effect: a broker is one event loop with one I/O lane per log directory, not pools of threads."
+NO_KRAFT = "Without effect: KRaft is not built."
+NO_TIERED_STORAGE = "Without effect: tiered storage is not built."
+NO_SECURITY_YET = "Without effect yet: only PLAINTEXT is served, without authorization."
+NO_JMX = "Without effect: metrics are served over HTTP at ottla.http.listener."
+NO_PURGE = "Without effect: a request that is answered is forgotten at once."
+NO_NEWER_GROUPS = "Without effect yet: only classic groups are served."
+NO_RECOMPRESSION = "Without effect yet: batches are stored as they came."
+NO_CLEANER_YET = "Without effect yet: compaction is not served."
+NO_TRANSACTIONS_YET = "Without effect yet: transactions are not served."
+FORMAT_2_ALWAYS = "Without effect: format 2 is the only one stored since release 3.0."
+OBSOLETE = "Without effect: the mechanism it tuned is gone from Apache Kafka."

@@ -1,0 +1,74 @@
+"""Values that Kafka allows and this release refuses, because what they ask for is not served yet. Pure.
+
+A refusal is an error to whoever sets the value, never a silent difference in behaviour. A row disappears in the
+change that serves the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ottla_broker.config.types import LONG_MAX
+
+_Refusal = tuple[Callable[[Any], bool], str]
+
+_NO_TIERED_STORAGE = "tiered storage is not built"
+_BOUNDS = f"only {LONG_MAX} (no bound) is served yet"
+_JAVA_CLASS = "leave it out: Java classes cannot be loaded"
+
+TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
+    {
+        "message.timestamp.type": (lambda value: value != "CreateTime", "only CreateTime is served yet"),
+        "compression.type": (lambda value: value != "producer", "only producer is served yet"),
+        "cleanup.policy": (lambda value: "compact" in value, "only delete is served yet"),
+        "message.timestamp.before.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
+        "message.timestamp.after.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
+        "message.timestamp.difference.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
+        "remote.storage.enable": (lambda value: value, _NO_TIERED_STORAGE),
+        "remote.log.copy.disable": (lambda value: value, _NO_TIERED_STORAGE),
+        "remote.log.delete.on.disable": (lambda value: value, _NO_TIERED_STORAGE),
+        "local.retention.ms": (lambda value: value != -2, _NO_TIERED_STORAGE),
+        "local.retention.bytes": (lambda value: value != -2, _NO_TIERED_STORAGE),
+        "leader.replication.throttled.replicas": (bool, "replication throttles are not served yet"),
+        "follower.replication.throttled.replicas": (bool, "replication throttles are not served yet"),
+    }
+)
+"""(is it refused, what is allowed) by topic-level key."""
+
+INTERNAL_TOPIC_MAY = frozenset({"cleanup.policy", "compression.type"})
+"""Keys that internal topics carry with any value: compact from the first day, and Kafka's own compression."""
+
+_DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
+    {
+        "log.message.timestamp.type": TOPIC_REFUSALS["message.timestamp.type"],
+        "compression.type": TOPIC_REFUSALS["compression.type"],
+        "log.cleanup.policy": TOPIC_REFUSALS["cleanup.policy"],
+        "log.message.timestamp.before.max.ms": TOPIC_REFUSALS["message.timestamp.before.max.ms"],
+        "log.message.timestamp.after.max.ms": TOPIC_REFUSALS["message.timestamp.after.max.ms"],
+        "log.message.timestamp.difference.max.ms": TOPIC_REFUSALS["message.timestamp.difference.max.ms"],
+        "offsets.topic.compression.codec": (lambda value: value != 0, "only 0 (none) is served yet"),
+        "ottla.validate.records": (lambda value: value != "headers", "only headers is served yet"),
+        "authorizer.class.name": (lambda value: value != "", "authorization is not served yet"),
+        "alter.config.policy.class.name": (bool, _JAVA_CLASS),
+        "create.topic.policy.class.name": (bool, _JAVA_CLASS),
+        "client.quota.callback.class": (bool, _JAVA_CLASS),
+        "principal.builder.class": (lambda value: value != _DEFAULT_PRINCIPALS, _JAVA_CLASS),
+        "replica.selector.class": (
+            lambda value: value not in (None, "", "org.apache.kafka.common.replica.LeaderSelector"),
+            "consumers read from the leader; reading from the closest replica is not served yet",
+        ),
+        "process.roles": (bool, "KRaft is not built: leave it empty and give zookeeper.connect"),
+        "zookeeper.metadata.migration.enable": (lambda value: value, "KRaft is not built"),
+        "zookeeper.set.acl": (lambda value: value, "access control of znodes is not served yet"),
+        "zookeeper.ssl.client.enable": (lambda value: value, "TLS to ZooKeeper is not served yet"),
+        "remote.log.storage.system.enable": (lambda value: value, _NO_TIERED_STORAGE),
+        "leader.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
+        "follower.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
+        "replica.alter.log.dirs.io.max.bytes.per.second": (lambda value: value != LONG_MAX, "not served yet"),
+    }
+)
+"""(is it refused, what is allowed) by broker key."""

@@ -1,0 +1,127 @@
+"""Topic-level configuration: its overrides over the broker's values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.config.definitions.topics import BROKER_DEFAULTS, MILLISECONDS, TOPIC_KEYS
+from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of
+from ottla_broker.config.served import INTERNAL_TOPIC_MAY, TOPIC_REFUSALS
+from ottla_broker.config.types import ConfigError, ConfigSource, format_value
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.config.broker import BrokerConfig
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+class TopicConfig(Mapping[str, Any]):
+    """The values of one topic by topic-level name, typed (`["retention.ms"]` is an int, lists are tuples).
+
+    A snapshot: a change of the topic's overrides or of a broker default makes a new one. An override that this
+    release cannot read (stored by another program) is left out and told in `problems`.
+    """
+
+    __slots__ = ("_broker", "_values", "overrides", "problems")
+
+    def __init__(self, overrides: Mapping[str, str], broker: BrokerConfig) -> None:
+        self.overrides: dict[str, str] = dict(overrides)
+        self.problems: tuple[str, ...] = ()
+        self._broker = broker
+        self._values: dict[str, Any] = {name: default_of(name, broker) for name in TOPIC_KEYS}
+        problems: list[str] = []
+        for name, text in self.overrides.items():
+            known = TOPIC_KEYS.get(name)
+            if known is None:
+                problems.append(f"unknown topic configuration {name}")
+                continue
+            try:
+                self._values[name] = known.parse(text)
+            except ConfigError as error:
+                problems.append(str(error))
+        self.problems = tuple(problems)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def source(self, name: str) -> ConfigSource:
+        """Where the value in force comes from; KeyError for an unknown name."""
+        synonyms = self.synonyms(name)
+        return synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """Every place a value of `name` is given in, the one in force first (KIP-226)."""
+        TOPIC_KEYS[name]
+        found = self._broker.synonyms_of(BROKER_DEFAULTS.get(name, ()))
+        if name in self.overrides:
+            found = (Synonym(name, self.overrides[name], ConfigSource.TOPIC_CONFIG), *found)
+        return found
+
+    def describe(self, name: str) -> ConfigDescription:
+        """KeyError for an unknown name."""
+        known = TOPIC_KEYS[name]
+        return ConfigDescription(
+            name=name,
+            value=format_value(self._values[name]),
+            type=known.type,
+            is_read_only=False,
+            is_sensitive=False,
+            source=self.source(name),
+            synonyms=self.synonyms(name),
+            documentation=documentation_of(known),
+        )
+
+    def describe_all(self) -> list[ConfigDescription]:
+        return [self.describe(name) for name in TOPIC_KEYS]
+
+
+def default_of(name: str, broker: BrokerConfig) -> Any:
+    """A topic-level value without an override: the first broker synonym that is given, else the default.
+
+    >>> from ottla_broker.config.broker import BrokerConfig
+    >>> default_of("retention.ms", BrokerConfig.from_mapping({"log.retention.hours": "2"}))
+    7200000
+    """
+    names = BROKER_DEFAULTS.get(name)
+    if names is None:
+        return TOPIC_KEYS[name].default
+    chosen = broker.first_given(names)
+    value = broker[chosen] * MILLISECONDS.get(chosen, 1) if chosen in MILLISECONDS else broker[chosen]
+    if name == "retention.ms" and value < 0:
+        return -1
+    return value
+
+
+def validate_topic_config(overrides: Mapping[str, str], *, internal: bool = False) -> None:
+    """Checks overrides before they are stored; `internal` for the topics of INTERNAL_TOPICS.
+
+    Raises KafkaError(INVALID_CONFIG) naming the key: an unknown one, a bad value, a value that is not served yet,
+    or min.compaction.lag.ms above max.compaction.lag.ms.
+    """
+    values: dict[str, Any] = {}
+    for name, text in overrides.items():
+        known = TOPIC_KEYS.get(name)
+        if known is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        try:
+            values[name] = known.parse(text)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        refusal = TOPIC_REFUSALS.get(name)
+        if refusal is not None and not (internal and name in INTERNAL_TOPIC_MAY) and refusal[0](values[name]):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(ConfigError(name, text, refusal[1])))
+    shortest = values.get("min.compaction.lag.ms", TOPIC_KEYS["min.compaction.lag.ms"].default)
+    longest = values.get("max.compaction.lag.ms", TOPIC_KEYS["max.compaction.lag.ms"].default)
+    if shortest > longest:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            str(ConfigError("min.compaction.lag.ms", shortest, f"at most max.compaction.lag.ms ({longest})")),
+        )

@@ -1,0 +1,347 @@
+"""What a user gets from a server.properties: values, precedence, refusals that name the key."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_broker.config import (
+    BROKER_KEYS,
+    BrokerConfig,
+    ConfigError,
+    ConfigSource,
+    Endpoint,
+    Synonym,
+    unknown_broker_keys,
+    validate_broker_config,
+)
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+ZOOKEEPER = "zookeeper.connect=localhost:2181\n"
+
+LINKEDIN = """
+# Replication configurations
+num.replica.fetchers=4
+replica.fetch.max.bytes=1048576
+replica.fetch.wait.max.ms=500
+replica.high.watermark.checkpoint.interval.ms=5000
+replica.socket.timeout.ms=30000
+replica.socket.receive.buffer.bytes=65536
+replica.lag.time.max.ms=10000
+replica.lag.max.messages=4000
+
+controller.socket.timeout.ms=30000
+controller.message.queue.size=10
+
+# Log configuration
+num.partitions=8
+message.max.bytes=1000000
+auto.create.topics.enable=true
+log.index.interval.bytes=4096
+log.index.size.max.bytes=10485760
+log.retention.hours=168
+log.flush.interval.ms=10000
+log.flush.interval.messages=20000
+log.flush.scheduler.interval.ms=2000
+log.roll.hours=168
+log.retention.check.interval.ms=300000
+log.segment.bytes=1073741824
+
+# ZK configuration
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=6000
+zookeeper.sync.time.ms=2000
+
+# Socket server configuration
+num.io.threads=8
+num.network.threads=8
+socket.request.max.bytes=104857600
+socket.receive.buffer.bytes=1048576
+socket.send.buffer.bytes=1048576
+queued.max.requests=16
+fetch.purgatory.purge.interval.requests=100
+producer.purgatory.purge.interval.requests=100
+"""
+
+SHIPPED = """
+broker.id=0
+listeners=PLAINTEXT://:9092
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kafka-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=18000
+group.initial.rebalance.delay.ms=0
+"""
+
+
+def load(text: str, *overrides: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(ZOOKEEPER + text, overrides)
+
+
+def test_the_production_file_of_the_0_8_2_documentation_loads_whole() -> None:
+    config = BrokerConfig.from_properties(LINKEDIN)
+    assert config.unknown_keys == ()
+    assert config["num.replica.fetchers"] == 4
+    assert config["log.flush.interval.messages"] == 20000
+    assert config["replica.lag.max.messages"] == 4000
+    assert "replica.lag.max.messages" in config.keys_without_effect
+    assert "log.segment.bytes" not in config.keys_without_effect
+
+
+def test_the_file_that_3_9_ships_for_zookeeper_mode_loads_without_an_unknown_key() -> None:
+    config = BrokerConfig.from_properties(SHIPPED)
+    assert config.unknown_keys == ()
+    assert config.listeners.bound == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.log_dirs == ("/tmp/kafka-logs",)
+
+
+def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
+    assert len(BROKER_KEYS) == 345
+    for key in BROKER_KEYS.values():
+        assert key.documentation.endswith("."), key.name
+        if key.default is not None and key.validator is not None and key.default not in ("", ()):
+            key.check(key.default)
+
+
+def test_defaults_are_those_of_3_9() -> None:
+    config = load("")
+    assert config["log.segment.bytes"] == 1073741824
+    assert config["message.max.bytes"] == 1048588
+    assert config["zookeeper.session.timeout.ms"] == 18000
+    assert config["log.cleanup.policy"] == ("delete",)
+    assert config["log.retention.ms"] is None
+    assert config["unclean.leader.election.enable"] is False
+    assert config.inter_broker_protocol == (3, 9)
+    assert config.broker_id == -1
+
+
+def test_unknown_keys_are_listed_in_the_order_of_the_file() -> None:
+    config = load("some.thing=1\nlog.segment.byte=2\nlistener.name.internal.ssl.keystore.type=JKS")
+    assert config.unknown_keys == ("some.thing", "log.segment.byte")
+    assert unknown_broker_keys({"num.partitions": 1, "num.partition": 1}) == ("num.partition",)
+
+
+def test_an_override_wins_over_the_file() -> None:
+    assert load("num.partitions=2", "num.partitions=5", "broker.id=7")["num.partitions"] == 5
+    with pytest.raises(ConfigError, match="KEY=VALUE"):
+        load("", "num.partitions")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("", 604800000),
+        ("log.retention.hours=1", 3600000),
+        ("log.retention.hours=1\nlog.retention.minutes=1", 60000),
+        ("log.retention.hours=1\nlog.retention.minutes=1\nlog.retention.ms=5", 5),
+        ("log.retention.hours=1\nlog.retention.ms=-1", -1),
+        ("log.retention.hours=-1", -1),
+    ],
+)
+def test_retention_in_ms_wins_over_minutes_and_minutes_over_hours(text: str, ms: int) -> None:
+    assert load(text).topic_config({})["retention.ms"] == ms
+
+
+def test_older_names_set_the_newer_keys() -> None:
+    config = load("log.delete.delay.ms=5\noffsets.topic.retention.minutes=6")
+    assert config["log.segment.delete.delay.ms"] == 5
+    assert config["offsets.retention.minutes"] == 6
+    assert load("log.delete.delay.ms=5\nlog.segment.delete.delay.ms=7")["log.segment.delete.delay.ms"] == 7
+
+
+def test_log_dirs_win_over_log_dir() -> None:
+    assert load("log.dir=/a").log_dirs == ("/a",)
+    assert load("log.dir=/a\nlog.dirs=/b, /c,/b").log_dirs == ("/b", "/c")
+    assert load("log.dirs=/b,/c\nottla.log.dirs.format=/c").formattable_log_dirs == ("/c",)
+    assert load("log.dirs=/b,/c").formattable_log_dirs == ("/b", "/c")
+    assert load("log.dirs=/b,/c\nottla.log.dirs.format=").formattable_log_dirs == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("log.segment.bytes=12", "log.segment.bytes", "at least 14"),
+        ("log.segment.bytes=1e9", "log.segment.bytes", "whole number"),
+        ("log.segment.bytes=99999999999", "log.segment.bytes", "2147483647"),
+        ("auto.create.topics.enable=yes", "auto.create.topics.enable", "true or false"),
+        ("log.cleanup.policy=keep", "log.cleanup.policy", "compact, delete"),
+        ("log.cleanup.policy=compact", "log.cleanup.policy", "only delete is served yet"),
+        ("log.message.timestamp.type=LogAppendTime", "log.message.timestamp.type", "CreateTime"),
+        ("compression.type=zstd", "compression.type", "producer"),
+        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "authorizer.class.name", "not served"),
+        ("ottla.validate.records=always", "ottla.validate.records", "headers"),
+        ("remote.log.storage.system.enable=true", "remote.log.storage.system.enable", "not built"),
+        ("process.roles=broker", "process.roles", "KRaft"),
+        ("broker.id=1001", "broker.id", "reserved.broker.max.id"),
+        ("broker.id=-2", "broker.id", "between -1 and"),
+        ("log.dirs=,", "log.dirs", "at least one"),
+        ("log.retention.ms=0", "log.retention.ms", "at least 1, or -1"),
+        ("replica.fetch.wait.max.ms=40000", "replica.socket.timeout.ms", "replica.fetch.wait.max.ms"),
+        ("inter.broker.protocol.version=2.7", "inter.broker.protocol.version", "between 2.8 and 3.9"),
+        ("inter.broker.protocol.version=4.0-IV0", "inter.broker.protocol.version", "between 2.8 and 3.9"),
+        ("max.connections.per.ip.overrides=a", "max.connections.per.ip.overrides", "ADDRESS:NUMBER"),
+        ("ottla.http.listener=somewhere", "ottla.http.listener", "HOST:PORT"),
+        ("ottla.log.dirs.format=/x\nlog.dirs=/a", "ottla.log.dirs.format", "/x is none of them"),
+        ("leader.replication.throttled.rate=1", "leader.replication.throttled.rate", "dynamic"),
+        ("zookeeper.connect=zk1:2181/kafka1,zk2:2181/kafka2", "zookeeper.connect", "after the last server"),
+        ("zookeeper.connect=", "zookeeper.connect", "required"),
+        ("zookeeper.connect=:2181", "zookeeper.connect", "HOST:PORT"),
+        ("listeners=CONTROLLER://localhost:9092", "listeners", "needs an entry in listener.security.protocol.map"),
+        ("listeners=localhost:9092", "listeners", "NAME://HOST:PORT"),
+        ("listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "listeners", "stands twice"),
+        (
+            "listeners=A://:9092,B://:9092\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+            "listeners",
+            "port of its own",
+        ),
+        ("listeners=SSL://:9093", "listeners", "only the security protocol PLAINTEXT"),
+        ("listener.security.protocol.map=A:PLAIN", "listener.security.protocol.map", "SASL_SSL"),
+        ("listeners=PLAINTEXT://0.0.0.0:9092", "advertised.listeners", "clients can reach"),
+        ("advertised.listeners=OTHER://a:1", "advertised.listeners", "listener.security.protocol.map"),
+        ("inter.broker.listener.name=OTHER", "inter.broker.listener.name", "listener.security.protocol.map"),
+        (
+            "inter.broker.listener.name=PLAINTEXT\nsecurity.inter.broker.protocol=PLAINTEXT",
+            "inter.broker.listener.name",
+            "only one of it",
+        ),
+        ("control.plane.listener.name=CONTROL", "control.plane.listener.name", "bound and advertised"),
+        ("broker.rack=\\u12", "server.properties", "broken escape"),
+    ],
+)
+def test_a_bad_file_is_refused_with_the_key_and_what_is_allowed(text: str, key: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert key in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_secret_is_not_repeated_in_an_error_or_a_description() -> None:
+    config = load("ssl.key.password=hunter2")
+    description = config.describe("ssl.key.password")
+    assert description.is_sensitive
+    assert description.value is None
+    assert all(synonym.value is None for synonym in description.synonyms)
+
+
+def test_listeners_of_a_rendered_broker() -> None:
+    config = load(
+        "listeners=INTERNAL://:9090,CLIENT://[::]:9092\n"
+        "advertised.listeners=INTERNAL://orders-broker-7-0.orders-brokers:9090,CLIENT://orders-broker-7:9092\n"
+        "listener.security.protocol.map=INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT\n"
+        "inter.broker.listener.name=INTERNAL\n"
+    )
+    assert config.listeners.bound == (
+        Endpoint("INTERNAL", "", 9090, "PLAINTEXT"),
+        Endpoint("CLIENT", "::", 9092, "PLAINTEXT"),
+    )
+    assert config.listeners.advertised[1] == Endpoint("CLIENT", "orders-broker-7", 9092, "PLAINTEXT")
+    assert config.listeners.inter_broker == "INTERNAL"
+    assert config.listeners.control_plane is None
+
+
+def test_a_stray_blank_in_a_listener_is_tolerated() -> None:
+    config = load("listeners=CONTROLLER: //localhost:9092\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT\n"
+                  "inter.broker.listener.name=CONTROLLER")  # fmt: skip
+    assert config.listeners.bound == (Endpoint("CONTROLLER", "localhost", 9092, "PLAINTEXT"),)
+
+
+def test_legacy_host_and_port_make_the_listener() -> None:
+    config = load("host.name=10.0.0.1\nport=9999\nadvertised.host.name=public\nadvertised.port=80")
+    assert config.listeners.bound == (Endpoint("PLAINTEXT", "10.0.0.1", 9999, "PLAINTEXT"),)
+    assert config.listeners.advertised == (Endpoint("PLAINTEXT", "public", 80, "PLAINTEXT"),)
+    assert load("port=9999\nlisteners=PLAINTEXT://a:1").listeners.bound[0].port == 1
+
+
+def test_the_zookeeper_address_with_a_chroot() -> None:
+    address = load("zookeeper.connect=zk1:2182,zk2,[::1]:2183/fleets/one").zookeeper
+    assert address.servers == (("zk1", 2182), ("zk2", 2181), ("::1", 2183))
+    assert address.chroot == "/fleets/one"
+    assert address.connect_string == "zk1:2182,zk2:2181,[::1]:2183"
+
+
+def test_the_http_listener() -> None:
+    assert load("ottla.http.listener=127.0.0.1:8080").http_listener == ("127.0.0.1", 8080)
+    assert load("ottla.http.listener=http://:8080").http_listener == ("", 8080)
+    assert load("").http_listener is None
+
+
+def test_dynamic_values_win_in_order_and_are_told() -> None:
+    config = load("log.retention.hours=2\nnum.io.threads=4")
+    changes: list[tuple[str, ...]] = []
+    config.on_change(changes.append)
+    assert config.apply_dynamic({"log.retention.ms": "7"}, {"log.retention.ms": "9", "num.io.threads": "5"}) == ()
+    assert changes == [("log.retention.ms", "num.io.threads")]
+    assert config.effective("log.retention.ms") == 7
+    assert config["num.io.threads"] == 5
+    assert config.source("num.io.threads") is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    assert config.synonyms("log.retention.ms") == (
+        Synonym("log.retention.ms", "7", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        Synonym("log.retention.ms", "9", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        Synonym("log.retention.hours", "2", ConfigSource.STATIC_BROKER_CONFIG),
+        Synonym("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+    )
+    config.apply_dynamic({}, {})
+    assert config.effective("log.retention.ms") == 2
+    assert changes[1:] == [("log.retention.ms", "num.io.threads")]
+    config.apply_dynamic({}, {})
+    assert len(changes) == 2
+
+
+def test_an_unusable_stored_value_is_told_and_the_one_below_it_stays_in_force() -> None:
+    config = load("num.io.threads=4")
+    problems = config.apply_dynamic({"num.io.threads": "none"}, {"broker.id": "5", "compression.type": "zstd"})
+    assert config["num.io.threads"] == 4
+    assert config["compression.type"] == "producer"
+    assert [problem.split()[-1] for problem in problems] and len(problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "cluster_wide", "code"),
+    [
+        ({"num.io.threads": "9"}, True, None),
+        ({"num.io.threads": "9"}, False, None),
+        ({"num.io.threads": "x"}, True, ErrorCode.INVALID_CONFIG),
+        ({"log.message.timestamp.type": "LogAppendTime"}, True, ErrorCode.INVALID_CONFIG),
+        ({"broker.id": "9"}, False, ErrorCode.INVALID_REQUEST),
+        ({"nobody.knows": "9"}, False, ErrorCode.INVALID_REQUEST),
+        ({"listeners": "PLAINTEXT://:1"}, True, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_dynamic_values_are_checked_before_they_are_stored(
+    values: dict[str, str], cluster_wide: bool, code: ErrorCode | None
+) -> None:
+    if code is None:
+        validate_broker_config(values, cluster_wide=cluster_wide)
+        return
+    with pytest.raises(KafkaError) as caught:
+        validate_broker_config(values, cluster_wide=cluster_wide)
+    assert caught.value.code is code
+    assert next(iter(values)) in caught.value.message
+
+
+def test_describe_tells_value_source_and_synonyms() -> None:
+    config = load("num.partitions=3\nlog.retention.hours=5\nmine=1\nport=9092")
+    by_name = {description.name: description for description in config.describe_all()}
+    assert by_name["num.partitions"].value == "3"
+    assert by_name["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
+    assert by_name["num.partitions"].is_read_only
+    assert by_name["num.io.threads"].is_default and not by_name["num.io.threads"].is_read_only
+    assert by_name["log.retention.ms"].value is None
+    assert by_name["log.retention.ms"].synonyms[0] == Synonym(
+        "log.retention.hours", "5", ConfigSource.STATIC_BROKER_CONFIG
+    )
+    assert by_name["log.cleaner.io.max.bytes.per.second"].value == "1.7976931348623157E308"
+    assert by_name["mine"].value is None and by_name["mine"].is_sensitive
+    assert "port" in by_name and "host.name" not in by_name
+    assert "log.initial.task.delay.ms" not in by_name
