@@ -2,8 +2,13 @@
 
 Paths, JSON and their meaning stand in `ottla_broker.coordination.znodes`, not here. Every data change bumps the
 node's version; `multi` is all or nothing. Watches are one-shot and are delivered before any read that sees the
-change completes. After SESSION_EXPIRED every call raises SessionExpired until the adapter has a new session and has
-told so by CONNECTED with a new session id.
+change completes. After EXPIRED every call fails with SessionExpired until the adapter, by itself, has a new session and
+has told so by CONNECTED with a new session id; watches and ephemeral nodes of the old one are gone. Between SUSPENDED
+and CONNECTED or EXPIRED, new calls wait; those under way failed with ConnectionLoss. Watches outlive a mere reconnect.
+
+Calls of one session take effect in the order they were made, so a read sees the writes called before it. Errors are
+set on the future (a path that ZooKeeper would not take is a ValueError at once); everything is called on, and calls
+back on, the broker's event loop. The first connection is told as CONNECTED too.
 """
 
 from __future__ import annotations
@@ -33,6 +38,10 @@ class BadVersion(CoordinationError): ...
 
 
 class NotEmpty(CoordinationError): ...
+
+
+class NoChildrenForEphemerals(CoordinationError):
+    """The parent of the node to be made is ephemeral."""
 
 
 class ConnectionLoss(CoordinationError):
