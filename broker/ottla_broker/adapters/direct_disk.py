@@ -137,8 +137,8 @@ class DirectDisk:
     def read_file(self, name: str) -> asyncio.Future[bytes]:
         return _done(self._on_path, disk_calls.read_file, name)
 
-    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
-        return self.guarded(self._on_path, disk_calls.write_file, name, data)
+    def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
+        return self.guarded(self._on_path, disk_calls.write_file, name, data, is_private)
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return _done(self._on_path, os.path.exists, name)

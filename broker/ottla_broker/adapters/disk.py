@@ -161,8 +161,8 @@ class DirectoryDisk:
     def read_file(self, name: str) -> asyncio.Future[bytes]:
         return self._call(disk_calls.read_file, name)
 
-    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
-        return self._lane.call(partial(disk_calls.write_file, self._path(name), data), is_guarded=True)
+    def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
+        return self._lane.call(partial(disk_calls.write_file, self._path(name), data, is_private), is_guarded=True)
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self._call(os.path.exists, name)

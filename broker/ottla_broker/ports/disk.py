@@ -41,7 +41,10 @@ class File(Protocol):
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        """Writes at the end in one vectored write; completes with the new `size`. Buffers must not change until then."""
+        """Writes at the end in one vectored write; completes with the new `size`.
+
+        Buffers must not change until then.
+        """
         ...
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
@@ -87,8 +90,11 @@ class Disk(Protocol):
         """A small file whole; FileNotFoundError when absent."""
         ...
 
-    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
-        """Replaces a small file durably and atomically: `<name>.tmp`, fsync, rename, fsync of its directory."""
+    def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
+        """Replaces a small file durably and atomically: `<name>.tmp`, fsync, rename, fsync of its directory.
+
+        A private file can be read by the broker's user alone (mode 0600): it holds a secret.
+        """
         ...
 
     def exists(self, name: str) -> asyncio.Future[bool]: ...
