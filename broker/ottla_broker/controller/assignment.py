@@ -28,8 +28,7 @@ Worked example: brokers 0..4, ten partitions, three replicas, start 0, shift 0.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -146,17 +145,16 @@ def _replicas_of(
 
 
 def assign_new_topic(
-    brokers: Sequence[BrokerRack], partitions: int, replication_factor: int, source: random.Random, mode: RackMode
+    brokers: Sequence[BrokerRack],
+    partitions: int,
+    replication_factor: int,
+    randrange: Callable[[int], int],
+    mode: RackMode = RackMode.ENFORCED,
 ) -> dict[int, tuple[int, ...]]:
-    """The assignment of a new topic, with a random start and shift; errors as `assign_replicas`."""
+    """The assignment of a new topic; `randrange(n)` chooses start and shift. Errors as `assign_replicas`."""
     size = max(1, len(brokers))
     return assign_replicas(
-        brokers,
-        partitions,
-        replication_factor,
-        start_index=source.randrange(size),
-        shift=source.randrange(size),
-        mode=mode,
+        brokers, partitions, replication_factor, start_index=randrange(size), shift=randrange(size), mode=mode
     )
 
 

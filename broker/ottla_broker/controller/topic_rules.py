@@ -1,7 +1,8 @@
 """What a topic may be called and how its partitions may be assigned (wire-protocol.md 5.28, KIP-464).
 
-Pure checks, each raising a TopicRuleError that carries the protocol's error code. Not here: the order in which an
-API applies them (`topic_requests`), the configuration (`ottla_broker.config.topic`), choosing brokers (`assignment`).
+Pure checks, each raising a KafkaError whose code and message go to the client as they are. Not here: the order in
+which an API applies them (`topic_requests`), the configuration (`ottla_broker.config.topics`), choosing brokers
+(`assignment`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH = 249
 """With "-<partition>" and a suffix for deletion, a directory name stays within 255."""
@@ -22,19 +23,11 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-class TopicRuleError(Exception):
-    """A rule of topics is broken: `code` and the message go to the client as they are."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def check_name(name: str) -> None:
     """Raises INVALID_TOPIC_EXCEPTION unless Kafka allows the name."""
 
-    def refuse(why: str) -> TopicRuleError:
-        return TopicRuleError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+    def refuse(why: str) -> KafkaError:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
     if not name:
         raise refuse("the empty string is not allowed")
@@ -61,7 +54,7 @@ def check_collisions(name: str, existing: Iterable[str]) -> None:
         return
     colliding = sorted(other for other in existing if other != name and collides(name, other))
     if colliding:
-        raise TopicRuleError(
+        raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
         )
@@ -70,7 +63,7 @@ def check_collisions(name: str, existing: Iterable[str]) -> None:
 def check_partition_count(count: int) -> None:
     """Raises INVALID_PARTITIONS when a topic of so many partitions could not be stored."""
     if count > MAX_PARTITIONS:
-        raise TopicRuleError(
+        raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             f"Number of partitions {count} is larger than {MAX_PARTITIONS}, what the coordination store can hold.",
         )
@@ -118,5 +111,5 @@ def _check_replicas(partition: int, replicas: Sequence[int]) -> None:
         raise _bad_assignment(f"Broker id {min(replicas)} for partition id {partition} is negative.")
 
 
-def _bad_assignment(message: str) -> TopicRuleError:
-    return TopicRuleError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -105,7 +105,7 @@ def test_brokers_without_rack_are_refused_or_make_all_racks_forgotten():
 def test_every_assignment_is_valid_spread_over_racks_and_balanced(racks, partitions, data):
     replication_factor = data.draw(st.integers(1, len(racks)))
     source = random.Random(data.draw(st.integers(0, 1000)))
-    assigned = assign_new_topic(with_racks(racks), partitions, replication_factor, source, RackMode.ENFORCED)
+    assigned = assign_new_topic(with_racks(racks), partitions, replication_factor, source.randrange)
     assert sorted(assigned) == list(range(partitions))
     for replicas in assigned.values():
         assert len(replicas) == len(set(replicas)) == replication_factor

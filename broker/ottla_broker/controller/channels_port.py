@@ -1,0 +1,41 @@
+"""How the controller reaches the brokers: what it needs, implemented by the server over the Network port.
+
+On the calling side: the controller never opens a connection and never waits for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ottla_broker.controller.values import Broker
+
+
+class ControllerChannels(Protocol):
+    """One ordered queue of requests per live broker, the controller's own broker included.
+
+    The contract of a queue
+    1. Requests leave in the order of `send`; the next one leaves when the one before has been answered.
+    2. A request whose connection breaks or cannot be made is sent again, for ever, with a pause between tries: the
+       requests are idempotent (a broker compares epochs), and a broker that never answers loses its registration.
+    3. `on_response` is called once, on the broker's loop, with the decoded response; never after `close` of that
+       broker, never from inside `send`.
+    """
+
+    def open(self, broker: Broker) -> None:
+        """Starts the queue of a registered broker, at the endpoint of the inter-broker listener."""
+        ...
+
+    def close(self, broker_id: int) -> None:
+        """Ends the queue: what was not answered is dropped. Nothing happens when there is none."""
+        ...
+
+    def close_all(self) -> None:
+        """Ends every queue: this broker is no longer the controller."""
+        ...
+
+    def send(
+        self, broker_id: int, api_key: int, version: int, request: Any, on_response: Callable[[Any], None]
+    ) -> None:
+        """Queues a request. KeyError when the broker's queue is not open."""
+        ...

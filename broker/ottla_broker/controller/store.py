@@ -1,0 +1,454 @@
+"""What the controller reads and writes in the coordination store, each write under the fence of its epoch.
+
+On the calling side of the Coordination port; the only module of the controller that knows znodes. Not here:
+decisions.
+
+The fence (wire-protocol.md 5.24): every write is a transaction that first checks the version of /controller_epoch.
+A controller that has been replaced without knowing it can therefore change nothing: it gets ControllerFenced.
+
+A lost connection leaves the outcome of a write unknown. Writes are conditional, so they are simply tried again: when
+the first try had succeeded, the second is refused, and the caller reads again and decides again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from ottla_broker.controller.values import (
+    Broker,
+    Endpoint,
+    LeaderAndIsr,
+    LeaderRecoveryState,
+    ReplicaAssignment,
+    Topic,
+    TopicPartition,
+)
+from ottla_broker.coordination import znodes
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.coordination import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Set,
+    Stat,
+    Watcher,
+)
+
+logger = logging.getLogger("ottla.controller")
+
+T = TypeVar("T")
+
+RETRY_S: Final = 0.1
+"""Pause after a lost connection; the session's own timeout ends the tries."""
+
+DELETIONS_PER_TRANSACTION: Final = 500
+"""Keeps the transactions that remove a large topic well below ZooKeeper's 1 MB."""
+
+SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class ControllerFenced(Exception):
+    """Another broker has become controller: nothing was written, and nothing may be any more."""
+
+
+class StateConflict(Exception):
+    """A partition's state znode is not at the expected version: read it again before deciding again."""
+
+
+class ControllerStore:
+    """Reads and fenced writes. `epoch_version` is the version of /controller_epoch that this controller wrote."""
+
+    def __init__(self, coordination: Coordination, clock: Clock, epoch_version: int) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._epoch_version = epoch_version
+
+    # Brokers
+
+    async def broker_ids(self, watch: Watcher) -> list[int]:
+        """The registered brokers; the watch fires when one comes or goes."""
+        names = await self._children(znodes.BROKER_IDS, watch)
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    async def brokers(self, ids: Iterable[int]) -> dict[int, Broker]:
+        """The registrations that are still there; one that cannot be read is logged and left out."""
+        wanted = sorted(ids)
+        found: dict[int, Broker] = {}
+        contents = await self._get_all([znodes.BrokerRegistration.path(broker) for broker in wanted])
+        for broker, content in zip(wanted, contents, strict=True):
+            if content is None:
+                continue
+            data, stat = content
+            try:
+                found[broker] = _broker(znodes.BrokerRegistration.decode(broker, data), stat.czxid)
+            except znodes.ZnodeError as error:
+                logger.error("broker %d is left out: %s", broker, error)
+        return found
+
+    # Topics
+
+    async def topic_names(self, watch: Watcher) -> list[str]:
+        """All topics; the watch fires when one comes or goes."""
+        return sorted(await self._children(znodes.TOPICS, watch))
+
+    async def topics(self, names: Iterable[str], watch: Watcher) -> dict[str, Topic]:
+        """The topics that are still there; each one's watch fires when its assignment changes or it goes."""
+        wanted = sorted(names)
+        contents = await self._get_all([znodes.topic_path(name) for name in wanted], watch)
+        found: dict[str, Topic] = {}
+        for name, content in zip(wanted, contents, strict=True):
+            if content is None:
+                continue
+            try:
+                found[name] = _topic(name, znodes.TopicAssignment.decode(name, content[0]))
+            except znodes.ZnodeError as error:
+                logger.error("topic %s is left alone: %s", name, error)
+        return found
+
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """The topic's overrides; none for a topic without a configuration node."""
+        path = znodes.config_path("topics", topic)
+        (content,) = await self._get_all([path])
+        try:
+            return {} if content is None else znodes.decode_config(path, content[0])
+        except znodes.ZnodeError as error:
+            logger.error("the configuration of topic %s is ignored: %s", topic, error)
+            return {}
+
+    async def create_topic(self, topic: Topic, config: Mapping[str, str]) -> bool:
+        """Writes configuration and topic in one transaction. False when the topic exists already."""
+        path = znodes.topic_path(topic.name)
+        data = _assignment(topic).encode()
+        config_path = znodes.config_path("topics", topic.name)
+        encoded = znodes.encode_config(config)
+        # A configuration without topic is left behind by tools that set it first: it is replaced.
+        has_config = (await self._exists(config_path)) is not None
+        while True:
+            try:
+                await self._write(
+                    [
+                        Set(config_path, encoded) if has_config else Create(config_path, encoded),
+                        Create(path, data),
+                        Create(znodes.topic_partitions_path(topic.name)),
+                    ]
+                )
+                return True
+            except (NodeExists, NoNode):
+                (existing,) = await self._get_all([path])
+                if existing is not None:
+                    # The topic id is random: the same content is our own write, whose answer was lost.
+                    return existing[0] == data
+                has_config = not has_config
+
+    async def grow_topic(self, topic: str, added: Mapping[int, Sequence[int]]) -> Topic | None:
+        """Adds partitions to the topic's znode and gives all of it. None when the topic or its room is gone."""
+        path = znodes.topic_path(topic)
+        while True:
+            (content,) = await self._get_all([path])
+            if content is None:
+                return None
+            current = _topic(topic, znodes.TopicAssignment.decode(topic, content[0]))
+            partitions = dict(current.partitions)
+            for partition, replicas in added.items():
+                if partition in partitions and partitions[partition].replicas != tuple(replicas):
+                    return None
+                partitions[partition] = ReplicaAssignment(tuple(replicas))
+            grown = Topic(topic, current.topic_id, partitions)
+            try:
+                await self._write([Set(path, _assignment(grown).encode(), content[1].version)])
+                return grown
+            except (BadVersion, NoNode):
+                continue
+
+    async def give_topic_id(self, topic: Topic) -> Topic:
+        """Writes a topic that lacks an id with the one given (KIP-516); keeps one that somebody gave meanwhile."""
+        path = znodes.topic_path(topic.name)
+        while True:
+            (content,) = await self._get_all([path])
+            if content is None:
+                return topic
+            current = _topic(topic.name, znodes.TopicAssignment.decode(topic.name, content[0]))
+            if current.topic_id is not None:
+                return current
+            named = Topic(topic.name, topic.topic_id, current.partitions)
+            try:
+                await self._write([Set(path, _assignment(named).encode(), content[1].version)])
+                return named
+            except (BadVersion, NoNode):
+                continue
+
+    # Leadership
+
+    async def leadership(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr | None]:
+        """What the state znodes say. Absent from the result: no state yet. None: it cannot be read (logged)."""
+        paths = [znodes.PartitionState.path(*partition) for partition in partitions]
+        found: dict[TopicPartition, LeaderAndIsr | None] = {}
+        for partition, content in zip(partitions, await self._get_all(paths), strict=True):
+            if content is None:
+                continue
+            try:
+                state = znodes.PartitionState.decode(*partition, content[0])
+                found[partition] = LeaderAndIsr(
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    isr=state.isr,
+                    partition_epoch=content[1].version,
+                    controller_epoch=state.controller_epoch,
+                    recovery_state=LeaderRecoveryState(state.leader_recovery_state),
+                )
+            except ValueError as error:
+                logger.error("partition %s is left alone: %s", partition, error)
+                found[partition] = None
+        return found
+
+    async def write_leadership(
+        self, changes: Mapping[TopicPartition, LeaderAndIsr], controller_epoch: int, *, new: frozenset[TopicPartition]
+    ) -> dict[TopicPartition, LeaderAndIsr | StateConflict]:
+        """Writes each state under the fence and its own expected version; `new` ones are created.
+
+        All are on their way at once. ControllerFenced when one of them met the fence: then those that follow did too.
+        """
+        partitions = sorted(changes)
+        await self._ensure_parents(sorted({partition.topic for partition in new}))
+        operations = [
+            self._state_operations(partition, changes[partition], controller_epoch, partition in new)
+            for partition in partitions
+        ]
+        outcomes = await asyncio.gather(
+            *(self._coordination.multi([self._fence(), *steps]) for steps in operations), return_exceptions=True
+        )
+        results: dict[TopicPartition, LeaderAndIsr | StateConflict] = {}
+        for partition, steps, outcome in zip(partitions, operations, outcomes, strict=True):
+            try:
+                written = await self._settle(outcome, steps)
+            except (BadVersion, NoNode, NodeExists) as error:
+                results[partition] = StateConflict(str(error))
+                continue
+            stat = written[-1]
+            epoch = stat.version if isinstance(stat, Stat) else 0
+            results[partition] = changes[partition].written(epoch, controller_epoch)
+        return results
+
+    def _state_operations(
+        self, partition: TopicPartition, state: LeaderAndIsr, controller_epoch: int, is_new: bool
+    ) -> list[Operation]:
+        path = znodes.PartitionState.path(*partition)
+        data = znodes.PartitionState(
+            state.leader, state.leader_epoch, controller_epoch, state.isr, state.recovery_state
+        ).encode()
+        if is_new:
+            return [Create(znodes.partition_path(*partition)), Create(path, data)]
+        return [Set(path, data, state.partition_epoch)]
+
+    async def _ensure_parents(self, topics: Sequence[str]) -> None:
+        """A topic made by a tool has no `partitions` node yet."""
+        for topic in topics:
+            path = znodes.topic_partitions_path(topic)
+            if await self._exists(path) is None:
+                try:
+                    await self._write([Create(path)])
+                except (NodeExists, NoNode):
+                    continue
+
+    async def repair_partition_node(self, partition: TopicPartition) -> None:
+        """Removes a partition's node that has no state below it, so that it can be created whole."""
+        path = znodes.partition_path(*partition)
+        try:
+            await self._write([Delete(path)])
+        except CoordinationError as error:
+            logger.warning("node %s stays: %s", path, error)
+
+    # Deletion of topics
+
+    async def topics_to_delete(self, watch: Watcher) -> list[str]:
+        """Topics with a marker; the watch fires when one comes or goes."""
+        return sorted(await self._children(znodes.DELETE_TOPICS, watch))
+
+    async def mark_for_deletion(self, topic: str) -> None:
+        """Writes the marker that outlives this controller; one that is there already is fine."""
+        try:
+            await self._write([Create(znodes.delete_topic_path(topic))])
+        except NodeExists:
+            return
+
+    async def unmark_for_deletion(self, topic: str) -> None:
+        """Removes the marker of a topic that does not exist or may not be deleted."""
+        try:
+            await self._write([Delete(znodes.delete_topic_path(topic))])
+        except NoNode:
+            return
+
+    async def remove_topic(self, topic: str) -> None:
+        """Removes everything about a deleted topic. The marker goes last: until then a new controller goes on."""
+        while True:
+            path = znodes.topic_path(topic)
+            below = [node for node in await self._tree(path) if node != path]
+            last = [
+                node
+                for node in (path, znodes.config_path("topics", topic), znodes.delete_topic_path(topic))
+                if await self._exists(node) is not None
+            ]
+            try:
+                for start in range(0, len(below), DELETIONS_PER_TRANSACTION):
+                    chunk = below[start : start + DELETIONS_PER_TRANSACTION]
+                    await self._write([Delete(node) for node in chunk])
+                if last:
+                    await self._write([Delete(node) for node in last])
+                return
+            except (NoNode, NotEmpty) as error:
+                logger.info("removing topic %s again: %s", topic, error)
+
+    async def _tree(self, path: str) -> list[str]:
+        """The node and all below it, children before their parents."""
+        nodes = []
+        for name in await self._children(path):
+            nodes.extend(await self._tree(f"{path}/{name}"))
+        return [*nodes, path]
+
+    # ISR change notifications (brokers with inter.broker.protocol.version below 2.7)
+
+    async def isr_notifications(self, watch: Watcher) -> tuple[list[str], list[TopicPartition]]:
+        """(paths, partitions they name); the watch fires when one comes."""
+        names = await self._children(znodes.ISR_CHANGE_NOTIFICATION, watch)
+        paths = [f"{znodes.ISR_CHANGE_NOTIFICATION}/{name}" for name in sorted(names)]
+        partitions: set[TopicPartition] = set()
+        for path, content in zip(paths, await self._get_all(paths), strict=True):
+            if content is None:
+                continue
+            try:
+                partitions.update(TopicPartition(*entry) for entry in znodes.decode_partitions(path, content[0]))
+            except znodes.ZnodeError as error:
+                logger.error("notification ignored: %s", error)
+        return paths, sorted(partitions)
+
+    async def delete_nodes(self, paths: Sequence[str]) -> None:
+        """Deletes handled notifications; one that is gone is fine."""
+        for path in paths:
+            try:
+                await self._write([Delete(path)])
+            except NoNode:
+                continue
+
+    # The fence and lost connections
+
+    def _fence(self) -> Operation:
+        return Check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+
+    async def _write(self, operations: Sequence[Operation]) -> list[Any]:
+        """One fenced transaction. Raises ControllerFenced, or the error of the first operation that was refused."""
+        outcome: list[Any] | BaseException
+        try:
+            outcome = list(await self._coordination.multi([self._fence(), *operations]))
+        except CoordinationError as error:
+            outcome = error
+        return await self._settle(outcome, operations)
+
+    async def _settle(self, outcome: Sequence[Any] | BaseException, operations: Sequence[Operation]) -> list[Any]:
+        """Results without the fence's; a write whose connection was lost is tried until its outcome is known."""
+        while isinstance(outcome, ConnectionLoss):
+            await self._clock.sleep(RETRY_S)
+            try:
+                outcome = list(await self._coordination.multi([self._fence(), *operations]))
+            except CoordinationError as error:
+                outcome = error
+        if isinstance(outcome, MultiFailed):
+            if outcome.index == 0:
+                raise ControllerFenced(str(outcome)) from outcome
+            raise outcome.cause
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return list(outcome[1:])
+
+    async def _get_all(self, paths: Sequence[str], watch: Watcher | None = None) -> list[tuple[bytes, Stat] | None]:
+        """Content of each node, None where there is none. All reads are on their way at once."""
+        outcomes = await asyncio.gather(
+            *(self._coordination.get(path, watch) for path in paths), return_exceptions=True
+        )
+        contents: list[tuple[bytes, Stat] | None] = []
+        for path, outcome in zip(paths, outcomes, strict=True):
+            if isinstance(outcome, ConnectionLoss):
+                contents.append(await self._get(path, watch))
+            elif isinstance(outcome, NoNode):
+                contents.append(None)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                contents.append(outcome)
+        return contents
+
+    async def _get(self, path: str, watch: Watcher | None) -> tuple[bytes, Stat] | None:
+        try:
+            return await self._persist(lambda: self._coordination.get(path, watch))
+        except NoNode:
+            return None
+
+    async def _children(self, path: str, watch: Watcher | None = None) -> list[str]:
+        """Sorted names; none when the node itself is absent."""
+        try:
+            return await self._persist(lambda: self._coordination.children(path, watch))
+        except NoNode:
+            return []
+
+    async def _exists(self, path: str) -> Stat | None:
+        return await self._persist(lambda: self._coordination.exists(path))
+
+    async def _persist(self, call: Callable[[], asyncio.Future[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except ConnectionLoss:
+                await self._clock.sleep(RETRY_S)
+
+
+def _broker(registration: znodes.BrokerRegistration, epoch: int) -> Broker:
+    return Broker(
+        id=registration.broker_id,
+        epoch=epoch,
+        endpoints=tuple(
+            Endpoint(entry.listener, entry.host, entry.port, SECURITY_PROTOCOLS.get(entry.security_protocol, 0))
+            for entry in registration.endpoints
+        ),
+        rack=registration.rack,
+    )
+
+
+def _topic(name: str, assignment: znodes.TopicAssignment) -> Topic:
+    return Topic(
+        name,
+        None if assignment.topic_id is None else assignment.topic_id.bytes,
+        {
+            partition: ReplicaAssignment(
+                replicas,
+                assignment.adding_replicas.get(partition, ()),
+                assignment.removing_replicas.get(partition, ()),
+            )
+            for partition, replicas in assignment.partitions.items()
+        },
+    )
+
+
+def _assignment(topic: Topic) -> znodes.TopicAssignment:
+    return znodes.TopicAssignment(
+        {partition: assignment.replicas for partition, assignment in topic.partitions.items()},
+        None if topic.topic_id is None else uuid.UUID(bytes=topic.topic_id),
+        {partition: assignment.adding for partition, assignment in topic.partitions.items()},
+        {partition: assignment.removing for partition, assignment in topic.partitions.items()},
+    )
+
+
+def topic_znode_bytes(topic: Topic) -> int:
+    """Size of the topic's znode, for the 1 MB limit of the store."""
+    return len(_assignment(topic).encode())
