@@ -109,7 +109,7 @@ class NetworkControllerChannels:
         self.close(broker.id)
         endpoint = broker.endpoint(self._listener)
         if endpoint is None:
-            self._logger.error("broker %d has no listener %s: the controller cannot reach it", broker.id, self._listener)
+            self._logger.error("broker %d has no listener %s: it cannot be reached", broker.id, self._listener)
             return
         client = BrokerClient(
             self._network,

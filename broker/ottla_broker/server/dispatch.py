@@ -128,9 +128,8 @@ class Dispatcher:
     def _answer_unsupported_version(self, context: RequestContext, listing: Listing) -> None:
         """KIP-511: an ApiVersions request that is too new gets a version 0 answer with what it may use."""
         if listing.api_key is not ApiKey.API_VERSIONS:
-            context.close_connection(
-                f"{listing.api_key.name} v{context.api_version} is not served (v{listing.lowest} to v{listing.highest} are)"
-            )
+            served = f"v{listing.lowest} to v{listing.highest} are"
+            context.close_connection(f"{listing.api_key.name} v{context.api_version} is not served ({served})")
             return
         module = codec.module(ApiKey.API_VERSIONS)
         context.api_version = 0

@@ -2,13 +2,14 @@
 
 A restart after kill -9 registers at once: the session's id and password are kept in a file of mode 0600 in the first
 log directory, and the next process re-attaches to that session and ends it, which takes the old registration away
-(`Coordination.start` does it). A registration that still belongs to somebody else is either a living broker of the same id,
-which answers at its endpoint, and then this one refuses to start; or one that died elsewhere, and then this one waits
-for its session to end.
+(`Coordination.start` does it). A registration that still belongs to somebody else is either a living broker of the
+same id, which answers at its endpoint, and then this one refuses to start; or one that died elsewhere, and then this
+one waits for its session to end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -182,17 +183,16 @@ class Registration:
             )
 
     async def _wait_until_gone(self, path: str, limit_s: float) -> None:
-        gone = self._clock.create_future()
-        stat = await self._coordination.exists(path, lambda _event: gone.done() or gone.set_result(None))
-        if stat is None:
+        changed = asyncio.Event()
+        if await self._coordination.exists(path, lambda _event: changed.set()) is None:
             return
-        timer = self._clock.call_later(max(limit_s, 0.0), lambda: gone.done() or gone.set_result(None))
-        await gone
+        timer = self._clock.call_later(max(limit_s, 0.0), changed.set)
+        await changed.wait()
         timer.cancel()
 
     async def _keep_session(self) -> None:
         content = {"id": self._coordination.session_id, "password": self._coordination.session_password.hex()}
-        await self._disk.write_file(SESSION_FILE, json.dumps(content).encode())
+        await self._disk.write_file(SESSION_FILE, json.dumps(content).encode(), is_private=True)
 
 
 async def kept_session(disk: Disk) -> tuple[int, bytes] | None:

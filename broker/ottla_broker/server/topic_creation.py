@@ -1,4 +1,4 @@
-"""Topics created because somebody asked for them: by a client's metadata request, or internal ones by their coordinator.
+"""Topics created on demand: because a client asked for their metadata, or because a coordinator keeps its state there.
 
 Several requests for one topic at a time share one request to the controller.
 """
