@@ -86,7 +86,7 @@ class SimulatedDisk:
     def read_file(self, name: str) -> asyncio.Future[bytes]:
         return self.call("read " + name, lambda: bytes(self._image.find_file(name).data))
 
-    def write_file(self, name: str, data: bytes) -> asyncio.Future[None]:
+    def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
         image = self._image
         temporary = name + ".tmp"
         content = bytes(data)

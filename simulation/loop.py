@@ -126,7 +126,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
-            if self._stopping:
+            if self._stopping:  # type: ignore[attr-defined]
                 return
             raise DeadlockError(self._describe_pending())
         when = timers[0][0]

@@ -1,0 +1,154 @@
+"""Record batches of format 2 as the simulated clients write and read them.
+
+Written apart from `ottla_broker.records` on purpose: what checks the broker must not share its mistakes. A record's
+value is its name, unique in the run, with padding behind a NUL, so that one look at an offset tells whose record it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = 61
+_CRC_FROM = 21
+_UNSIGNED = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch as it was read, with the names of its records."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    producer_id: int
+    base_sequence: int
+    is_control: bool
+    names: tuple[str, ...]
+    size: int
+
+    def records(self) -> Iterator[tuple[int, str]]:
+        """(offset, name) of every record."""
+        return zip(range(self.base_offset, self.last_offset + 1), self.names, strict=True)
+
+
+def build_batch(
+    names: Sequence[str],
+    *,
+    timestamp_ms: int,
+    padding: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch with one record a name, base offset 0 and leader epoch −1, as a producer sends it."""
+    records = b"".join(_record(delta, name.encode() + b"\0" + bytes(padding)) for delta, name in enumerate(names))
+    last = len(names) - 1
+    length = HEADER_BYTES - 12 + len(records)
+    batch = bytearray(
+        HEADER.pack(
+            0,
+            length,
+            -1,
+            2,
+            0,
+            0,
+            last,
+            timestamp_ms,
+            timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            last + 1,
+        )
+    )
+    batch += records
+    _UNSIGNED.pack_into(batch, 17, crc32c(memoryview(batch)[_CRC_FROM:]))
+    return bytes(batch)
+
+
+def read_batches(data: Any) -> list[Batch]:
+    """The whole batches at the start of `data`. ValueError for one that is damaged; a partial last one is left out."""
+    batches: list[Batch] = []
+    view = memoryview(data)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        fields = HEADER.unpack_from(view, position)
+        base, length, epoch, magic, crc, attributes, last_delta = fields[:7]
+        end = position + 12 + length
+        if magic != 2 or length < HEADER_BYTES - 12:
+            raise ValueError(f"no batch at byte {position}: magic {magic}, length {length}")
+        if end > len(view):
+            break
+        if crc32c(view[position + _CRC_FROM : end]) != crc:
+            raise ValueError(f"the batch at byte {position} (offset {base}) does not match its CRC")
+        is_control = bool(attributes & 0x20)
+        names = () if is_control else tuple(_names(view[position + HEADER_BYTES : end], fields[12]))
+        batches.append(Batch(base, base + last_delta, epoch, fields[9], fields[11], is_control, names, end - position))
+        position = end
+    return batches
+
+
+def valid_prefix(data: Any) -> list[Batch]:
+    """The batches before the first damaged or partial one: what a scan of a torn file must keep."""
+    batches: list[Batch] = []
+    view = memoryview(data)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        length = HEADER.unpack_from(view, position)[1]
+        end = position + 12 + length
+        if length < HEADER_BYTES - 12 or end > len(view):
+            break
+        try:
+            found = read_batches(view[position:end])
+        except ValueError:
+            break
+        batches += found
+        position = end
+    return batches
+
+
+def _record(delta: int, value: bytes) -> bytes:
+    body = b"\0\0" + _varint(delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value & ~0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    shift = result = 0
+    while True:
+        byte = view[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return (result >> 1) ^ -(result & 1), position
+        shift += 7
+
+
+def _names(view: memoryview, count: int) -> Iterator[str]:
+    position = 0
+    for _ in range(count):
+        length, position = _read_varint(view, position)
+        end = position + length
+        position += 1
+        for _ in range(2):
+            _, position = _read_varint(view, position)
+        key, position = _read_varint(view, position)
+        position += max(key, 0)
+        size, position = _read_varint(view, position)
+        yield bytes(view[position : position + size]).split(b"\0", 1)[0].decode()
+        position = end

@@ -1,0 +1,177 @@
+"""What must hold in every run: the durability model, seen from outside.
+
+The workload tells the checker what it sent, what was acknowledged and what consumers were given; faults tell it what
+they may take away; at the end the whole contents of each partition is laid beside that. Nothing here looks into a
+broker. A `Violation` fails the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Partition = tuple[str, int]
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class _History:
+    """What is known of one partition. Offsets are keys, names of records values."""
+
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    """Acknowledged records that no fault so far may have taken."""
+    delivered: dict[int, str] = field(default_factory=dict)
+    """What consumers were given, likewise."""
+    unplaced: dict[str, None] = field(default_factory=dict)
+    """Acknowledged as a duplicate, without an offset."""
+    high_watermarks: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(leader epoch, life of the leader) → the highest one seen."""
+    log_start: int = 0
+
+
+class Checker:
+    """The judge of one run."""
+
+    def __init__(self) -> None:
+        self._histories: dict[Partition, _History] = {}
+        self._once: dict[str, None] = {}
+        """Names sent by idempotent producers that may not stand twice in a log."""
+        self._topics: dict[str, int] = {}
+        """Created topics (acknowledged) → number of partitions; taken out when a deletion is asked for."""
+        self.acknowledged_count = 0
+        self.delivered_count = 0
+        self.forgiven_count = 0
+
+    def _of(self, partition: Partition) -> _History:
+        return self._histories.setdefault(partition, _History())
+
+    # -- what the workload tells ------------------------------------------------------------------------------------
+
+    def sent_once(self, names: Iterable[str]) -> None:
+        """An idempotent producer sends these: each may stand in the log at most once."""
+        for name in names:
+            self._once[name] = None
+
+    def may_repeat(self, names: Iterable[str]) -> None:
+        """The producer had to begin anew with another id: these may stand twice after all."""
+        for name in names:
+            self._once.pop(name, None)
+
+    def acknowledged(self, partition: Partition, base_offset: int, names: Iterable[str]) -> None:
+        """These records were acknowledged, at these offsets, with a promise that the run's faults do not weaken."""
+        history = self._of(partition)
+        for offset, name in enumerate(names, base_offset):
+            self.acknowledged_count += 1
+            if base_offset < 0:
+                history.unplaced[name] = None
+                continue
+            self._same(partition, history.acknowledged, offset, name, "acknowledged")
+            self._same(partition, history.delivered, offset, name, "delivered", add=False)
+
+    def delivered(self, partition: Partition, records: Iterable[tuple[int, str]]) -> None:
+        """A consumer was given these records."""
+        history = self._of(partition)
+        for offset, name in records:
+            self.delivered_count += 1
+            self._same(partition, history.delivered, offset, name, "delivered")
+            self._same(partition, history.acknowledged, offset, name, "acknowledged", add=False)
+
+    def high_watermark(self, partition: Partition, leader_epoch: int, life: int, offset: int) -> None:
+        """A client saw this high watermark from this life of a leader in this epoch: it never goes back."""
+        seen = self._of(partition).high_watermarks
+        key = (leader_epoch, life)
+        before = seen.get(key, 0)
+        if offset < before:
+            raise Violation(
+                f"{_text(partition)}: the high watermark went back from {before} to {offset}"
+                f" in leader epoch {leader_epoch} of the same leader"
+            )
+        seen[key] = offset
+
+    def topic_created(self, topic: str, partitions: int) -> None:
+        self._topics[topic] = partitions
+
+    def topic_deletion_asked(self, topic: str) -> None:
+        """From here on the topic may be there or not."""
+        self._topics.pop(topic, None)
+        for partition in [p for p in self._histories if p[0] == topic]:
+            del self._histories[partition]
+
+    # -- what faults may take ---------------------------------------------------------------------------------------
+
+    def power_lost(self, partition: Partition, safe_end: int) -> None:
+        """The only copy lost what was not flushed: nothing is promised from `safe_end` on, all below still is."""
+        history = self._of(partition)
+        for kept in (history.acknowledged, history.delivered):
+            for offset in [o for o in kept if o >= safe_end]:
+                del kept[offset]
+                self.forgiven_count += 1
+        history.unplaced.clear()
+        history.high_watermarks.clear()
+
+    def log_start_moved(self, partition: Partition, offset: int) -> None:
+        """Retention or a request for it deletes what is below."""
+        history = self._of(partition)
+        history.log_start = max(history.log_start, offset)
+
+    # -- the verdict ------------------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        return self._topics
+
+    def contents(self, partition: Partition, log_start: int, records: Iterable[tuple[int, str]]) -> None:
+        """The whole partition as it reads at the end of the run."""
+        history = self._of(partition)
+        if log_start > history.log_start:
+            raise Violation(f"{_text(partition)}: starts at {log_start}, nothing below it was to be deleted")
+        found: dict[int, str] = {}
+        places: dict[str, int] = {}
+        order: dict[str, tuple[int, int]] = {}
+        for offset, name in records:
+            found[offset] = name
+            if name in self._once:
+                if name in places:
+                    raise Violation(f"{_text(partition)}: {name} stands at offsets {places[name]} and {offset}")
+                places[name] = offset
+                producer, _, number = name.rpartition("/")
+                before = order.get(producer, (-1, -1))
+                if int(number) < before[0]:
+                    raise Violation(
+                        f"{_text(partition)}: {name} at {offset} comes after {producer}/{before[0]} at {before[1]}"
+                    )
+                order[producer] = (int(number), offset)
+        for promise, kept in (("acknowledged", history.acknowledged), ("delivered", history.delivered)):
+            for offset, name in kept.items():
+                if offset >= log_start and found.get(offset) != name:
+                    raise Violation(
+                        f"{_text(partition)}: offset {offset} was {promise} as {name},"
+                        f" now it is {found.get(offset, 'not there')} (log {log_start}..{max(found, default=-1)})"
+                    )
+        names = dict.fromkeys(found.values())
+        for name in history.unplaced:
+            if name not in names:
+                raise Violation(f"{_text(partition)}: {name} was acknowledged and is not there")
+
+    def topics_present(self, present: Mapping[str, int]) -> None:
+        """The topics that the metadata tells at the end, with their partitions."""
+        for topic, partitions in self._topics.items():
+            if present.get(topic) != partitions:
+                raise Violation(f"topic {topic} was created with {partitions} partitions, now {present.get(topic)}")
+
+    def _same(
+        self, partition: Partition, known: dict[int, str], offset: int, name: str, what: str, *, add: bool = True
+    ) -> None:
+        before = known.get(offset)
+        if before is None:
+            if add:
+                known[offset] = name
+        elif before != name:
+            raise Violation(f"{_text(partition)}: offset {offset} was {what} as {before}, now it is {name}")
+
+
+def _text(partition: Partition) -> str:
+    return f"{partition[0]}-{partition[1]}"
