@@ -25,6 +25,13 @@ class ErrorCode(IntEnum):
         member.message = message
         return member
 
+    @classmethod
+    def of(cls, code: int) -> ErrorCode:
+        """The member of a number from the wire. KeyError for one that Kafka 3.9 does not have."""
+        member = cls._value2member_map_[code]
+        assert isinstance(member, ErrorCode)
+        return member
+
     UNKNOWN_SERVER_ERROR = (
         -1,
         False,
