@@ -1,0 +1,58 @@
+"""What is wrong with a batch, as a closed set of exceptions that carry Kafka's error code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+
+class RecordsError(KafkaError):
+    """Base of the errors of a batch. The message is for the response and the broker's log."""
+
+    error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str) -> None:
+        super().__init__(self.error_code, message)
+
+
+class CorruptBatch(RecordsError):
+    """Length, structure or checksum do not fit."""
+
+    error_code = ErrorCode.CORRUPT_MESSAGE
+
+
+class InvalidRecord(RecordsError):
+    """Well-formed, but not what may be written."""
+
+    error_code = ErrorCode.INVALID_RECORD
+
+
+class UnsupportedMessageFormat(RecordsError):
+    """Magic 0, 1 or one that does not exist."""
+
+    error_code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class UnsupportedCompression(RecordsError):
+    """A codec that this request version, or this broker, does not know."""
+
+    error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class BatchTooLarge(RecordsError):
+    """Larger than max.message.bytes, or than may be decompressed."""
+
+    error_code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class BatchBeyondSegment(RecordsError):
+    """Larger than segment.bytes."""
+
+    error_code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class InvalidTimestamp(RecordsError):
+    """Outside message.timestamp.before.max.ms or message.timestamp.after.max.ms."""
+
+    error_code = ErrorCode.INVALID_TIMESTAMP

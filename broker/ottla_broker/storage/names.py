@@ -1,0 +1,86 @@
+"""Names of the files and directories of a log directory, as Kafka 3.9 writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ottla_broker.records.ids import TopicPartition
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+SWAP = ".swap"
+CLEANED = ".cleaned"
+TEMPORARY = ".tmp"
+
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+"""The files of one segment."""
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+BOOT_ID = "ottla.boot-id"
+"""The kernel's boot id at the last start of the broker on this directory. Ours alone; Apache Kafka ignores it."""
+
+DELETE_DIRECTORY = "-delete"
+STRAY_DIRECTORY = "-stray"
+FUTURE_DIRECTORY = "-future"
+
+_PARTITION = re.compile(r"(.+)-(\d+)")
+_SET_ASIDE = re.compile(r"(.+)-(\d+)\.([0-9a-f]+)(-delete|-future|-stray)")
+_OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z]+)(\.[a-z]+)?")
+_MAX_NAME = 255
+
+
+class OffsetFile(NamedTuple):
+    """A file named after an offset: "00000000000000000042.log.deleted" is (42, ".log", ".deleted")."""
+
+    offset: int
+    suffix: str
+    marker: str
+
+
+def offset_name(offset: int, suffix: str) -> str:
+    """
+    >>> offset_name(42, LOG)
+    '00000000000000000042.log'
+    """
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset_file(name: str) -> OffsetFile | None:
+    """None for a file that is not named after an offset."""
+    match = _OFFSET_FILE.fullmatch(name)
+    return None if match is None else OffsetFile(int(match[1]), match[2], match[3] or "")
+
+
+def parse_partition_directory(name: str) -> TopicPartition | None:
+    """
+    >>> parse_partition_directory("my-topic-12")
+    TopicPartition(topic='my-topic', partition=12)
+    """
+    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY)) and _SET_ASIDE.fullmatch(name):
+        return None
+    match = _PARTITION.fullmatch(name)
+    return None if match is None else TopicPartition(match[1], int(match[2]))
+
+
+def is_set_aside(name: str, suffix: str) -> bool:
+    """Whether a directory is a partition's renamed for deletion (`suffix` -delete), as a stray or a future one."""
+    match = _SET_ASIDE.fullmatch(name)
+    return match is not None and match[4] == suffix
+
+
+def set_aside_name(partition: TopicPartition, unique: str, suffix: str) -> str:
+    """`<topic>-<partition>.<unique>-delete`, the topic cut so that the name fits 255 bytes."""
+    tail = f"-{partition.partition}.{unique}{suffix}"
+    return partition.topic[: _MAX_NAME - len(tail)] + tail
