@@ -1,0 +1,194 @@
+"""What AlterConfigs and IncrementalAlterConfigs have in common: resources, their checks, and the change itself.
+
+The handlers bring the operations on single values; here stands what Kafka 3.9 allows on which resource, in order:
+
+    INVALID_REQUEST              a resource named twice, a key named twice, a null value, a resource type that is not
+                                 served, an empty topic name, a broker id that is not this broker's, an operation that
+                                 the key's type does not have, a broker key that cannot change while it runs
+    UNKNOWN_TOPIC_OR_PARTITION   the topic does not exist
+    INVALID_CONFIG               an unknown topic key, a bad value, a value that is not served yet
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_broker_config, validate_topic_config
+from ottla_broker.config.types import ConfigType, format_value
+from ottla_broker.coordination.znodes import DEFAULT_ENTITY
+from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.server import broker_loggers
+from ottla_broker.server.dynamic_config import BROKERS, TOPICS, DynamicConfig
+
+
+class ResourceType(IntEnum):
+    """Resource types of the config APIs that are served."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+class OperationType(IntEnum):
+    """ConfigOperation of IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change of one key. Only DELETE has no value."""
+
+    type: OperationType
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A node below /config."""
+
+    type: str
+    name: str
+
+
+def entity_of(resource_type: int, resource_name: str, broker_id: int) -> Entity:
+    """The stored entity that a topic or broker resource names; KafkaError(INVALID_REQUEST)."""
+    if resource_type == ResourceType.TOPIC:
+        if not resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        return Entity(TOPICS, resource_name)
+    if resource_type == ResourceType.BROKER:
+        if not resource_name:
+            return Entity(BROKERS, DEFAULT_ENTITY)
+        check_broker(resource_name, broker_id)
+        return Entity(BROKERS, str(broker_id))
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
+
+
+def check_broker(resource_name: str, broker_id: int) -> None:
+    """Broker resources are answered by the broker they name: INVALID_REQUEST otherwise."""
+    try:
+        asked = int(resource_name)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}"
+        ) from None
+    if asked != broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker_id} or empty string, but received {resource_name}",
+        )
+
+
+def repeated(resources: Sequence[tuple[int, str]]) -> frozenset[tuple[int, str]]:
+    """Resources that stand more than once: none of them is changed."""
+    return frozenset(resource for resource in resources if resources.count(resource) > 1)
+
+
+async def change_stored(
+    dynamic_config: DynamicConfig,
+    entity: Entity,
+    operations: Sequence[Operation],
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> None:
+    """Applies the operations to a topic's or broker's stored values; with `replace` to none instead.
+
+    `validate_only` checks without storing. Raises KafkaError.
+    """
+    _check_names(operations)
+    if entity.type == TOPICS and not await dynamic_config.topic_exists(entity.name):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{entity.name}' does not exist.")
+
+    def change(stored: dict[str, str]) -> Mapping[str, str]:
+        new = _apply(operations, stored, {} if replace else dict(stored), is_topic=entity.type == TOPICS)
+        # What another program stored and nobody touches now stays as it is.
+        touched = {name: value for name, value in new.items() if stored.get(name) != value}
+        if entity.type == TOPICS:
+            for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"):
+                if touched and name in new:
+                    touched[name] = new[name]
+            validate_topic_config(touched, internal=entity.name in INTERNAL_TOPICS)
+        else:
+            validate_broker_config(touched, cluster_wide=entity.name == DEFAULT_ENTITY)
+        return new
+
+    if validate_only:
+        change(await dynamic_config.stored(entity.type, entity.name))
+        return
+    try:
+        await dynamic_config.update(entity.type, entity.name, change)
+    except CoordinationError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The change could not be stored: {error}") from None
+
+
+def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:
+    """Sets the levels of this broker's loggers (KIP-412). Raises KafkaError."""
+    check_broker(resource_name, broker_id)
+    _check_names(operations)
+    known = broker_loggers.logger_names()
+    for operation in operations:
+        if operation.type not in (OperationType.SET, OperationType.DELETE):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{operation.type.name} is not allowed for the logger {operation.name}"
+            )
+        if operation.name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {operation.name} does not exist!")
+        if operation.type is OperationType.DELETE and operation.name == broker_loggers.ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if operation.type is OperationType.SET and operation.value not in broker_loggers.LEVELS:
+            levels = ", ".join(broker_loggers.LEVELS)
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{operation.name} has no level {operation.value}; the levels are {levels}"
+            )
+    if validate_only:
+        return
+    for operation in operations:
+        broker_loggers.set_level(operation.name, operation.value if operation.type is OperationType.SET else None)
+
+
+def _check_names(operations: Sequence[Operation]) -> None:
+    names = [operation.name for operation in operations]
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [item.name for item in operations if item.type is not OperationType.DELETE and item.value is None]
+    if missing:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(missing)}")
+
+
+def _apply(
+    operations: Sequence[Operation], stored: Mapping[str, str], base: dict[str, str], *, is_topic: bool
+) -> dict[str, str]:
+    for operation in operations:
+        if operation.type is OperationType.DELETE:
+            base.pop(operation.name, None)
+            continue
+        value = operation.value or ""
+        if operation.type is OperationType.SET:
+            base[operation.name] = value
+            continue
+        known = TOPIC_KEYS.get(operation.name) if is_topic else find_key(operation.name)
+        if known is None or known.type is not ConfigType.LIST:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Config value {operation.type.name.lower()} is not allowed for config key: {operation.name}",
+            )
+        current = stored.get(operation.name)
+        if current is None:
+            current = format_value(known.default) or ""
+        items = [item for item in current.split(",") if item]
+        named = [item for item in value.split(",") if item]
+        if operation.type is OperationType.APPEND:
+            items += [item for item in dict.fromkeys(named) if item not in items]
+        else:
+            items = [item for item in items if item not in named]
+        base[operation.name] = ",".join(items)
+    return base

@@ -1,0 +1,253 @@
+"""DynamicConfig: the configuration kept in the coordination store, read, followed and changed.
+
+Lives here: the nodes under /config/topics and /config/brokers, the notifications under /config/changes, and which of
+them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the admin
+APIs (`server.handlers`). Stands on the near side of the Coordination and Clock ports.
+
+How a change travels (wire format of Apache Kafka, so that mixed clusters see each other's changes): whoever changes
+/config/topics/t adds /config/changes/config_change_0000000007 with {"version":2,"entity_path":"topics/t"} in the same
+transaction. Every broker watches the children of /config/changes, and for each number above the last one it has seen
+reads the named entity afresh. A notification says only "look again", so seeing one twice, late, or after a newer
+change is harmless. Old ones are removed after CHANGE_EXPIRATION_MS by whichever broker comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla_broker.config import BrokerConfig, TopicConfig
+from ottla_broker.coordination import znodes
+from ottla_broker.ports import Clock, Coordination
+from ottla_broker.ports.coordination import (
+    BadVersion,
+    ConnectionLoss,
+    CoordinationError,
+    Create,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    SessionEvent,
+    SessionExpired,
+    Set,
+    WatchEvent,
+)
+
+TOPICS = "topics"
+BROKERS = "brokers"
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+_RETRY_S = 1.0
+
+Change = Callable[[dict[str, str]], Mapping[str, str]]
+"""Stored values in, new stored values out; may raise KafkaError, and then nothing is stored."""
+
+
+class DynamicConfig:
+    """The dynamic configuration of one broker. `start` before use; everything runs on the broker's loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        broker_id: int,
+        coordination: Coordination,
+        clock: Clock,
+        on_topic_config: Callable[[str, TopicConfig], None],
+        logger: logging.Logger | logging.LoggerAdapter[Any],
+    ) -> None:
+        """`on_topic_config` is called with every topic whose overrides, or whose defaults, have changed."""
+        self.config = config
+        self.broker_id = broker_id
+        self._coordination = coordination
+        self._clock = clock
+        self._on_topic_config = on_topic_config
+        self._logger = logger
+        self._topics: dict[str, TopicConfig] = {}
+        self._brokers: dict[str, dict[str, str]] = {str(broker_id): {}, znodes.DEFAULT_ENTITY: {}}
+        self._last_seen = -1
+        self._wake = asyncio.Event()
+        self._must_reload = False
+
+    async def start(self) -> None:
+        """Reads everything stored and follows changes from here on. CoordinationError when the store is away."""
+        self._coordination.add_session_listener(self._on_session)
+        # The watch is set before the entities are read: a change in between is read again, never missed.
+        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
+        self._last_seen = max((znodes.sequence_number(name) for name in names), default=-1)
+        await self._reload()
+        self._clock.spawn(self._follow(names), name="dynamic configuration")
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The values of a topic as last read; those of a topic that is not known have no overrides."""
+        found = self._topics.get(topic)
+        return found if found is not None else self.config.topic_config({})
+
+    async def load_topic(self, topic: str) -> TopicConfig:
+        """Reads a topic's overrides afresh: for a log that is being created, and for DescribeConfigs.
+
+        A new topic's overrides come without a notification, as in Apache Kafka.
+        """
+        overrides = await self.stored(TOPICS, topic)
+        current = self._topics.get(topic)
+        if current is None or current.overrides != overrides:
+            current = self._topics[topic] = self._make(topic, overrides)
+        return current
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._topics.pop(topic, None)
+
+    async def stored(self, entity_type: str, name: str) -> dict[str, str]:
+        """What stands at /config/<type>/<name> now; {} when nothing does."""
+        path = znodes.config_path(entity_type, name)
+        try:
+            data, _ = await self._coordination.get(path)
+        except NoNode:
+            return {}
+        return self._decode(path, data)
+
+    async def topic_exists(self, topic: str) -> bool:
+        return await self._coordination.exists(znodes.topic_path(topic)) is not None
+
+    # -- changes -----------------------------------------------------------------------------------------------
+
+    async def update(self, entity_type: str, name: str, change: Change) -> None:
+        """Stores `change(stored values)` and tells all brokers; in force here when this returns.
+
+        Two updates of one entity at a time both take effect: a lost race is computed again on the newer values.
+        Raises what `change` raises, and CoordinationError.
+        """
+        path = znodes.config_path(entity_type, name)
+        notification = Create(
+            znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(f"{entity_type}/{name}"), sequence=True
+        )
+        while True:
+            try:
+                data, stat = await self._coordination.get(path)
+                new = change(self._decode(path, data))
+                write: Set | Create = Set(path, znodes.encode_config(new), stat.version)
+            except NoNode:
+                new = change({})
+                write = Create(path, znodes.encode_config(new))
+            try:
+                await self._coordination.multi([write, notification])
+            except MultiFailed as failed:
+                if isinstance(failed.cause, BadVersion | NoNode | NodeExists):
+                    continue
+                raise
+            break
+        self._apply(entity_type, name, dict(new))
+
+    def _decode(self, path: str, data: bytes) -> dict[str, str]:
+        try:
+            return znodes.decode_config(path, data)
+        except znodes.ZnodeError as error:
+            self._logger.error("%s; its configuration is ignored", error)
+            return {}
+
+    def _apply(self, entity_type: str, name: str, values: dict[str, str]) -> None:
+        if entity_type == TOPICS:
+            current = self._topics.get(name)
+            if current is None or current.overrides != values:
+                self._topics[name] = self._make(name, values)
+                self._on_topic_config(name, self._topics[name])
+        elif entity_type == BROKERS and name in self._brokers:
+            self._brokers[name] = values
+            self._apply_broker()
+
+    def _apply_broker(self) -> None:
+        before = {name: tuple(topic.items()) for name, topic in self._topics.items()}
+        problems = self.config.apply_dynamic(self._brokers[str(self.broker_id)], self._brokers[znodes.DEFAULT_ENTITY])
+        for problem in problems:
+            self._logger.warning("a stored dynamic value is not in force: %s", problem)
+        for name in list(self._topics):
+            topic = self.config.topic_config(self._topics[name].overrides)
+            if tuple(topic.items()) != before[name]:
+                self._topics[name] = topic
+                self._on_topic_config(name, topic)
+
+    def _make(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
+        config = self.config.topic_config(overrides)
+        for problem in config.problems:
+            self._logger.warning("topic %s: a stored value is not in force: %s", topic, problem)
+        return config
+
+    # -- following ---------------------------------------------------------------------------------------------
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        self._wake.set()
+
+    def _on_session(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._must_reload = True
+        elif event is SessionEvent.CONNECTED:
+            # Watches of a lost session are gone with it.
+            self._wake.set()
+
+    async def _follow(self, names: list[str]) -> None:
+        for name in names:
+            self._expire_later(name)
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._take_changes()
+            except (ConnectionLoss, SessionExpired) as error:
+                self._logger.warning("changes of the configuration cannot be read yet: %s", error)
+                self._clock.call_later(_RETRY_S, self._wake.set)
+
+    async def _take_changes(self) -> None:
+        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
+        if self._must_reload:
+            self._last_seen = max((znodes.sequence_number(name) for name in names), default=self._last_seen)
+            await self._reload()
+            self._must_reload = False
+            return
+        for name in names:
+            number = znodes.sequence_number(name)
+            if number <= self._last_seen:
+                continue
+            await self._take_change(name)
+            self._last_seen = number
+            self._expire_later(name)
+
+    async def _take_change(self, name: str) -> None:
+        path = f"{znodes.CONFIG_CHANGES}/{name}"
+        try:
+            data, _ = await self._coordination.get(path)
+            entity_type, _, entity = znodes.decode_config_change(path, data).partition("/")
+        except NoNode:
+            return
+        except znodes.ZnodeError as error:
+            self._logger.error("a change of the configuration is ignored: %s", error)
+            return
+        if entity_type in (TOPICS, BROKERS):
+            self._apply(entity_type, entity, await self.stored(entity_type, entity))
+
+    async def _reload(self) -> None:
+        for name in self._brokers:
+            self._brokers[name] = await self.stored(BROKERS, name)
+        self._apply_broker()
+        try:
+            topics = await self._coordination.children(f"{znodes.CONFIG}/{TOPICS}")
+        except NoNode:
+            topics = []
+        reads = [self.stored(TOPICS, topic) for topic in topics]
+        for topic, values in zip(topics, await asyncio.gather(*reads), strict=True):
+            self._apply(TOPICS, topic, values)
+
+    def _expire_later(self, name: str) -> None:
+        self._clock.call_later(CHANGE_EXPIRATION_MS / 1000, self._expire, f"{znodes.CONFIG_CHANGES}/{name}")
+
+    def _expire(self, path: str) -> None:
+        self._clock.spawn(self._delete(path), name="removal of an old configuration change")
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._coordination.delete(path)
+        except CoordinationError:
+            # Another broker was faster, or one does it at its next start.
+            return

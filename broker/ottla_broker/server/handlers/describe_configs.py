@@ -1,0 +1,105 @@
+"""DescribeConfigs (key 32, KIP-133).
+
+Behaviour
+    A topic's values with its overrides read afresh; a broker's values, answered by that broker alone; for the broker
+    named "" the dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412). A null or empty list
+    of keys means all. Secrets, and keys nobody knows, have no value. Synonyms and documentation come when asked for.
+Errors, in this order, for each resource
+    INVALID_REQUEST (a resource type that is not served, another broker's id, an empty topic name),
+    UNKNOWN_TOPIC_OR_PARTITION.
+Versions
+    1: sources and synonyms (KIP-226). 2: throttled answers are sent at once (KIP-219). 3: types and documentation
+    (KIP-569). 4: flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ottla_broker.config import ConfigDescription, ConfigSource
+from ottla_broker.coordination.znodes import DEFAULT_ENTITY
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ottla_broker.server import broker_loggers
+from ottla_broker.server.config_changes import ResourceType, check_broker, entity_of
+from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.dynamic_config import TOPICS, DynamicConfig
+
+_DYNAMIC_BROKER_LOGGER_CONFIG = 6
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DescribeConfigsResponse:
+    """One result per resource, in the order asked."""
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            if resource.resource_type == ResourceType.BROKER_LOGGER:
+                result.configs = _loggers(resource.resource_name, services.dynamic_config.broker_id)
+            else:
+                found = await _describe(services.dynamic_config, resource.resource_type, resource.resource_name)
+                result.configs = [
+                    _result(item, synonyms=request.include_synonyms, documentation=request.include_documentation)
+                    for item in found
+                ]
+            result.configs = _only(result.configs, resource.configuration_keys)
+        except KafkaError as error:
+            result.error_code, result.error_message = int(error.code), error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+async def _describe(dynamic_config: DynamicConfig, resource_type: int, name: str) -> list[ConfigDescription]:
+    entity = entity_of(resource_type, name, dynamic_config.broker_id)
+    if entity.type == TOPICS:
+        if not await dynamic_config.topic_exists(name):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return (await dynamic_config.load_topic(name)).describe_all()
+    if entity.name == DEFAULT_ENTITY:
+        return dynamic_config.config.describe_dynamic_defaults()
+    return dynamic_config.config.describe_all()
+
+
+def _only(
+    results: list[DescribeConfigsResourceResult], names: Sequence[str] | None
+) -> list[DescribeConfigsResourceResult]:
+    return [result for result in results if result.name in names] if names else results
+
+
+def _result(item: ConfigDescription, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=item.name,
+        value=item.value,
+        read_only=item.is_read_only,
+        is_default=item.source is ConfigSource.DEFAULT_CONFIG,
+        config_source=int(item.source),
+        is_sensitive=item.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=int(synonym.source))
+            for synonym in item.synonyms
+        ]
+        if synonyms
+        else [],
+        config_type=0 if item.type is None else int(item.type),
+        documentation=item.documentation if documentation else None,
+    )
+
+
+def _loggers(resource_name: str, broker_id: int) -> list[DescribeConfigsResourceResult]:
+    check_broker(resource_name, broker_id)
+    return [
+        DescribeConfigsResourceResult(
+            name=name,
+            value=broker_loggers.level_of(name),
+            config_source=_DYNAMIC_BROKER_LOGGER_CONFIG,
+        )
+        for name in broker_loggers.logger_names()
+    ]

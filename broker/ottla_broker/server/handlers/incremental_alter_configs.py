@@ -1,0 +1,76 @@
+"""IncrementalAlterConfigs (key 44, KIP-339): single overrides are set, deleted, extended or shortened.
+
+Behaviour
+    Topics, this broker, all brokers (""), and this broker's loggers (KIP-412). APPEND and SUBTRACT work on lists, from
+    the stored value or else the key's default. What is stored is in force here when the answer goes out, and on
+    other brokers as soon as they have seen the notification.
+Errors, in this order, for each resource
+    Those of `server.config_changes`.
+Versions
+    1: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from ottla_broker.server.config_changes import (
+    Operation,
+    OperationType,
+    ResourceType,
+    change_loggers,
+    change_stored,
+    entity_of,
+    repeated,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> IncrementalAlterConfigsResponse:
+    """One result per resource, in the order asked."""
+    twice = repeated([(resource.resource_type, resource.resource_name) for resource in request.resources])
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(
+            error_code=0,
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            if (resource.resource_type, resource.resource_name) in twice:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await _change(services, resource, validate_only=request.validate_only)
+        except KafkaError as error:
+            response.error_code, response.error_message = int(error.code), error.message
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _change(services: Services, resource: Any, *, validate_only: bool) -> None:
+    broker_id = services.dynamic_config.broker_id
+    operations = [_operation(config) for config in resource.configs]
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        change_loggers(resource.resource_name, broker_id, operations, validate_only=validate_only)
+        return
+    await change_stored(
+        services.dynamic_config,
+        entity_of(resource.resource_type, resource.resource_name, broker_id),
+        operations,
+        replace=False,
+        validate_only=validate_only,
+    )
+
+
+def _operation(config: Any) -> Operation:
+    try:
+        return Operation(OperationType(config.config_operation), config.name, config.value)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unknown operation type id {config.config_operation} for {config.name}"
+        ) from None

@@ -1,0 +1,294 @@
+"""Stored configuration: the three config APIs on a real embedded store, seen by two brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.config import BrokerConfig, TopicConfig
+from ottla_broker.coordination import znodes
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import alter_configs as alter
+from ottla_broker.protocol.generated import describe_configs as describe
+from ottla_broker.protocol.generated import incremental_alter_configs as incremental
+from ottla_broker.server.dynamic_config import DynamicConfig
+from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+WAIT_S = 10
+
+
+class Broker:
+    """One broker's dynamic configuration with its session."""
+
+    def __init__(self, store: EmbeddedStore, broker_id: int) -> None:
+        self.store = store
+        self.clock = LoopClock()
+        self.coordination = EmbeddedCoordination(store)
+        self.config = BrokerConfig.from_mapping({"log.retention.hours": "2"})
+        self.seen: asyncio.Queue[tuple[str, TopicConfig]] = asyncio.Queue()
+        self.dynamic = DynamicConfig(
+            self.config,
+            broker_id,
+            self.coordination,
+            self.clock,
+            lambda topic, config: self.seen.put_nowait((topic, config)),
+            logging.getLogger("ottla.test"),
+        )
+        self.services: Any = SimpleNamespace(dynamic_config=self.dynamic)
+
+    async def next_topic(self) -> tuple[str, TopicConfig]:
+        return await asyncio.wait_for(self.seen.get(), WAIT_S)
+
+    async def change(
+        self, kind: int, name: str, *operations: tuple[str, int, str | None], only: bool = False
+    ) -> tuple[ErrorCode, str | None]:
+        response = await incremental_alter_configs.handle(
+            self.services,
+            None,  # type: ignore[arg-type]
+            incremental.IncrementalAlterConfigsRequest(
+                resources=[
+                    incremental.AlterConfigsResource(
+                        resource_type=kind,
+                        resource_name=name,
+                        configs=[
+                            incremental.AlterableConfig(name=key, config_operation=operation, value=value)
+                            for key, operation, value in operations
+                        ],
+                    )
+                ],
+                validate_only=only,
+            ),
+        )
+        (result,) = response.responses
+        assert (result.resource_type, result.resource_name) == (kind, name)
+        return ErrorCode(result.error_code), result.error_message
+
+    async def replace(self, kind: int, name: str, **values: str) -> ErrorCode:
+        response = await alter_configs.handle(
+            self.services,
+            None,  # type: ignore[arg-type]
+            alter.AlterConfigsRequest(
+                resources=[
+                    alter.AlterConfigsResource(
+                        resource_type=kind,
+                        resource_name=name,
+                        configs=[alter.AlterableConfig(name=k.replace("_", "."), value=v) for k, v in values.items()],
+                    )
+                ]
+            ),
+        )
+        return ErrorCode(response.responses[0].error_code)
+
+    async def describe(self, kind: int, name: str, keys: list[str] | None = None) -> describe.DescribeConfigsResult:
+        response = await describe_configs.handle(
+            self.services,
+            None,  # type: ignore[arg-type]
+            describe.DescribeConfigsRequest(
+                resources=[
+                    describe.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+                ],
+                include_synonyms=True,
+                include_documentation=True,
+            ),
+        )
+        return response.results[0]
+
+
+@pytest_asyncio.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    store = EmbeddedStore(str(tmp_path / "coordination.sqlite"))
+    pair = (Broker(store, 0), Broker(store, 1))
+    for broker in pair:
+        await broker.coordination.start()
+    for path in znodes.PERSISTENT_PATHS:
+        for depth in range(2, path.count("/") + 2):
+            parent = "/".join(path.split("/")[:depth])
+            if await pair[0].coordination.exists(parent) is None:
+                await pair[0].coordination.create(parent)
+    await pair[0].coordination.create(znodes.topic_path("t"))
+    for broker in pair:
+        await broker.dynamic.start()
+    yield pair
+    for broker in pair:
+        broker.clock.cancel_all()
+        await broker.coordination.close()
+    await store.close()
+
+
+async def test_a_topic_override_reaches_both_brokers_and_is_described(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    assert await one.change(TOPIC, "t", ("retention.ms", SET, "7")) == (ErrorCode.NONE, None)
+    assert one.dynamic.topic_config("t")["retention.ms"] == 7
+    topic, config = await other.next_topic()
+    assert (topic, config["retention.ms"]) == ("t", 7)
+    assert await other.dynamic.stored("topics", "t") == {"retention.ms": "7"}
+
+    (described,) = (await other.describe(TOPIC, "t", ["retention.ms"])).configs
+    assert (described.value, described.config_source, described.config_type) == ("7", 1, 5)
+    assert [(s.name, s.value, s.source) for s in described.synonyms] == [
+        ("retention.ms", "7", 1),
+        ("log.retention.hours", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert described.documentation
+
+    assert (await other.change(TOPIC, "t", ("retention.ms", DELETE, None)))[0] is ErrorCode.NONE
+    assert (await one.next_topic())[1]["retention.ms"] == 7
+    assert (await one.next_topic())[1]["retention.ms"] == 7200000
+
+
+async def test_the_notification_is_the_one_that_apache_kafka_writes(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
+    await one.change(BROKER, "", ("message.max.bytes", SET, "2000"))
+    names = await one.coordination.children(znodes.CONFIG_CHANGES)
+    assert names == ["config_change_0000000000", "config_change_0000000001"]
+    data = [(await one.coordination.get(f"{znodes.CONFIG_CHANGES}/{name}"))[0] for name in names]
+    assert data == [
+        b'{"version":2,"entity_path":"topics/t"}',
+        b'{"version":2,"entity_path":"brokers/<default>"}',
+    ]
+
+
+async def test_a_cluster_wide_default_reaches_the_topics_of_every_broker(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
+    await other.next_topic()
+    assert (await one.change(BROKER, "", ("message.max.bytes", SET, "2000")))[0] is ErrorCode.NONE
+    topic, config = await other.next_topic()
+    assert (topic, config["max.message.bytes"], config["retention.ms"]) == ("t", 2000, 7)
+    assert other.config["message.max.bytes"] == 2000
+    (described,) = (await other.describe(BROKER, "")).configs
+    assert (described.name, described.value, described.config_source) == ("message.max.bytes", "2000", 3)
+    # A value of the broker itself wins over the one of the cluster.
+    await other.change(BROKER, "1", ("message.max.bytes", SET, "3000"))
+    assert (one.config["message.max.bytes"], other.config["message.max.bytes"]) == (2000, 3000)
+
+
+async def test_a_replaced_configuration_loses_what_is_not_named(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "100"))
+    assert await one.replace(TOPIC, "t", flush_messages="1") is ErrorCode.NONE
+    assert await one.dynamic.stored("topics", "t") == {"flush.messages": "1"}
+
+
+async def test_lists_are_extended_and_shortened(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "delete")))[0] is ErrorCode.NONE
+    assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == "delete"
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "compact")))[0] is ErrorCode.INVALID_CONFIG
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")))[0] is ErrorCode.NONE
+    assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == ""
+
+
+async def test_validate_only_stores_nothing(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7"), only=True))[0] is ErrorCode.NONE
+    assert (await one.change(TOPIC, "t", ("retention.ms", SET, "x"), only=True))[0] is ErrorCode.INVALID_CONFIG
+    assert await one.dynamic.stored("topics", "t") == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation", "code"),
+    [
+        (TOPIC, "absent", ("retention.ms", SET, "7"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ("retention.ms", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("retention", SET, "7"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("retention.ms", APPEND, "7"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("retention.ms", 9, "7"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("message.timestamp.type", SET, "LogAppendTime"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", ("message.max.bytes", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "zero", ("message.max.bytes", SET, "7"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "0", ("broker.rack", SET, "a"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "0", ("message.max.bytes", SET, "many"), ErrorCode.INVALID_CONFIG),
+        (3, "x", ("a", SET, "b"), ErrorCode.INVALID_REQUEST),
+        (LOGGER, "0", ("no.such.logger", SET, "INFO"), ErrorCode.INVALID_CONFIG),
+        (LOGGER, "0", ("ottla.test", SET, "LOUD"), ErrorCode.INVALID_CONFIG),
+    ],
+)
+async def test_what_cannot_be_changed_is_refused_by_name(
+    brokers: tuple[Broker, Broker], kind: int, name: str, operation: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    found, message = await brokers[0].change(kind, name, operation)
+    assert found is code
+    assert message
+
+
+async def test_a_key_or_a_resource_named_twice_is_refused(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    twice = [("retention.ms", SET, "7"), ("retention.ms", SET, "8")]
+    assert (await one.change(TOPIC, "t", *twice))[0] is ErrorCode.INVALID_REQUEST
+    resource = incremental.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[])
+    response = await incremental_alter_configs.handle(
+        one.services,
+        None,  # type: ignore[arg-type]
+        incremental.IncrementalAlterConfigsRequest(resources=[resource, resource]),
+    )
+    assert [item.error_code for item in response.responses] == [42, 42]
+
+
+async def test_a_broker_is_described_by_itself_alone(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    described = await one.describe(BROKER, "0")
+    assert described.error_code == 0
+    by_name = {config.name: config for config in described.configs}
+    assert len(by_name) > 300
+    assert (by_name["log.retention.hours"].value, by_name["log.retention.hours"].config_source) == ("2", 4)
+    assert by_name["broker.id"].read_only and not by_name["num.io.threads"].read_only
+    assert (await one.describe(BROKER, "1")).error_code == ErrorCode.INVALID_REQUEST
+    assert (await one.describe(TOPIC, "absent")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await one.describe(TOPIC, "")).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_the_level_of_a_logger_is_set_and_given_back(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    logger = logging.getLogger("ottla.test")
+    assert (await one.change(LOGGER, "0", ("ottla.test", SET, "DEBUG")))[0] is ErrorCode.NONE
+    assert logger.level == logging.DEBUG
+    (described,) = (await one.describe(LOGGER, "0", ["ottla.test"])).configs
+    assert (described.value, described.config_source) == ("DEBUG", 6)
+    assert (await one.change(LOGGER, "0", ("ottla.test", DELETE, None)))[0] is ErrorCode.NONE
+    assert logger.level == logging.NOTSET
+
+
+async def test_two_updates_at_a_time_both_take_effect(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    results = await asyncio.gather(
+        *(broker.change(TOPIC, "t", (key, SET, "100")) for broker, key in
+          ((one, "retention.ms"), (other, "segment.bytes"), (one, "flush.ms"), (other, "flush.messages")))
+    )  # fmt: skip
+    assert {code for code, _ in results} == {ErrorCode.NONE}
+    assert len(await one.dynamic.stored("topics", "t")) == 4
+
+
+async def test_a_change_made_while_the_session_was_lost_is_seen_after_it(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    other.store.expire_session(other.coordination.session_id)
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
+    topic, config = await other.next_topic()
+    assert (topic, config["retention.ms"]) == ("t", 7)
+
+
+async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
+    await one.change(BROKER, "", ("message.max.bytes", SET, "2000"))
+    late = Broker(one.store, 2)
+    await late.coordination.start()
+    await late.dynamic.start()
+    config = late.dynamic.topic_config("t")
+    assert (config["retention.ms"], config["max.message.bytes"]) == (7, 2000)
+    late.clock.cancel_all()
+    await late.coordination.close()
