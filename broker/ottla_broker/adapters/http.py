@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Protocol
 
 import h11
 
@@ -19,10 +20,22 @@ _READ_BYTES = 4096
 _IDLE_S = 60.0
 
 
-class Answer(NamedTuple):
+class Answer(Protocol):
+    """HTTP status, content type and body of one answer."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
     status: int
-    content_type: str
     body: bytes
+    content_type: str = "text/plain"
 
 
 class HttpServer:
@@ -92,7 +105,7 @@ class HttpServer:
         route = self._routes.get(path)
         if route is None:
             known = ", ".join(self._routes)
-            return Answer(404, "text/plain", f"no {path} here; there are {known}\n".encode())
+            return _Refusal(404, f"no {path} here; there are {known}\n".encode())
         if request.method not in (b"GET", b"HEAD"):
-            return Answer(405, "text/plain", b"only GET is served\n")
+            return _Refusal(405, b"only GET is served\n")
         return route()

@@ -1,0 +1,84 @@
+"""What a process that runs brokers sets up once: the loop, the limits, the garbage collector, the ports."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.adapters.workers import ProcessWorkers
+from ottla_broker.config import BrokerConfig
+from ottla_broker.ports import Coordination, Ports
+
+T = TypeVar("T")
+
+LEAST_OPEN_FILES = 4096
+SWITCH_INTERVAL_S = 0.0005
+"""How long a lane may keep the loop waiting for the interpreter lock."""
+_YOUNG_THRESHOLD = 50_000
+
+logger = logging.getLogger("ottla.process")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs `main` on uvloop where it is installed, else on the standard loop."""
+    prepare()
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def prepare() -> None:
+    """Raises the limit of open files to its hard limit and sets the interpreter's intervals."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
+        logger.warning("only %d files may be open; raise the limit (ulimit -n) to %d or more", hard, LEAST_OPEN_FILES)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def freeze_garbage() -> None:
+    """Takes what start-up has made out of every later collection; to be called when the brokers are ready."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_THRESHOLD, 20, 100)
+
+
+def zookeeper_coordination(config: BrokerConfig) -> Coordination:
+    """A session on the ZooKeeper that `zookeeper.connect` names, not yet started."""
+    from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+
+    session_timeout_ms: int = config["zookeeper.session.timeout.ms"]
+    return ZooKeeperCoordination(
+        config["zookeeper.connect"],
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or session_timeout_ms,
+    )
+
+
+def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
+    """The production ports of one broker, on the running loop."""
+    loop = asyncio.get_running_loop()
+    return Ports(
+        clock=LoopClock(loop),
+        network=SocketNetwork(
+            loop,
+            send_buffer_bytes=config["socket.send.buffer.bytes"],
+            receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+            backlog=config["socket.listen.backlog.size"],
+        ),
+        disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
+        coordination=coordination,
+        workers=ProcessWorkers(),
+    )

@@ -1,0 +1,53 @@
+"""`ottla`: one command for brokers and local fleets. `ottla --help` teaches it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import typer
+from typer.core import TyperGroup
+
+_GROUPS = {
+    "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
+    "local": ("ottla_broker.cli.local", "A whole fleet on this machine, from the documents that Kubernetes gets."),
+}
+
+
+class _LazyGroups(TyperGroup):
+    """Finds a group's module when the group is named; help needs only its line above."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(_GROUPS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> typer.core.TyperGroup | None:  # type: ignore[override]
+        if cmd_name not in _GROUPS:
+            return None
+        module, help_text = _GROUPS[cmd_name]
+        group = typer.main.get_group(importlib.import_module(module).app)
+        group.name = cmd_name
+        group.help = help_text
+        return group
+
+
+app = typer.Typer(
+    cls=_LazyGroups,
+    help="Ottla: a Kafka-compatible broker fleet.\n\nTry: ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Only groups below."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(app())
+
+
+if __name__ == "__main__":
+    main()

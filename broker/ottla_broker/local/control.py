@@ -1,0 +1,107 @@
+"""The control socket of a running local fleet: one JSON request a line, one JSON answer a line.
+
+A UNIX socket in the data directory, reached through /proc/self/fd, because its path may be longer than the 108 bytes
+that a socket address holds. Only the user who started the fleet may open it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+SOCKET_NAME = "control.sock"
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class ControlError(Exception):
+    """The fleet refused a command; the message says why."""
+
+
+class NotRunning(ControlError):
+    """No fleet listens in the data directory."""
+
+
+class ControlServer:
+    """Serves `handler`, whose ControlErrors become refusals."""
+
+    def __init__(self, data: Path, handler: Handler) -> None:
+        self._data = data
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listens. The caller holds the lock of the data directory, so an old socket file is a dead fleet's."""
+        path = self._data / SOCKET_NAME
+        path.unlink(missing_ok=True)
+        directory = os.open(self._data, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            old_mask = os.umask(0o177)
+            try:
+                self._server = await asyncio.start_unix_server(
+                    self._serve, f"/proc/self/fd/{directory}/{SOCKET_NAME}", limit=1 << 20
+                )
+            finally:
+                os.umask(old_mask)
+        finally:
+            os.close(directory)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        (self._data / SOCKET_NAME).unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                try:
+                    answer = await self._handler(json.loads(line))
+                except ControlError as error:
+                    answer = {"error": str(error)}
+                except Exception as error:
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except OSError:
+            pass  # the command went away
+        finally:
+            writer.close()
+
+
+def ask(data: Path, request: dict[str, Any], *, timeout_s: float = 60.0) -> dict[str, Any]:
+    """Sends one command to the fleet in `data` and gives its answer.
+
+    Raises:
+        NotRunning: nobody listens there.
+        ControlError: the fleet refused.
+    """
+    try:
+        directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise NotRunning(f"there is no fleet in {data}") from None
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout_s)
+            try:
+                connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+            except (FileNotFoundError, ConnectionRefusedError):
+                raise NotRunning(f"the fleet in {data} is not running; start it with: ottla local up") from None
+            with connection.makefile("rwb") as stream:
+                stream.write(json.dumps(request).encode() + b"\n")
+                stream.flush()
+                line = stream.readline()
+    except TimeoutError:
+        raise ControlError(f"the fleet in {data} gave no answer within {timeout_s:.0f} s") from None
+    finally:
+        os.close(directory)
+    if not line:
+        raise ControlError(f"the fleet in {data} ended while it was asked")
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        raise ControlError(answer["error"])
+    return answer

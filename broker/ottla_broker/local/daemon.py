@@ -1,0 +1,226 @@
+"""The process behind `ottla local up`: runs the fleet until it is told to stop, and answers on the control socket.
+
+    python -m ottla_broker.local.daemon --data DIR [--processes] [--zookeeper HOST:PORT]
+
+It reads DIR/documents.yaml, brings the brokers up (in this process, or as processes of their own under `supervisor`),
+makes the declared topics so, and serves status, kill and down. Its log is DIR/fleet.log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.adapters.process import freeze_garbage, run
+from ottla_broker.local.control import ControlError, ControlServer
+from ottla_broker.local.layout import HOST, Layout
+from ottla_broker.local.topics import apply_topics
+from ottla_operator.model.documents import Documents, load_documents
+
+logger = logging.getLogger("ottla.local")
+
+
+class Runner(Protocol):
+    """How the brokers of a fleet are run: `InProcess` here, or `supervisor.Supervisor`."""
+
+    async def start(self) -> None: ...
+    async def kill(self, broker_id: int) -> None: ...
+    async def stop(self) -> None: ...
+    def statuses(self) -> list[dict[str, Any]]: ...
+    def is_running(self, broker_id: int) -> bool: ...
+
+
+class InProcess:
+    """All brokers in this process."""
+
+    def __init__(self, layout: Layout, zookeeper_connect: str) -> None:
+        from ottla_broker.local.fleet import Fleet
+
+        self._layout = layout
+        self._fleet = Fleet(layout, zookeeper_connect=zookeeper_connect)
+
+    async def start(self) -> None:
+        await self._fleet.start()
+        freeze_garbage()
+
+    async def kill(self, broker_id: int) -> None:
+        self._fleet.kill(broker_id)
+
+    async def stop(self) -> None:
+        await self._fleet.stop()
+
+    def is_running(self, broker_id: int) -> bool:
+        return broker_id in self._fleet.brokers
+
+    def statuses(self) -> list[dict[str, Any]]:
+        found = []
+        for place in self._layout.places():
+            broker = self._fleet.brokers.get(place.id)
+            found.append(
+                {
+                    "id": place.id,
+                    "pid": os.getpid() if broker is not None else None,
+                    "ready": broker is not None and broker.is_ready,
+                    "log_dirs": [
+                        {"path": str(path), "state": "online" if broker is not None else "offline"}
+                        for path in self._layout.log_directories(place.id).values()
+                    ],
+                }
+            )
+        return found
+
+
+class Daemon:
+    """One fleet: its runner, its topics, its control socket."""
+
+    def __init__(self, data: Path, documents: Documents, *, processes: bool, zookeeper: str) -> None:
+        self._data = data
+        self._documents = documents
+        self._cluster = documents.clusters[0]
+        self.layout = Layout(data, self._cluster)
+        self._runner: Runner
+        if processes:
+            from ottla_broker.local.supervisor import Supervisor
+
+            self._runner = Supervisor(self.layout, zookeeper)
+        else:
+            self._runner = InProcess(self.layout, zookeeper)
+        self._control = ControlServer(data, self._answer)
+        self._started_at = time.monotonic()
+        self._ready_s: float | None = None
+        self._failure = ""
+        self._topics: list[dict[str, str]] = []
+        self._stopping = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> int:
+        """Until SIGTERM, SIGINT or the command `down`; gives the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        await self._control.start()
+        starting = asyncio.ensure_future(self._start())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await stopping
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await self._runner.stop()
+        self._stopped.set()
+        await asyncio.sleep(0)  # lets the answer to `down` leave
+        self._control.close()
+        return 1 if self._failure else 0
+
+    async def _start(self) -> None:
+        try:
+            await self._runner.start()
+            self._ready_s = time.monotonic() - self._started_at
+            await self._apply_topics()
+        except Exception as error:
+            logger.exception("the fleet did not start")
+            self._failure = str(error) or type(error).__name__
+
+    async def _apply_topics(self) -> None:
+        topics = [t for t in self._documents.topics if t.cluster == self._cluster.name]
+        if not topics:
+            return
+        network, clock = SocketNetwork(), LoopClock()
+        first = next(place for place in self.layout.places() if self._runner.is_running(place.id))
+        outcomes = await apply_topics(network, clock, HOST, first.client_port, topics)
+        network.close()
+        self._topics = [{"name": o.name, "done": o.done, "error": o.error} for o in outcomes]
+        for outcome in outcomes:
+            logger.info("topic %s: %s", outcome.name, outcome.done or outcome.error)
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        command = request.get("command")
+        if command == "status":
+            return self._status()
+        if command == "kill":
+            return await self._kill(request)
+        if command == "down":
+            self._stopping.set()
+            await self._stopped.wait()
+            return {"stopped": True}
+        raise ControlError(f"unknown command {command!r}")
+
+    async def _kill(self, request: dict[str, Any]) -> dict[str, Any]:
+        broker_id = request.get("broker")
+        ids = [place.id for place in self.layout.places()]
+        if broker_id not in ids:
+            raise ControlError(f"there is no broker {broker_id}; there are {', '.join(map(str, ids))}")
+        if not self._runner.is_running(broker_id):
+            raise ControlError(f"broker {broker_id} is not running")
+        await self._runner.kill(broker_id)
+        return {"killed": broker_id}
+
+    def _status(self) -> dict[str, Any]:
+        brokers = []
+        for place, status in zip(self.layout.places(), self._runner.statuses(), strict=True):
+            brokers.append(
+                {
+                    "id": place.id,
+                    "address": f"{HOST}:{place.client_port}",
+                    "http": f"{HOST}:{place.http_port}",
+                    "rack": self.layout.rack(place.id),
+                    **status,
+                }
+            )
+        return {
+            "cluster": self._cluster.name,
+            "bootstrap": self.layout.bootstrap,
+            "ready": self._ready_s is not None and all(broker["ready"] for broker in brokers),
+            "start_s": self._ready_s,
+            "rss_bytes": sum(_rss_bytes(pid) for pid in dict.fromkeys([os.getpid(), *(b["pid"] for b in brokers)])),
+            "failure": self._failure,
+            "topics_applied": self._ready_s is not None and (bool(self._topics) or not self._declared_topics()),
+            "topics": self._topics,
+            "brokers": brokers,
+        }
+
+    def _declared_topics(self) -> bool:
+        return any(topic.cluster == self._cluster.name for topic in self._documents.topics)
+
+
+def _rss_bytes(pid: int | None) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ottla local (background)")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--processes", action="store_true")
+    parser.add_argument("--zookeeper", default="")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with (arguments.data / "fleet.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            logger.error("another fleet is running in %s", arguments.data)
+            return 1
+        path = arguments.data / "documents.yaml"
+        documents = load_documents([(str(path), path.read_text())])
+
+        async def serve() -> int:
+            daemon = Daemon(arguments.data, documents, processes=arguments.processes, zookeeper=arguments.zookeeper)
+            return await daemon.run()
+
+        return run(serve())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

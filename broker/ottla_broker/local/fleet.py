@@ -1,0 +1,90 @@
+"""Brokers of a local fleet in this process, one event loop for all.
+
+The embedded coordination serves them, or a ZooKeeper when one is named. A broker that is killed here is halted: its
+connections break, its session is abandoned and ends by its timeout, nothing is flushed, as after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.adapters.process import make_ports, zookeeper_coordination
+from ottla_broker.config import BrokerConfig
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
+from ottla_broker.ports import Coordination
+from ottla_broker.server.broker import Broker
+
+EMBEDDED_CONNECT = "embedded:2181"
+"""zookeeper.connect of a fleet without ZooKeeper: the key is required, nobody connects to it."""
+
+
+class Fleet:
+    """The brokers of a layout, started and stopped together or one at a time.
+
+    Args:
+        zookeeper_connect: "host:port/chroot" of a real ZooKeeper; "" for the embedded coordination.
+        overrides: broker keys that win over those of the layout (tests).
+    """
+
+    def __init__(self, layout: Layout, *, zookeeper_connect: str = "", overrides: dict[str, str] | None = None) -> None:
+        self.layout = layout
+        self._zookeeper_connect = zookeeper_connect
+        self._overrides = overrides or {}
+        self._store: EmbeddedStore | None = None
+        self.brokers: dict[int, Broker] = {}
+
+    async def start(self) -> None:
+        """Starts every broker, one after the other joining the same coordination, and returns when all are ready."""
+        self.layout.assign_ports()
+        if not self._zookeeper_connect:
+            self._store = EmbeddedStore(str(self.layout.coordination_path))
+            await self._store.open()
+        for place in self.layout.places():
+            await self.start_broker(place.id, wait_until_ready=False)
+        for broker in self.brokers.values():
+            await broker.ready()
+
+    async def start_broker(self, broker_id: int, *, wait_until_ready: bool = True) -> Broker:
+        """Starts one broker that is not running."""
+        place = self.layout.state.brokers[broker_id]
+        config = BrokerConfig.from_mapping(
+            {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
+        )
+        for directory in config.log_dirs:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+        broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
+        self.brokers[broker_id] = broker
+        await broker.start()
+        self.layout.record_formatted(broker_id)
+        if wait_until_ready:
+            await broker.ready()
+        return broker
+
+    def kill(self, broker_id: int) -> None:
+        """Halts one broker without a clean shutdown. KeyError when it is not running."""
+        self.brokers.pop(broker_id).halt("killed by ottla local kill")
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """Stops one broker in order. KeyError when it is not running."""
+        await self.brokers.pop(broker_id).stop()
+
+    async def stop(self) -> None:
+        """Stops every broker in order, then the coordination."""
+        for broker_id in list(self.brokers):
+            await self.stop_broker(broker_id)
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+    def _coordination(self, config: BrokerConfig) -> Coordination:
+        timeout_ms: int = config["zookeeper.session.timeout.ms"] or SESSION_TIMEOUT_MS
+        if self._store is not None:
+            return EmbeddedCoordination(self._store, session_timeout_ms=timeout_ms)
+        return zookeeper_coordination(config)
+
+
+def _logger(place: BrokerPlace) -> logging.LoggerAdapter[Any]:
+    return logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": place.id})

@@ -1,0 +1,170 @@
+"""Makes declared topics so on a running fleet: create, grow, alter. Nothing is deleted and no partition is taken away.
+
+Speaks the protocol itself (CreateTopics, Metadata, CreatePartitions, IncrementalAlterConfigs), so that a fleet needs no
+client library to come up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.ports import Clock, Network
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+from ottla_operator.model.topic import KafkaTopic
+
+_TIMEOUT_MS = 30_000
+_PAUSE_S = 0.05
+_TOPIC_RESOURCE = 2
+_SET = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What was done about one declared topic: "created", "unchanged", "grown to 12 partitions", or what is wrong."""
+
+    name: str
+    done: str
+    error: str = ""
+
+
+async def apply_topics(
+    network: Network, clock: Clock, host: str, port: int, topics: Sequence[KafkaTopic]
+) -> list[TopicOutcome]:
+    """Brings every topic to its declaration, through the broker at host:port and the controller it names."""
+    fleet = _Fleet(network, clock, host, port)
+    try:
+        return [await _apply(fleet, topic) for topic in topics]
+    finally:
+        fleet.close()
+
+
+async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
+    name = topic.topic_name
+    created, message = await fleet.create(topic)
+    if created == ErrorCode.NONE:
+        return TopicOutcome(name, "created")
+    if created != ErrorCode.TOPIC_ALREADY_EXISTS:
+        return TopicOutcome(name, "", message)
+    partitions, replicas = await fleet.describe(name)
+    done: list[str] = []
+    if topic.replicas not in (-1, replicas):
+        return TopicOutcome(
+            name, "", f"spec.replicas: it has {replicas}; changing to {topic.replicas} is not served yet"
+        )
+    if topic.partitions != -1 and topic.partitions < partitions:
+        return TopicOutcome(name, "", f"spec.partitions: it has {partitions}; partitions are never taken away")
+    if topic.partitions > partitions:
+        code, message = await fleet.grow(name, topic.partitions)
+        if code != ErrorCode.NONE:
+            return TopicOutcome(name, "", f"spec.partitions: {message}")
+        done.append(f"grown to {topic.partitions} partitions")
+    if topic.config:
+        code, message = await fleet.alter(topic)
+        if code != ErrorCode.NONE:
+            return TopicOutcome(name, "", f"spec.config: {message}")
+    return TopicOutcome(name, ", ".join(done) or "unchanged")
+
+
+class _Fleet:
+    """Requests to the controller, found again when it has moved."""
+
+    def __init__(self, network: Network, clock: Clock, host: str, port: int) -> None:
+        self._network = network
+        self._clock = clock
+        self._first = (host, port)
+        self._clients: dict[tuple[str, int], BrokerClient] = {}
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    async def create(self, topic: KafkaTopic) -> tuple[int, str]:
+        api = codec.module(ApiKey.CREATE_TOPICS)
+        request = api.CreateTopicsRequest(
+            topics=[
+                api.CreatableTopic(
+                    name=topic.topic_name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replicas,
+                    configs=[api.CreatableTopicConfig(name=key, value=value) for key, value in topic.config.items()],
+                )
+            ],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        return await self._ask_controller(
+            ApiKey.CREATE_TOPICS, 7, request, lambda r: (r.topics[0].error_code, r.topics[0].error_message)
+        )
+
+    async def grow(self, name: str, partitions: int) -> tuple[int, str]:
+        api = codec.module(ApiKey.CREATE_PARTITIONS)
+        request = api.CreatePartitionsRequest(
+            topics=[api.CreatePartitionsTopic(name=name, count=partitions, assignments=None)], timeout_ms=_TIMEOUT_MS
+        )
+        return await self._ask_controller(
+            ApiKey.CREATE_PARTITIONS, 3, request, lambda r: (r.results[0].error_code, r.results[0].error_message)
+        )
+
+    async def alter(self, topic: KafkaTopic) -> tuple[int, str]:
+        api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        request = api.IncrementalAlterConfigsRequest(
+            resources=[
+                api.AlterConfigsResource(
+                    resource_type=_TOPIC_RESOURCE,
+                    resource_name=topic.topic_name,
+                    configs=[
+                        api.AlterableConfig(name=key, config_operation=_SET, value=value)
+                        for key, value in topic.config.items()
+                    ],
+                )
+            ]
+        )
+        return await self._ask_controller(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            request,
+            lambda r: (r.responses[0].error_code, r.responses[0].error_message),
+        )
+
+    async def describe(self, name: str) -> tuple[int, int]:
+        """(partitions, replicas) of a topic."""
+        response = await self._metadata([name])
+        partitions = response.topics[0].partitions
+        return len(partitions), len(partitions[0].replica_nodes) if partitions else 0
+
+    async def _metadata(self, names: list[str]) -> Any:
+        api = codec.module(ApiKey.METADATA)
+        request = api.MetadataRequest(
+            topics=[api.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        )
+        return await self._client(*self._first).send(ApiKey.METADATA, 12, request)
+
+    async def _ask_controller(self, api_key: ApiKey, version: int, request: Any, result: Any) -> tuple[int, str]:
+        deadline = self._clock.monotonic() + _TIMEOUT_MS / 1000
+        while True:
+            try:
+                await self._client(*self._first).connect()
+                metadata = await self._metadata([])
+                controller = next((b for b in metadata.brokers if b.node_id == metadata.controller_id), None)
+                if controller is not None:
+                    client = self._client(controller.host, controller.port)
+                    await client.connect()
+                    code, message = result(await client.send(api_key, version, request))
+                    if code != ErrorCode.NOT_CONTROLLER:
+                        return code, message or ErrorCode.of(code).message
+            except BrokerDisconnected as error:
+                if self._clock.monotonic() > deadline:
+                    return int(ErrorCode.REQUEST_TIMED_OUT), str(error)
+            if self._clock.monotonic() > deadline:
+                return int(ErrorCode.REQUEST_TIMED_OUT), "the fleet has no controller"
+            await self._clock.sleep(_PAUSE_S)
+
+    def _client(self, host: str, port: int) -> BrokerClient:
+        address = (host, port)
+        if address not in self._clients:
+            self._clients[address] = BrokerClient(self._network, self._clock, host, port, client_id="ottla-local")
+        return self._clients[address]
