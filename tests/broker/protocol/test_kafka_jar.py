@@ -1,0 +1,167 @@
+"""Our definitions beside the official kafka-clients 3.9.1 jar: its message descriptions, and its classes at work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.notation import Field, Message, Versions
+from tests.broker.protocol.messages import DEFINITIONS, Case, cases
+
+pytestmark = pytest.mark.java
+
+JARS = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla") / "jars"
+CLIENTS = JARS / "kafka-clients-3.9.1.jar"
+
+NOT_IN_THE_JAR = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
+"""Records of the group coordinator: their descriptions are in another jar, and Kafka's formatter checks them."""
+
+MESSAGES = [message for definition in DEFINITIONS for message in definition.messages]
+
+
+@pytest.fixture(scope="module")
+def jar() -> Path:
+    if not CLIENTS.exists():
+        pytest.skip("kafka-clients-3.9.1.jar is missing: run scripts/fetch-jars.sh")
+    return CLIENTS
+
+
+def _described(jar: Path, name: str) -> dict[str, Any]:
+    text = zipfile.ZipFile(jar).read(f"common/message/{name}.json").decode()
+    text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"([,{\[}\]])\s*//.*$", r"\1", text, flags=re.MULTILINE)
+    described: dict[str, Any] = json.loads(text)
+    return described
+
+
+def _range(text: str | None) -> str | None:
+    return None if text in (None, "none") else str(Versions.parse(text))
+
+
+def _default(value: Any, type_: str) -> str | None:
+    """A default in one spelling; the ones that the notation leaves out as None."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if type_.startswith(("int", "uint")) and value is not None and text != "null":
+        text = str(int(text, 0))
+    return None if text in ("None", "", '""', "0", "false") else text
+
+
+def _theirs(fields: list[dict[str, Any]], shared: dict[str, Any], path: str) -> Iterator[tuple[object, ...]]:
+    for field in fields:
+        yield (
+            f"{path}{field['name']}",
+            field["type"],
+            _range(field["versions"]),
+            _range(field.get("nullableVersions")),
+            field.get("tag"),
+            _range(field.get("taggedVersions")),
+            _default(field.get("default"), field["type"]),
+            str(field.get("ignorable", False)).lower() == "true",
+            str(field.get("mapKey", False)).lower() == "true",
+            field.get("flexibleVersions"),
+        )
+        members = field.get("fields") or shared.get(field["type"].removeprefix("[]"), [])
+        yield from _theirs(members, shared, f"{path}{field['name']}.")
+
+
+def _ours(fields: tuple[Field, ...], path: str) -> Iterator[tuple[object, ...]]:
+    for field in fields:
+        yield (
+            f"{path}{field.name}",
+            ("[]" if field.is_array else "") + field.type,
+            str(field.versions),
+            str(field.nullable) if field.nullable else None,
+            field.tag,
+            str(field.versions) if field.tag is not None else None,
+            _default(field.default, field.type),
+            field.ignorable,
+            field.is_key,
+            "none" if field.never_flexible else None,
+        )
+        yield from _ours(field.fields, f"{path}{field.name}.")
+
+
+@pytest.mark.parametrize(
+    "message", [pytest.param(message, id=message.name) for message in MESSAGES if message.name not in NOT_IN_THE_JAR]
+)
+def test_the_definition_has_the_fields_of_the_official_one(jar: Path, message: Message) -> None:
+    described = _described(jar, message.name)
+    shared = {struct["name"]: struct["fields"] for struct in described.get("commonStructs", [])}
+    assert list(_ours(message.fields, "")) == list(_theirs(described["fields"], shared, ""))
+    assert str(message.versions) == _range(described["validVersions"])
+    assert (str(message.flexible) if message.flexible else None) == _range(described.get("flexibleVersions"))
+    assert (str(message.deprecated) if message.deprecated else None) == _range(described.get("deprecatedVersions"))
+
+
+@pytest.mark.parametrize(
+    "definition", [pytest.param(one, id=one.file) for one in DEFINITIONS if one.api_key is not None]
+)
+def test_the_api_key_is_the_official_one(jar: Path, definition: Any) -> None:
+    assert _described(jar, f"{definition.name}Request")["apiKey"] == definition.api_key
+
+
+@pytest.fixture(scope="module")
+def errors(java: Any) -> dict[int, tuple[str, bool]]:
+    """Java's error codes: (name, whether clients retry)."""
+    rows = [row.split(" ") for row in java("errors").split(",")]
+    return {int(code): (name, retriable == "true") for code, name, retriable in rows}
+
+
+@pytest.mark.parametrize("code", list(ErrorCode), ids=lambda code: code.name)
+def test_java_has_the_error_code_with_the_same_name(errors: dict[int, tuple[str, bool]], code: ErrorCode) -> None:
+    assert errors[int(code)] == (code.name, code.retriable)
+
+
+@pytest.fixture(scope="module")
+def java(jar: Path) -> Any:
+    """A running Reencode program: a function from a request line to its answer."""
+    if shutil.which("java") is None:
+        pytest.skip("no java: install a Java 17 runtime and compiler (Debian: openjdk-17-jdk-headless)")
+    source = Path(__file__).with_name("Reencode.java")
+    process = subprocess.Popen(
+        ["java", "-cp", f"{jar.parent}/*", str(source)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    requests, answers = process.stdin, process.stdout
+
+    def ask(line: str) -> str:
+        requests.write(line + "\n")
+        requests.flush()
+        return answers.readline().strip()
+
+    yield ask
+    requests.close()
+    process.wait(timeout=30)
+    answers.close()
+
+
+@pytest.mark.parametrize("case", [one for one in cases() if one.values[0].definition.api_key is not None])
+@settings(
+    max_examples=6,
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_java_reads_and_writes_the_same_bytes(java: Any, case: Case, data: st.DataObject) -> None:
+    wire = case.write(data.draw(case.values())).hex()
+    line = f"{case.definition.api_key} {case.message.kind} {case.version} {wire}"
+    assert java(line) == wire
