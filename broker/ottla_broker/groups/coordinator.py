@@ -1,0 +1,516 @@
+"""The group coordinator of one broker: which groups it has, loading and unloading them, and their requests.
+
+Thin: rules are in `machine.py` and `offsets.py`; this module finds the group, appends its records, awaits them and
+translates errors. A group belongs to a partition of `__consumer_offsets`; whoever leads the partition coordinates the
+group. Ports used: Clock. The log is a `GroupLog`.
+
+A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
+are fenced by the leader epoch: news of an older epoch than the last known is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ottla_broker.groups.append_errors import OF_GROUP_RECORD, OF_OFFSET_COMMIT
+from ottla_broker.groups.decisions import (
+    NO_MEMBER_ID,
+    GroupConfig,
+    GroupSnapshot,
+    GroupWrite,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    SyncAnswer,
+    SyncRequest,
+    WritePurpose,
+)
+from ottla_broker.groups.live_group import LiveGroup
+from ottla_broker.groups.log import AppendOutcome, GroupLog
+from ottla_broker.groups.machine import Group
+from ottla_broker.groups.metrics import GroupMetrics
+from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
+from ottla_broker.groups.records import Record, group_record, group_tombstone, offset_record, offset_tombstone
+from ottla_broker.groups.replay import Replay, ReplayedGroup
+from ottla_broker.groups.states import GroupState
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports.clock import Clock, Timer
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+
+logger = logging.getLogger("ottla.groups")
+
+LOAD_RETRY_S = 1.0
+"""Pause before a partition whose log could not be read is tried again."""
+BATCHES_PER_TURN = 50
+"""Loading lets the loop do other work after so many batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetConfig:
+    """Broker configuration of committed offsets; every field is named after its key."""
+
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_commit_required_acks: int = -1
+    offsets_topic_num_partitions: int = 50
+
+    @staticmethod
+    def from_config(config: Mapping[str, Any]) -> OffsetConfig:
+        """Reads the keys from a broker configuration whose values are already typed."""
+        defaults = OffsetConfig()
+        return OffsetConfig(
+            int(config.get("offset.metadata.max.bytes", defaults.offset_metadata_max_bytes)),
+            int(config.get("offsets.retention.minutes", defaults.offsets_retention_minutes)),
+            int(config.get("offsets.retention.check.interval.ms", defaults.offsets_retention_check_interval_ms)),
+            int(config.get("offsets.commit.timeout.ms", defaults.offsets_commit_timeout_ms)),
+            int(config.get("offsets.commit.required.acks", defaults.offsets_commit_required_acks)),
+            int(config.get("offsets.topic.num.partitions", defaults.offsets_topic_num_partitions)),
+        )
+
+
+class FetchedOffset(NamedTuple):
+    """`committed` is None when there is none, or with an error."""
+
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class GroupDescription(NamedTuple):
+    """Of one group; with an error `state` is empty, an unknown group is "Dead"."""
+
+    error: ErrorCode
+    state: str
+    snapshot: GroupSnapshot | None
+
+
+class GroupOverview(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition that this broker leads."""
+
+    leader_epoch: int
+    is_loading: bool = True
+    groups: dict[str, LiveGroup] = field(default_factory=dict)
+    load: asyncio.Task[None] | None = None
+
+
+class GroupCoordinator:
+    """Made once per broker. `partition_count` tells how many partitions `__consumer_offsets` has, 0 while it does not
+    exist (then `offsets.topic.num.partitions` counts)."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        log: GroupLog,
+        metrics: Metrics,
+        config: Mapping[str, Any],
+        partition_count: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._group_config = GroupConfig.from_config(config)
+        self.config = OffsetConfig.from_config(config)
+        self._partition_count = partition_count
+        self._partitions: dict[int, _Partition] = {}
+        self._epochs: dict[int, int] = {}
+        self._is_active = False
+        self._retention_timer: Timer | None = None
+        self._metrics = GroupMetrics(metrics, self._live_groups)
+
+    # Life
+
+    def start(self) -> None:
+        self._is_active = True
+        self._schedule_retention()
+
+    def close(self) -> None:
+        """Answers COORDINATOR_NOT_AVAILABLE from now on; whoever waits hears NOT_COORDINATOR."""
+        self._is_active = False
+        if self._retention_timer is not None:
+            self._retention_timer.cancel()
+        for partition in list(self._partitions):
+            self._unload(partition)
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition of `__consumer_offsets` from now on: its groups are loaded."""
+        if leader_epoch < self._epochs.get(partition, -1):
+            logger.info("not loading %s-%d: epoch %d is old", OFFSETS_TOPIC, partition, leader_epoch)
+            return
+        self._epochs[partition] = leader_epoch
+        owned = self._partitions.get(partition)
+        if owned is not None:
+            # Elected again without having followed in between: what is in memory, or on its way there, is the log.
+            owned.leader_epoch = leader_epoch
+            return
+        owned = self._partitions[partition] = _Partition(leader_epoch)
+        owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {OFFSETS_TOPIC}-{partition}")
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
+        if leader_epoch is not None:
+            if leader_epoch < self._epochs.get(partition, -1):
+                return
+            self._epochs[partition] = leader_epoch
+        self._unload(partition)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Offsets of deleted topics go; the tombstones are appended without waiting for them."""
+        gone = frozenset(partitions)
+        for index, owned in list(self._partitions.items()):
+            for live in list(owned.groups.values()):
+                removed = live.offsets.remove_topics_partitions(gone)
+                self._append_removal(index, owned, live, removed)
+
+    def partition_for(self, group_id: str) -> int:
+        return partition_for(group_id, self._partition_count() or self.config.offsets_topic_num_partitions)
+
+    # Membership
+
+    async def join(self, group_id: str, request: JoinRequest) -> JoinAnswer:
+        """JoinGroup. Before the errors of `Group.join`: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
+        COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID (no such group)."""
+        error = self._check(group_id)
+        config = self._group_config
+        if error is ErrorCode.NONE and not (
+            config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is not ErrorCode.NONE:
+            return JoinAnswer(error, request.member_id)
+        live = self._find(group_id)
+        if live is None:
+            if request.member_id != NO_MEMBER_ID:
+                return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            live = self._create(group_id)
+        return await live.join(request)
+
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncAnswer:
+        """SyncGroup. While loading REBALANCE_IN_PROGRESS: the rebalance is lost, and old clients know no better."""
+        error = self._check(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+        if error is not ErrorCode.NONE:
+            return SyncAnswer(error)
+        live = self._find(group_id)
+        if live is None:
+            return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+        return await live.sync(request)
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat. While loading NONE: nobody can know better yet, and the member shall not give up."""
+        error = self._check(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            return error
+        live = self._find(group_id)
+        if live is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return live.heartbeat(member_id, group_instance_id, generation_id)
+
+    def leave(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup: the error of the request, else one per member."""
+        error = self._check(group_id)
+        if error is not ErrorCode.NONE:
+            return error, []
+        live = self._find(group_id)
+        if live is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(members)
+        return live.leave(members)
+
+    # Offsets
+
+    async def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        commits: Mapping[TopicPartition, CommittedOffset],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """OffsetCommit: answered when the log has it. ILLEGAL_GENERATION for a member of an unknown group;
+        OFFSET_METADATA_TOO_LARGE per partition, the others are stored all the same."""
+        error = self._check(group_id, allows_empty_id=True)
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(commits, error)
+        live = self._find(group_id)
+        if live is None:
+            if generation_id >= 0:
+                return dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION)
+            live = self._create(group_id)
+        error = live.commit(member_id, group_instance_id, generation_id)
+        if error is not ErrorCode.NONE:
+            return dict.fromkeys(commits, error)
+        answers = {
+            partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
+            for partition, commit in commits.items()
+            if self.is_metadata_too_large(commit.metadata)
+        }
+        accepted = {partition: commit for partition, commit in commits.items() if partition not in answers}
+        if accepted:
+            answers.update(dict.fromkeys(accepted, await self._store_offsets(live, accepted)))
+        return {partition: answers[partition] for partition in commits}
+
+    def is_metadata_too_large(self, metadata: str) -> bool:
+        """Longer than `offset.metadata.max.bytes`, which Apache Kafka counts in UTF-16 code units."""
+        limit = self.config.offset_metadata_max_bytes
+        if metadata.isascii():
+            return len(metadata) > limit
+        return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit
+
+    def fetch(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None, *, require_stable: bool
+    ) -> tuple[ErrorCode, list[FetchedOffset]]:
+        """OffsetFetch of these partitions, or of all that have an offset. UNSTABLE_OFFSET_COMMIT per partition."""
+        error = self._check(group_id, allows_empty_id=True)
+        if error is not ErrorCode.NONE:
+            return error, []
+        live = self._find(group_id)
+        offsets = GroupOffsets() if live is None else live.offsets
+        found = []
+        for partition in offsets.stored if partitions is None else partitions:
+            if require_stable and offsets.is_unstable(partition):
+                found.append(FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                found.append(FetchedOffset(partition, offsets.get(partition)))
+        return ErrorCode.NONE, found
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, dict[TopicPartition, ErrorCode]]:
+        """OffsetDelete (KIP-496): GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and not a consumer group);
+        GROUP_SUBSCRIBED_TO_TOPIC per partition."""
+        error = self._check(group_id)
+        if error is not ErrorCode.NONE:
+            return error, {}
+        live = self._find(group_id)
+        if live is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
+        group = live.group
+        if group.state is GroupState.EMPTY:
+            subscribed: set[TopicPartition] = set()
+        elif group.is_consumer_group:
+            subscribed = {partition for partition in partitions if group.is_subscribed_to(partition.topic)}
+        else:
+            return ErrorCode.NON_EMPTY_GROUP, {}
+        removed = live.offsets.remove(partition for partition in partitions if partition not in subscribed)
+        self._metrics.offset_deletions.inc(len(removed))
+        error = await self._finish_removal(live, removed)
+        return ErrorCode.NONE, {
+            partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if partition in subscribed else error
+            for partition in partitions
+        }
+
+    # Administration
+
+    def describe(self, group_id: str) -> GroupDescription:
+        error = self._check(group_id, allows_empty_id=True)
+        if error is not ErrorCode.NONE:
+            return GroupDescription(error, "", None)
+        live = self._find(group_id)
+        if live is None:
+            return GroupDescription(ErrorCode.NONE, GroupState.DEAD.value, None)
+        return GroupDescription(ErrorCode.NONE, live.group.state.value, live.group.snapshot())
+
+    def list(self) -> tuple[ErrorCode, list[GroupOverview]]:
+        """Every group of this broker; COORDINATOR_LOAD_IN_PROGRESS beside them when some are still being loaded."""
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        is_loading = any(owned.is_loading for owned in self._partitions.values())
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE, [
+            GroupOverview(live.group.group_id, live.group.protocol_type or "", live.group.state.value)
+            for live in self._live_groups()
+        ]
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups, one group: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Answered when the tombstones are stored."""
+        error = self._check(group_id, allows_empty_id=True)
+        if error is not ErrorCode.NONE:
+            return error
+        live = self._find(group_id)
+        if live is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if live.group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        live.delete()
+        return await self._finish_removal(live, live.offsets.remove(live.offsets.known()))
+
+    def expire_offsets(self) -> None:
+        """Removes what has outlived its retention, and groups that have nothing left."""
+        now_ms = self._clock.now_ms()
+        retention_ms = self.config.offsets_retention_minutes * 60_000
+        for index, owned in list(self._partitions.items()):
+            for live in list(owned.groups.values()):
+                removed = live.offsets.remove(live.offsets.expired(live.group, now_ms, retention_ms))
+                self._metrics.offset_expirations.inc(len(removed))
+                self._append_removal(index, owned, live, removed)
+
+    # Groups
+
+    def _check(self, group_id: str, *, allows_empty_id: bool = False) -> ErrorCode:
+        """The empty id is allowed where it was before groups were managed (offsets), and to see and delete such."""
+        if not group_id and not allows_empty_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self._is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        owned = self._partitions.get(self.partition_for(group_id))
+        if owned is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if owned.is_loading else ErrorCode.NONE
+
+    def _find(self, group_id: str) -> LiveGroup | None:
+        owned = self._partitions.get(self.partition_for(group_id))
+        return None if owned is None else owned.groups.get(group_id)
+
+    def _create(self, group_id: str) -> LiveGroup:
+        group = Group(group_id, self._group_config, self._clock.now_ms())
+        live = LiveGroup(group, GroupOffsets(), self._clock, self._store_group)
+        self._partitions[self.partition_for(group_id)].groups[group_id] = live
+        return live
+
+    def _live_groups(self) -> Iterator[LiveGroup]:
+        for owned in self._partitions.values():
+            yield from owned.groups.values()
+
+    # Writing
+
+    def _append(self, group_id: str, records: Sequence[Record]) -> asyncio.Future[AppendOutcome] | None:
+        """The append, which has its place in the log when this returns; None when the partition has moved away."""
+        index = self.partition_for(group_id)
+        owned = self._partitions.get(index)
+        if owned is None:
+            return None
+        return self._append_to(index, owned, records)
+
+    def _append_to(self, index: int, owned: _Partition, records: Sequence[Record]) -> asyncio.Future[AppendOutcome]:
+        return self._log.append(
+            index,
+            owned.leader_epoch,
+            records,
+            required_acks=self.config.offsets_commit_required_acks,
+            timeout_ms=self.config.offsets_commit_timeout_ms,
+        )
+
+    def _store_group(self, live: LiveGroup, write: GroupWrite) -> None:
+        if write.purpose is WritePurpose.ASSIGNMENT:
+            self._metrics.completed_rebalances.inc()
+        appended = self._append(live.group.group_id, [group_record(write.snapshot)])
+        self._clock.spawn(self._await_group(live, write, appended), name=f"store group {live.group.group_id}")
+
+    async def _await_group(
+        self, live: LiveGroup, write: GroupWrite, appended: asyncio.Future[AppendOutcome] | None
+    ) -> None:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER if appended is None else (await appended).error
+        if error is not ErrorCode.NONE:
+            logger.warning("group %s: its record could not be stored: %s", live.group.group_id, error.name)
+        live.stored(write, OF_GROUP_RECORD.get(error, error))
+
+    async def _store_offsets(self, live: LiveGroup, commits: Mapping[TopicPartition, CommittedOffset]) -> ErrorCode:
+        group_id = live.group.group_id
+        live.offsets.stage(commits)
+        appended = self._append(
+            group_id, [offset_record(group_id, partition, commit) for partition, commit in commits.items()]
+        )
+        outcome = AppendOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER) if appended is None else await appended
+        if outcome.error is ErrorCode.NONE:
+            self._metrics.offset_commits.inc(len(commits))
+            live.offsets.complete(commits, outcome.base_offset)
+            return ErrorCode.NONE
+        live.offsets.fail(commits)
+        return OF_OFFSET_COMMIT.get(outcome.error, outcome.error)
+
+    def _append_removal(
+        self, index: int, owned: _Partition, live: LiveGroup, removed: Sequence[TopicPartition]
+    ) -> asyncio.Future[AppendOutcome] | None:
+        """Appends tombstones for removed offsets, and ends the group when it is empty and has none left."""
+        group = live.group
+        if group.state is GroupState.EMPTY and live.offsets.is_empty:
+            live.delete()
+        records = [offset_tombstone(group.group_id, partition) for partition in removed]
+        if group.state is GroupState.DEAD:
+            owned.groups.pop(group.group_id, None)
+            if group.generation_id > 0:  # else it has no record of its own
+                records.append(group_tombstone(group.group_id))
+        return self._append_to(index, owned, records) if records else None
+
+    async def _finish_removal(self, live: LiveGroup, removed: Sequence[TopicPartition]) -> ErrorCode:
+        index = self.partition_for(live.group.group_id)
+        appended = self._append_removal(index, self._partitions[index], live, removed)
+        error = ErrorCode.NONE if appended is None else (await appended).error
+        return OF_OFFSET_COMMIT.get(error, error)
+
+    # Loading
+
+    async def _load(self, index: int, owned: _Partition) -> None:
+        started = self._clock.monotonic()
+        while True:
+            try:
+                replay = await self._replay(index, owned)
+                break
+            except Exception as error:
+                # Serving the group without its offsets would send its consumers back to the start of their topics.
+                logger.error("%s-%d could not be loaded: %s; trying again", OFFSETS_TOPIC, index, error, exc_info=error)
+                await self._clock.sleep(LOAD_RETRY_S)
+        for replayed in replay.groups():
+            owned.groups[replayed.group_id] = self._restore(replayed)
+        owned.is_loading = False
+        owned.load = None
+        elapsed = self._clock.monotonic() - started
+        self._metrics.partition_load.observe(elapsed)
+        logger.info("loaded %d groups of %s-%d in %.3f s", len(owned.groups), OFFSETS_TOPIC, index, elapsed)
+        for live in list(owned.groups.values()):
+            live.start()
+
+    async def _replay(self, index: int, owned: _Partition) -> Replay:
+        replay = Replay()
+        count = 0
+        async for batch in self._log.read(index, owned.leader_epoch):
+            replay.add(batch)
+            count += 1
+            if count % BATCHES_PER_TURN == 0:
+                await self._clock.sleep(0)
+        return replay
+
+    def _restore(self, replayed: ReplayedGroup) -> LiveGroup:
+        now_ms = self._clock.now_ms()
+        if replayed.snapshot is None:
+            group = Group(replayed.group_id, self._group_config, now_ms)
+        else:
+            group = Group.restored(replayed.snapshot, self._group_config, now_ms)
+        return LiveGroup(group, replayed.offsets, self._clock, self._store_group)
+
+    def _unload(self, partition: int) -> None:
+        owned = self._partitions.pop(partition, None)
+        if owned is None:
+            return
+        if owned.load is not None:
+            owned.load.cancel()
+        for live in owned.groups.values():
+            live.unload()
+        logger.info("unloaded %d groups of %s-%d", len(owned.groups), OFFSETS_TOPIC, partition)
+
+    # Retention
+
+    def _schedule_retention(self) -> None:
+        self._retention_timer = self._clock.call_later(
+            self.config.offsets_retention_check_interval_ms / 1000, self._check_retention
+        )
+
+    def _check_retention(self) -> None:
+        self.expire_offsets()
+        self._schedule_retention()

@@ -1,0 +1,169 @@
+"""The committed offsets of one group: what is stored, what is on its way to the log, what has expired.
+
+Pure. The records themselves are in `records.py`, appending them is the coordinator's.
+
+An offset counts once its record is in the log, and of two the one that stands later in the log counts, whatever the
+order in which their appends were confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla_broker.groups.machine import Group
+from ottla_broker.groups.states import GroupState
+from ottla_broker.records.ids import TopicPartition
+
+NO_LEADER_EPOCH = -1
+NO_EXPIRE_TIMESTAMP = -1
+
+
+class CommittedOffset(NamedTuple):
+    """What a consumer commits for a partition; times are milliseconds since the epoch."""
+
+    offset: int
+    leader_epoch: int
+    """Of the last consumed record (KIP-320), -1 when the client did not say."""
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_EXPIRE_TIMESTAMP
+    """-1 unless the client named a retention (OffsetCommit v2 to v4)."""
+
+
+class StoredOffset(NamedTuple):
+    committed: CommittedOffset
+    log_offset: int
+    """Base offset of the batch in `__consumer_offsets`."""
+
+
+class GroupOffsets:
+    """By partition, in the order of the first commit."""
+
+    def __init__(self) -> None:
+        self.stored: dict[TopicPartition, StoredOffset] = {}
+        self._pending: dict[TopicPartition, list[CommittedOffset]] = {}
+        self._transactional: dict[int, dict[TopicPartition, StoredOffset]] = {}
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing stored and nothing on its way."""
+        return not (self.stored or self._pending or self._transactional)
+
+    def get(self, partition: TopicPartition) -> CommittedOffset | None:
+        found = self.stored.get(partition)
+        return None if found is None else found.committed
+
+    def is_unstable(self, partition: TopicPartition) -> bool:
+        """A commit, transactional or not, is on its way (OffsetFetch with RequireStable, KIP-447)."""
+        return partition in self._pending or any(partition in each for each in self._transactional.values())
+
+    # Commits on their way
+
+    def stage(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        for partition, commit in commits.items():
+            self._pending.setdefault(partition, []).append(commit)
+
+    def complete(self, commits: Mapping[TopicPartition, CommittedOffset], log_offset: int) -> None:
+        """The batch with these is in the log at `log_offset`. What `remove` took away meanwhile stays away."""
+        for partition, commit in commits.items():
+            if self._unstage(partition, commit):
+                self.put(partition, commit, log_offset)
+
+    def fail(self, commits: Mapping[TopicPartition, CommittedOffset]) -> None:
+        for partition, commit in commits.items():
+            self._unstage(partition, commit)
+
+    def _unstage(self, partition: TopicPartition, commit: CommittedOffset) -> bool:
+        staged = self._pending.get(partition, [])
+        for index, each in enumerate(staged):
+            if each is commit:
+                del staged[index]
+                if not staged:
+                    del self._pending[partition]
+                return True
+        return False
+
+    def put(self, partition: TopicPartition, commit: CommittedOffset, log_offset: int) -> None:
+        """Takes a commit from the log unless a later one is known."""
+        known = self.stored.get(partition)
+        if known is None or known.log_offset <= log_offset:
+            self.stored[partition] = StoredOffset(commit, log_offset)
+
+    # Transactional commits (KIP-98): they count once the producer's commit marker is in the log.
+
+    def put_transactional(
+        self, producer_id: int, partition: TopicPartition, commit: CommittedOffset, log_offset: int
+    ) -> None:
+        self._transactional.setdefault(producer_id, {})[partition] = StoredOffset(commit, log_offset)
+
+    def discard_transactional(self, producer_id: int, partition: TopicPartition) -> None:
+        staged = self._transactional.get(producer_id)
+        if staged is not None:
+            staged.pop(partition, None)
+            if not staged:
+                del self._transactional[producer_id]
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """A marker of the producer was read from the log, or written to it."""
+        for partition, stored in self._transactional.pop(producer_id, {}).items():
+            if is_commit:
+                self.put(partition, stored.committed, stored.log_offset)
+
+    # Removal
+
+    def discard(self, partition: TopicPartition) -> None:
+        """A tombstone was read from the log."""
+        self.stored.pop(partition, None)
+
+    def known(self) -> list[TopicPartition]:
+        """Partitions with a stored offset or a commit on its way."""
+        return list(dict.fromkeys([*self.stored, *self._pending]))
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Forgets these; gives those that have a record in the log, or on its way there: they need tombstones."""
+        removed = []
+        for partition in partitions:
+            is_pending = self._pending.pop(partition, None) is not None
+            is_stored = self.stored.pop(partition, None) is not None
+            for producer_id in list(self._transactional):
+                self.discard_transactional(producer_id, partition)
+            if is_pending or is_stored:
+                removed.append(partition)
+        return removed
+
+    def remove_topics_partitions(self, gone: frozenset[TopicPartition]) -> list[TopicPartition]:
+        """`remove` for partitions of deleted topics, most of which this group has never heard of."""
+        return self.remove([partition for partition in self.known() if partition in gone])
+
+    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Which stored offsets have outlived `offsets.retention.minutes` (KIP-211).
+
+        A group without members keeps its offsets for the retention from the moment it became empty; a stable consumer
+        group loses those of topics that no member subscribes to, for the retention after their last commit; a group
+        that only ever committed (no protocol type) likewise, whatever the topic. Others keep all.
+        """
+        since_empty: int | None = None
+        subscribed: dict[str, None] = {}
+        if group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                since_empty = group.state_timestamp_ms
+            elif group.is_consumer_group and group.state is GroupState.STABLE and group.subscribed_topics is not None:
+                subscribed = group.subscribed_topics
+            else:
+                return []
+        found = []
+        for partition, (commit, _) in self.stored.items():
+            if partition.topic in subscribed or partition in self._pending:
+                continue
+            if commit.expire_timestamp_ms != NO_EXPIRE_TIMESTAMP:
+                is_expired = now_ms >= commit.expire_timestamp_ms
+            else:
+                base_ms = commit.commit_timestamp_ms if since_empty is None else since_empty
+                is_expired = now_ms - base_ms >= retention_ms
+            if is_expired:
+                found.append(partition)
+        return found

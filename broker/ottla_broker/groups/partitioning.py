@@ -1,0 +1,32 @@
+"""Which partition of `__consumer_offsets` a group lives in, hence which broker coordinates it. Pure."""
+
+from __future__ import annotations
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode` of Java: over UTF-16 code units, 32 bits, signed.
+
+    >>> java_string_hash("orders"), java_string_hash("polygenelubricants")
+    (-1008770331, -2147483648)
+    """
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        encoded = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+            value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """abs(hash) % count, where the absolute value of the smallest integer is 0 (Kafka's `Utils.abs`).
+
+    >>> partition_for("orders", 50), partition_for("polygenelubricants", 50)
+    (31, 0)
+    """
+    value = java_string_hash(group_id)
+    return (0 if value == -(2**31) else abs(value)) % partition_count

@@ -1,0 +1,103 @@
+"""Rebuilds the groups of one partition from its log.
+
+Pure: batches in log order go in, groups with their offsets come out. For every key the last record counts, a
+tombstone removes, transactional offset commits wait for their producer's marker.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import NamedTuple
+
+from ottla_broker.groups.decisions import GroupSnapshot
+from ottla_broker.groups.log import LoadedBatch
+from ottla_broker.groups.offsets import GroupOffsets
+from ottla_broker.groups.records import (
+    GroupKey,
+    OffsetKey,
+    UnknownRecordVersion,
+    read_group_value,
+    read_key,
+    read_offset_value,
+)
+from ottla_broker.protocol.codec import DecodeError
+from ottla_broker.records.control import ControlType
+from ottla_broker.records.record import Record
+
+logger = logging.getLogger("ottla.groups")
+
+_CONTROL_KEY = struct.Struct(">hh")
+
+
+class ReplayedGroup(NamedTuple):
+    group_id: str
+    snapshot: GroupSnapshot | None
+    """None for a group that only committed offsets."""
+    offsets: GroupOffsets
+
+
+class Replay:
+    """Feed `add` with every batch, then take `groups`."""
+
+    def __init__(self) -> None:
+        self._snapshots: dict[str, GroupSnapshot] = {}
+        self._offsets: dict[str, GroupOffsets] = {}
+        self._groups_of_producer: dict[int, dict[str, None]] = {}
+        self.record_count = 0
+
+    def add(self, batch: LoadedBatch) -> None:
+        """A record that is not one of ours is logged and skipped: one bad record shall not hide all groups."""
+        if batch.is_control:
+            self._add_marker(batch)
+            return
+        for record in batch.records:
+            self.record_count += 1
+            try:
+                self._add_record(batch, record)
+            except (DecodeError, UnknownRecordVersion, struct.error) as error:
+                logger.error("skipping the record at offset %d of __consumer_offsets: %s", record.offset, error)
+
+    def _add_record(self, batch: LoadedBatch, record: Record) -> None:
+        key = None if record.key is None else read_key(record.key)
+        if isinstance(key, OffsetKey):
+            offsets = self._offsets.setdefault(key.group_id, GroupOffsets())
+            commit = None if record.value is None else read_offset_value(record.value)
+            if batch.is_transactional:
+                self._groups_of_producer.setdefault(batch.producer_id, {})[key.group_id] = None
+                if commit is None:
+                    offsets.discard_transactional(batch.producer_id, key.partition)
+                else:
+                    offsets.put_transactional(batch.producer_id, key.partition, commit, batch.base_offset)
+            elif commit is None:
+                offsets.discard(key.partition)
+            else:
+                offsets.put(key.partition, commit, batch.base_offset)
+        elif isinstance(key, GroupKey):
+            if record.value is None:
+                self._snapshots.pop(key.group_id, None)
+            else:
+                self._snapshots[key.group_id] = read_group_value(key.group_id, record.value)
+        else:
+            logger.warning("skipping a record of an unknown kind at offset %d of __consumer_offsets", record.offset)
+
+    def _add_marker(self, batch: LoadedBatch) -> None:
+        for record in batch.records[:1]:
+            if record.key is None or len(record.key) < _CONTROL_KEY.size:
+                continue
+            _, kind = _CONTROL_KEY.unpack_from(record.key)
+            for group_id in self._groups_of_producer.pop(batch.producer_id, {}):
+                self._offsets[group_id].end_transaction(batch.producer_id, is_commit=kind == ControlType.COMMIT)
+
+    def groups(self) -> list[ReplayedGroup]:
+        """Groups with a record first, then those that only have offsets."""
+        found = [
+            ReplayedGroup(group_id, snapshot, self._offsets.get(group_id, GroupOffsets()))
+            for group_id, snapshot in self._snapshots.items()
+        ]
+        found += [
+            ReplayedGroup(group_id, None, offsets)
+            for group_id, offsets in self._offsets.items()
+            if group_id not in self._snapshots and not offsets.is_empty
+        ]
+        return found

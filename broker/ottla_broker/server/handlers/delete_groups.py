@@ -1,0 +1,26 @@
+"""DeleteGroups (key 42).
+
+Behaviour
+    Ends groups without members, with all their offsets; answered once the tombstones are stored. A name that is given
+    twice is answered once.
+Errors, per group, in this order
+    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND,
+    NON_EMPTY_GROUP, and what the append of the tombstones brings.
+Versions
+    1: throttling before the answer. 2: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.generated.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DeleteGroupsResponse:
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        error = await services.group_coordinator.delete(group_id)
+        results.append(DeletableGroupResult(group_id=group_id, error_code=int(error)))
+    return DeleteGroupsResponse(results=results)

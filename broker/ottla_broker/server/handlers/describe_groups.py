@@ -1,0 +1,53 @@
+"""DescribeGroups (key 15).
+
+Behaviour
+    State, protocol and members of each group asked for. An unknown group is described as Dead, without an error.
+    Metadata and assignments only while the group is Stable. AuthorizedOperations are computed when asked for (KIP-430).
+Errors, per group, in this order
+    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
+Versions
+    1: throttle time. 3: authorized operations. 4: group instance ids (KIP-345). 5: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DescribeGroupsResponse:
+    wants_operations = context.api_version >= 3 and request.include_authorized_operations
+    return DescribeGroupsResponse(
+        groups=[_describe(services, group_id, wants_operations=wants_operations) for group_id in request.groups]
+    )
+
+
+def _describe(services: Services, group_id: str, *, wants_operations: bool) -> DescribedGroup:
+    error, state, snapshot = services.group_coordinator.describe(group_id)
+    return DescribedGroup(
+        error_code=int(error),
+        group_id=group_id,
+        group_state=state,
+        protocol_type="" if snapshot is None else snapshot.protocol_type,
+        protocol_data="" if snapshot is None else snapshot.protocol_name or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.subscription,
+                member_assignment=member.assignment,
+            )
+            for member in (() if snapshot is None else snapshot.members)
+        ],
+        authorized_operations=GROUP_OPERATIONS if wants_operations and error is ErrorCode.NONE else NOT_ASKED,
+    )

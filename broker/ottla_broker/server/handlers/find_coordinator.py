@@ -1,0 +1,73 @@
+"""FindCoordinator (key 10).
+
+Behaviour
+    Names the broker that leads the group's partition of `__consumer_offsets`, with its endpoint on the listener that
+    was asked. While the topic does not exist it is created, and the client hears COORDINATOR_NOT_AVAILABLE until the
+    partition has a leader.
+    Key type 0 is a group. Transactions (1) are not served: their ids are refused with an error that every client takes
+    as final. Share groups (2) do not exist here.
+Errors, per key
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED (type 1), INVALID_REQUEST (any other type), COORDINATOR_NOT_AVAILABLE.
+Versions
+    1: key types, throttle time, error message (KIP-98). 3: flexible. 4: several keys (KIP-699). 5: a transaction error
+    more (KIP-890). 6: share groups (KIP-932).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.metadata.cache import Endpoint
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla_broker.server.context import RequestContext, Services
+
+KEY_TYPE_GROUP = 0
+KEY_TYPE_TRANSACTION = 1
+
+_NOBODY = Endpoint("", -1, 0)
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> FindCoordinatorResponse:
+    """Waits only for the creation of `__consumer_offsets`."""
+    if context.api_version < 4:
+        error, node_id, endpoint = await _find(services, context, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=int(error),
+            error_message="NONE" if error is ErrorCode.NONE else error.message,
+            node_id=node_id,
+            host=endpoint.host,
+            port=endpoint.port,
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        error, node_id, endpoint = await _find(services, context, request.key_type, key)
+        coordinators.append(
+            Coordinator(
+                key=key,
+                node_id=node_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                error_code=int(error),
+                error_message="" if error is ErrorCode.NONE else error.message,
+            )
+        )
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+async def _find(
+    services: Services, context: RequestContext, key_type: int, key: str
+) -> tuple[ErrorCode, int, Endpoint]:
+    if key_type == KEY_TYPE_TRANSACTION:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, _NOBODY
+    if key_type != KEY_TYPE_GROUP:
+        return ErrorCode.INVALID_REQUEST, -1, _NOBODY
+    metadata = services.metadata
+    if metadata.partition_count(OFFSETS_TOPIC) == 0:
+        await services.auto_create_internal(OFFSETS_TOPIC)
+    partition = metadata.partition(OFFSETS_TOPIC, services.group_coordinator.partition_for(key))
+    endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
+    if partition is None or endpoint is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY
+    return ErrorCode.NONE, partition.leader, endpoint

@@ -1,0 +1,24 @@
+"""Heartbeat (key 12).
+
+Behaviour
+    Tells that the member lives, and hears whether the group rebalances.
+Errors, in this order
+    INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), NOT_COORDINATOR, UNKNOWN_MEMBER_ID (no such group),
+    FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS. NONE while loading.
+Versions
+    1: throttle time. 3: group instance id (KIP-345). 4: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.generated.heartbeat import HeartbeatResponse
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> HeartbeatResponse:
+    error = services.group_coordinator.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=int(error))

@@ -1,0 +1,64 @@
+"""JoinGroup (key 11).
+
+Behaviour
+    Makes the client a member and waits until the group has a new generation: the answer carries it, and for the leader
+    the members with their metadata. See `groups.machine` for the rules.
+Errors, in this order
+    INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
+    INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID (no such group), GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL,
+    MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS (a newer request replaced it).
+Versions
+    1: rebalance timeout (KIP-62; before, the session timeout). 2: throttle time. 4: MEMBER_ID_REQUIRED for dynamic
+    members (KIP-394). 5: group instance id (KIP-345). 6: flexible. 7: protocol type (KIP-559). 8: reason (KIP-800).
+    9: SkipAssignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.groups.decisions import JoinRequest
+from ottla_broker.protocol.generated.join_group import JoinGroupResponse, JoinGroupResponseMember
+from ottla_broker.server.context import RequestContext, Services
+
+MEMBER_ID_DELIMITER = "-"
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> JoinGroupResponse:
+    version = context.api_version
+    instance_id: str | None = request.group_instance_id
+    prefix = (context.client_id or "") if instance_id is None else instance_id
+    answer = await services.group_coordinator.join(
+        request.group_id,
+        JoinRequest(
+            member_id=request.member_id,
+            new_member_id=f"{prefix}{MEMBER_ID_DELIMITER}{services.clock.uuid4()}",
+            group_instance_id=instance_id,
+            client_id=context.client_id or "",
+            client_host=f"/{context.peer[0]}",
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            # The bytes outlive the frame they came in.
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            requires_known_member_id=version >= 4 and instance_id is None,
+            supports_skipping_assignment=version >= 9,
+            reason=request.reason,
+        ),
+    )
+    return JoinGroupResponse(
+        error_code=int(answer.error),
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        # Null only since version 7.
+        protocol_name=answer.protocol_name if version >= 7 else answer.protocol_name or "",
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+            for member in answer.members
+        ],
+    )

@@ -1,0 +1,39 @@
+"""LeaveGroup (key 13).
+
+Behaviour
+    Takes members out at once instead of after their session timeout. From version 3 on several, also by instance id
+    alone (an administrator's tool); static members do not send it when they close.
+Errors, in this order
+    whole request: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS,
+    NOT_COORDINATOR. Member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; before version 3 it is the error of the request.
+Versions
+    1: throttle time. 3: several members, group instance ids (KIP-345). 4: flexible. 5: reason (KIP-800).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.groups.decisions import LeavingMember
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.leave_group import LeaveGroupResponse, MemberResponse
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> LeaveGroupResponse:
+    if context.api_version < 3:
+        leaving = [LeavingMember(request.member_id)]
+    else:
+        leaving = [LeavingMember(each.member_id, each.group_instance_id, each.reason) for each in request.members]
+    error, errors = services.group_coordinator.leave(request.group_id, leaving)
+    if context.api_version < 3:
+        return LeaveGroupResponse(error_code=int(errors[0] if error is ErrorCode.NONE else error))
+    return LeaveGroupResponse(
+        error_code=int(error),
+        members=[
+            MemberResponse(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=int(member_error)
+            )
+            for member, member_error in zip(leaving, errors, strict=False)  # no member errors beside one of the request
+        ],
+    )

@@ -1,0 +1,38 @@
+"""ListGroups (key 16).
+
+Behaviour
+    The groups that this broker coordinates; clients ask every broker. Filters by state and type, neither of which looks
+    at upper and lower case; every group here is of the type "classic".
+Errors
+    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS (the list is not whole yet).
+Versions
+    1: throttle time. 3: flexible. 4: states (KIP-518). 5: types (KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.generated.list_groups import ListedGroup, ListGroupsResponse
+from ottla_broker.server.context import RequestContext, Services
+
+GROUP_TYPE = "classic"
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
+    error, groups = services.group_coordinator.list()
+    states = frozenset(state.lower() for state in request.states_filter or ())
+    types = frozenset(kind.lower() for kind in request.types_filter or ())
+    return ListGroupsResponse(
+        error_code=int(error),
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=GROUP_TYPE,
+            )
+            for group in groups
+            if (not states or group.state.lower() in states) and (not types or GROUP_TYPE in types)
+        ],
+    )

@@ -1,0 +1,103 @@
+"""OffsetCommit (key 8).
+
+Behaviour
+    Stores offsets in `__consumer_offsets` and answers once `offsets.commit.required.acks` is met. Version 0 stores them
+    in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes an
+    empty one. A retention of the request's own (v2 to v4) becomes an expiry that is stored with the offset.
+Errors, per partition, in this order
+    UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others go on), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
+    COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an unknown group),
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, OFFSET_METADATA_TOO_LARGE, and
+    what the append brings: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
+    Version 0: UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID (no part of a path), OFFSET_METADATA_TOO_LARGE,
+    COORDINATOR_NOT_AVAILABLE (no ZooKeeper).
+Versions
+    1: generation, member, commit time; kept in `__consumer_offsets`. 2: retention, no time. 3: throttle time.
+    5: no retention (KIP-211). 6: leader epoch (KIP-320). 7: group instance id (KIP-345). 8: flexible. 9: KIP-848's
+    protocol, whose groups do not exist here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.groups.offsets import NO_EXPIRE_TIMESTAMP, CommittedOffset
+from ottla_broker.groups.zookeeper_offsets import is_storable, store_offset
+from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.context import RequestContext, Services
+
+DEFAULT_TIMESTAMP = -1
+DEFAULT_RETENTION_TIME = -1
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> OffsetCommitResponse:
+    metadata = services.metadata
+    answers: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, CommittedOffset] = {}
+    now_ms = services.clock.now_ms()
+    retention_ms = request.retention_time_ms
+    expiry_ms = NO_EXPIRE_TIMESTAMP if retention_ms == DEFAULT_RETENTION_TIME else now_ms + retention_ms
+    for topic in request.topics:
+        for partition in topic.partitions:
+            name = TopicPartition(topic.name, partition.partition_index)
+            if metadata.partition(topic.name, partition.partition_index) is None:
+                answers[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            answers[name] = ErrorCode.NONE  # keeps the request's order in the answer
+            time_ms = partition.commit_timestamp
+            commits[name] = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                now_ms if time_ms == DEFAULT_TIMESTAMP else time_ms,
+                expiry_ms,
+            )
+    if context.api_version == 0:
+        answers.update(await _store_in_zookeeper(services, request.group_id, commits))
+    elif commits:
+        answers.update(
+            await services.group_coordinator.commit(
+                request.group_id,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id_or_member_epoch,
+                commits,
+            )
+        )
+    return _response(answers)
+
+
+async def _store_in_zookeeper(
+    services: Services, group_id: str, commits: dict[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, ErrorCode]:
+    if not is_storable(group_id):
+        return dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID)
+    answers = {}
+    for partition, commit in commits.items():
+        if services.group_coordinator.is_metadata_too_large(commit.metadata):
+            answers[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        try:
+            await store_offset(services.coordination, group_id, partition, commit.offset)
+            answers[partition] = ErrorCode.NONE
+        except CoordinationError:
+            answers[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return answers
+
+
+def _response(answers: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+    topics: dict[str, list[OffsetCommitResponsePartition]] = {}
+    for (topic, partition), error in answers.items():
+        topics.setdefault(topic, []).append(
+            OffsetCommitResponsePartition(partition_index=partition, error_code=int(error))
+        )
+    return OffsetCommitResponse(
+        topics=[OffsetCommitResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+    )

@@ -1,0 +1,130 @@
+"""OffsetFetch (key 9).
+
+Behaviour
+    The committed offsets of one group, from version 8 on of several; null topics (v2+) stand for all that it has.
+    A partition without an offset is answered with -1 and no error. Version 0 reads ZooKeeper, where an unknown
+    partition or an absent offset is UNKNOWN_TOPIC_OR_PARTITION, as 0.8 clients expect.
+Errors, in this order
+    group: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR;
+    in version 1 every partition carries it. Partition: UNSTABLE_OFFSET_COMMIT (RequireStable and a commit under way).
+    Version 0: INVALID_GROUP_ID (no part of a path), UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE (no
+    ZooKeeper), UNKNOWN_SERVER_ERROR (the node does not hold a number).
+Versions
+    1: offsets from `__consumer_offsets`. 2: all partitions, error of the group. 3: throttle time. 5: leader epoch
+    (KIP-320). 6: flexible. 7: RequireStable (KIP-447). 8: several groups (KIP-709). 9: member id and epoch (KIP-848),
+    which classic groups do not look at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ottla_broker.coordination.znodes import ZnodeError
+from ottla_broker.groups.coordinator import FetchedOffset
+from ottla_broker.groups.offsets import NO_LEADER_EPOCH, CommittedOffset
+from ottla_broker.groups.zookeeper_offsets import is_storable, load_offset
+from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.context import RequestContext, Services
+
+logger = logging.getLogger("ottla.server")
+
+INVALID_OFFSET = -1
+_NOTHING = CommittedOffset(INVALID_OFFSET, NO_LEADER_EPOCH, "", -1)
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> OffsetFetchResponse:
+    if context.api_version >= 8:
+        return OffsetFetchResponse(
+            groups=[_group(services, group, require_stable=request.require_stable) for group in request.groups]
+        )
+    partitions = _partitions_of(request.topics)
+    if context.api_version == 0:
+        return _response(await _from_zookeeper(services, request.group_id, partitions or []))
+    error, found = services.group_coordinator.fetch(request.group_id, partitions, require_stable=request.require_stable)
+    if error is not ErrorCode.NONE and context.api_version == 1:
+        return _response([FetchedOffset(partition, None, error) for partition in partitions or []])
+    return _response(found, error)
+
+
+def _group(services: Services, asked: Any, *, require_stable: bool) -> OffsetFetchResponseGroup:
+    error, found = services.group_coordinator.fetch(
+        asked.group_id, _partitions_of(asked.topics), require_stable=require_stable
+    )
+    topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
+    for partition, offset, partition_error in found:
+        committed = offset or _NOTHING
+        topics.setdefault(partition.topic, []).append(
+            OffsetFetchResponsePartitions(
+                partition_index=partition.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=int(partition_error),
+            )
+        )
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id,
+        topics=[OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in topics.items()],
+        error_code=int(error),
+    )
+
+
+def _response(found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
+    topics: dict[str, list[OffsetFetchResponsePartition]] = {}
+    for partition, offset, partition_error in found:
+        committed = offset or _NOTHING
+        topics.setdefault(partition.topic, []).append(
+            OffsetFetchResponsePartition(
+                partition_index=partition.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=int(partition_error),
+            )
+        )
+    return OffsetFetchResponse(
+        topics=[OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        error_code=int(error),
+    )
+
+
+def _partitions_of(topics: Any) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+
+
+async def _from_zookeeper(
+    services: Services, group_id: str, partitions: Sequence[TopicPartition]
+) -> list[FetchedOffset]:
+    if not is_storable(group_id):
+        return [FetchedOffset(partition, None, ErrorCode.INVALID_GROUP_ID) for partition in partitions]
+    found = []
+    for partition in partitions:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        offset: int | None = None
+        if services.metadata.partition(partition.topic, partition.partition) is not None:
+            try:
+                offset = await load_offset(services.coordination, group_id, partition)
+            except CoordinationError:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            except ZnodeError as failure:
+                logger.error("%s", failure)
+                error = ErrorCode.UNKNOWN_SERVER_ERROR
+        if offset is None:
+            found.append(FetchedOffset(partition, None, error))
+        else:
+            found.append(FetchedOffset(partition, CommittedOffset(offset, NO_LEADER_EPOCH, "", -1)))
+    return found
