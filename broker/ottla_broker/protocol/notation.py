@@ -264,7 +264,7 @@ def _block(file: str, lines: list[_Line], index: int, depth: int) -> tuple[tuple
         try:
             parsed = _field(line)
         except (ValueError, StopIteration) as error:
-            raise NotationError(f"{file}:{line.number}: {error or 'the line ends too early'}") from error
+            raise NotationError(f"{file}:{line.number}: {str(error) or 'the line ends too early'}") from error
         members, index = _block(file, lines, index + 1, depth + 1)
         if members and not parsed.is_struct:
             raise NotationError(f"{file}:{line.number}: {parsed.name} is no struct and has no members")

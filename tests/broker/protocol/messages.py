@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import strategies as st
+
 from ottla_broker.protocol import generator
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generator.classes import class_names

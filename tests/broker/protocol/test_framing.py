@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode

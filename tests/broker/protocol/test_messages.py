@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import fetch, list_offsets, metadata, produce, update_metadata
-
 from tests.broker.protocol.messages import Case, cases
 
 FEW = settings(
