@@ -48,24 +48,25 @@ def build_batch(
 ) -> bytes:
     """A batch with one record a name, base offset 0 and leader epoch −1, as a producer sends it."""
     records = b"".join(_record(delta, name.encode() + b"\0" + bytes(padding)) for delta, name in enumerate(names))
-    last = len(names) - 1
+    count = len(names)
     length = HEADER_BYTES - 12 + len(records)
-    batch = bytearray(
-        HEADER.pack(
-            0,
-            length,
-            -1,
-            2,
-            0,
-            0,
-            last,
-            timestamp_ms,
-            timestamp_ms,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            last + 1,
-        )
+    batch = bytearray(HEADER_BYTES)
+    HEADER.pack_into(
+        batch,
+        0,
+        0,  # base offset: the broker assigns it
+        length,
+        -1,  # leader epoch
+        2,  # magic
+        0,  # CRC, below
+        0,  # attributes: no compression, CreateTime
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
     )
     batch += records
     _UNSIGNED.pack_into(batch, 17, crc32c(memoryview(batch)[_CRC_FROM:]))

@@ -99,6 +99,11 @@ class Store:
         node = self._nodes.get(path)
         return [] if node is None else sorted(node.children)
 
+    def owner(self, path: str) -> int:
+        """The session that holds an ephemeral node; 0 when it is absent or persistent."""
+        node = self._nodes.get(path)
+        return 0 if node is None else node.owner
+
     # -- faults -----------------------------------------------------------------------------------------------------
 
     def expire(self, session_id: int) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla_broker.ports.disk import Buffer
+from ottla_broker.ports.disk import Buffer, File
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
 from simulation.world import Process, World
 
@@ -74,7 +74,7 @@ class SimulatedDisk:
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
-    def open(self, name: str, *, create: bool = False) -> asyncio.Future[SimulatedFile]:
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
         def act() -> SimulatedFile:
             node = self._image.create_file(name) if create else self._image.find_file(name)
             file = SimulatedFile(self, name, node)

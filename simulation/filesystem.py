@@ -100,7 +100,7 @@ class FileNode:
     def _some_sectors(self, durable: bytes, draw: random.Random) -> bytearray:
         current = self.data
         low, high = sorted((len(durable), len(current)))
-        size = draw.choice((len(durable), len(current), draw.randint(low, high)))
+        size = draw.choice((low, high, max(low, draw.randint(low, high) // SECTOR * SECTOR)))
         lost = draw.choice((0.05, 0.3, 0.8))
         state = bytearray(size)
         start = min(self._dirty_from, size)

@@ -109,7 +109,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         process_of = PROCESS
         for _ in range(len(queue)):
             handle = queue.popleft()
-            if handle._cancelled:  # type: ignore[attr-defined]
+            if handle._cancelled:
                 continue
             owner = handle._context.get(process_of)  # type: ignore[attr-defined]
             if owner is not None and not owner.alive:

@@ -179,10 +179,10 @@ class Producer:
                     code, offset = self._result(answer)
                     if code == ErrorCode.NONE:
                         self._acknowledge(offset, names)
-                    elif ErrorCode(code).retriable or not workload.still_exists(self.partition[0]):
+                    elif ErrorCode.of(code).retriable or not workload.still_exists(self.partition[0]):
                         await self._back_off()
                     else:
-                        raise Violation(f"producing to {self.partition} gave {ErrorCode(code).name}")
+                        raise Violation(f"producing to {self.partition} gave {ErrorCode.of(code).name}")
             except Unavailable:
                 await self._back_off()
             await self._pause()
@@ -228,8 +228,8 @@ class Producer:
         except Unavailable:
             return False
         if response.error_code:
-            if not ErrorCode(response.error_code).retriable:
-                raise Violation(f"InitProducerId gave {ErrorCode(response.error_code).name}")
+            if not ErrorCode.of(response.error_code).retriable:
+                raise Violation(f"InitProducerId gave {ErrorCode.of(response.error_code).name}")
             return False
         self._producer_id, self._epoch = response.producer_id, response.producer_epoch
         self._forgiven_at = self.workload.forgiveness
@@ -266,7 +266,7 @@ class Producer:
                 self._acknowledge(-1, sent.names)
             else:
                 is_clean = False
-                self._refused(ErrorCode(code), sent, is_first=not left, offset=offset)
+                self._refused(ErrorCode.of(code), sent, is_first=not left, offset=offset)
                 left.append(sent)
         pending[:] = left + pending[len(posted) :]
         if self._producer_id < 0:
@@ -347,12 +347,12 @@ class Consumer:
         forgiven_at = workload.forgiveness
         response = await self.client.request(address, ApiKey.FETCH, version, body)
         if response.error_code:
-            raise Unavailable(ErrorCode(response.error_code).name)
+            raise Unavailable(ErrorCode.of(response.error_code).name)
         (topic_answer,) = response.responses
         (answer,) = topic_answer.partitions
         if not workload.still_exists(self.partition[0]):
             raise Unavailable("the topic is being deleted")
-        code = ErrorCode(answer.error_code)
+        code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if workload.forgiveness == self._forgiven_at:
                 raise Violation(
@@ -445,9 +445,9 @@ async def _bounds(client: Client, partition: Partition) -> tuple[int, int]:
         response = await client.request(address, ApiKey.LIST_OFFSETS, client.random.randrange(2, 10), body)
         answer = response.topics[0].partitions[0]
         if answer.error_code:
-            if not ErrorCode(answer.error_code).retriable:
-                raise Violation(f"ListOffsets of {partition} gave {ErrorCode(answer.error_code).name}")
-            raise Unavailable(ErrorCode(answer.error_code).name)
+            if not ErrorCode.of(answer.error_code).retriable:
+                raise Violation(f"ListOffsets of {partition} gave {ErrorCode.of(answer.error_code).name}")
+            raise Unavailable(ErrorCode.of(answer.error_code).name)
         offsets.append(answer.offset)
     return offsets[0], offsets[1]
 
@@ -476,7 +476,7 @@ async def create_topic(
             response = await client.request(
                 address, ApiKey.CREATE_TOPICS, client.random.randrange(2, 8), body, timeout_s=15.0
             )
-            code = ErrorCode(response.topics[0].error_code)
+            code = ErrorCode.of(response.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 workload.checker.topic_created(name, partitions)
                 return True

@@ -72,6 +72,7 @@ class World:
         self.counters = Counters()
         self.machines: dict[str, Machine] = {}
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self._context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
 
@@ -113,10 +114,19 @@ class World:
             if was_enabled:
                 gc.enable()
 
+    def discard(self) -> None:
+        """Lets go of the run's objects. What their finalizers have to say is no part of the run any more."""
+        self.loop.set_exception_handler(lambda loop, context: None)
+        self.machines.clear()
+
     def _bury(self) -> None:
         """Quiets the tasks that died with their process: they are pending for ever, and that is no mistake."""
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def note(self, text: str) -> None:
+        """Says in the report of the run what was drawn."""
+        self.notes.append(f"{self.loop.time():.3f} {text}")
 
     def problem(self, text: str) -> None:
         """Notes what fails the run although nobody awaited it."""

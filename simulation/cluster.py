@@ -1,0 +1,198 @@
+"""Brokers of the simulated fleet: the product's own `Broker` on simulated ports, started, crashed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.jobs import JOBS
+from ottla_broker.ports import Ports
+from ottla_broker.server.broker import Broker
+from simulation.batches import valid_prefix
+from simulation.checker import Partition, Violation
+from simulation.clock import SimulatedClock
+from simulation.coordination import SimulatedCoordination, Store
+from simulation.disk import SimulatedDisk
+from simulation.filesystem import DirectoryNode, DiskImage, FileNode
+from simulation.network import Fabric, SimulatedNetwork
+from simulation.workers import SimulatedWorkers
+from simulation.world import Process, World
+
+CLIENT_PORT = 9092
+START_TIMEOUT_S = 120.0
+
+
+class SimulatedBroker:
+    """One broker id: its machine, its disks, and the process that runs now, if any."""
+
+    def __init__(
+        self, world: World, fabric: Fabric, store: Store, broker_id: int, settings: Mapping[str, str], disks: int
+    ) -> None:
+        self.world = world
+        self.fabric = fabric
+        self.store = store
+        self.broker_id = broker_id
+        self.host = f"10.0.0.{broker_id + 1}"
+        self.machine = world.machine(f"broker-{broker_id}", self.host)
+        self.paths = [f"/data/broker-{broker_id}/d{number}" for number in range(disks)]
+        for path in self.paths:
+            self.machine.disks[path] = DiskImage(path, world.stream(f"image/{path}"))
+        self.properties = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.host}:{CLIENT_PORT}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{CLIENT_PORT}",
+            "log.dirs": ",".join(self.paths),
+            "zookeeper.connect": "simulated:2181",
+            **settings,
+        }
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self.coordination: SimulatedCoordination | None = None
+        self.started: asyncio.Future[None] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def life(self) -> int:
+        return self.process.life if self.process is not None and self.process.alive else 0
+
+    def start(self) -> None:
+        """Starts a new process; `started` completes when the broker is ready, and never if it is killed before."""
+        process = self.machine.start_process()
+        self.process = process
+        started: asyncio.Future[None] = self.world.loop.create_future()
+        self.started = started
+        config = BrokerConfig.from_properties("", [f"{key}={value}" for key, value in self.properties.items()])
+
+        async def main() -> None:
+            self.coordination = SimulatedCoordination(
+                process, self.store, session_timeout_s=config["zookeeper.session.timeout.ms"] / 1000
+            )
+            ports = Ports(
+                clock=SimulatedClock(process),
+                network=SimulatedNetwork(self.fabric, self.machine, process),
+                disks={path: SimulatedDisk(process, self.machine.disks[path], path) for path in self.paths},
+                coordination=self.coordination,
+                workers=SimulatedWorkers(process, JOBS),
+            )
+            self.broker = Broker(config, ports)
+            await self.broker.start()
+
+        def done(task: asyncio.Task[Any]) -> None:
+            if started.done():
+                return
+            error = None if task.cancelled() else task.exception()
+            if task.cancelled() or error is not None:
+                started.set_exception(Violation(f"broker {self.broker_id} did not start: {error!r}"))
+            else:
+                started.set_result(None)
+
+        process.spawn(main(), name="main").add_done_callback(done, context=process.context)
+
+    async def wait_started(self) -> None:
+        assert self.started is not None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.shield(self.started)
+        except TimeoutError as error:
+            raise Violation(f"broker {self.broker_id} is not ready {START_TIMEOUT_S} s after its start") from error
+
+    async def stop(self) -> None:
+        """An orderly stop, as SIGTERM asks for; the process ends with it."""
+        if self.broker is not None and self.process is not None:
+            await self.process.spawn(self.broker.stop(), name="stop")
+            self.process.kill()
+
+    def crash(self) -> None:
+        self.machine.crash_process()
+
+    def lose_power(self) -> dict[Partition, int]:
+        """Pulls the plug; gives, for every partition, the offset up to which its records were flushed before."""
+        safe = self.flushed_ends()
+        self.machine.lose_power()
+        return safe
+
+    def flushed_ends(self) -> dict[Partition, int]:
+        """For every partition on these disks: the end of the valid batches that the platter holds now."""
+        ends: dict[Partition, int] = {}
+        for path in self.paths:
+            root = self.machine.disks[path].root
+            for name in sorted({**root.entries, **root.durable}):
+                topic, dash, number = name.rpartition("-")
+                if not dash or not number.isdigit():
+                    continue
+                directory = root.durable.get(name)
+                ends[(topic, int(number))] = _durable_end(directory) if isinstance(directory, DirectoryNode) else 0
+        return ends
+
+    def log_bytes(self) -> dict[Partition, bytes]:
+        """The segments of every partition one after the other, as the page cache holds them."""
+        logs: dict[Partition, bytes] = {}
+        for path in self.paths:
+            for name, directory in sorted(self.machine.disks[path].root.entries.items()):
+                topic, dash, number = name.rpartition("-")
+                if isinstance(directory, DirectoryNode) and dash and number.isdigit():
+                    logs[(topic, int(number))] = b"".join(
+                        bytes(node.data)
+                        for file, node in sorted(directory.entries.items())
+                        if file.endswith(".log") and isinstance(node, FileNode)
+                    )
+        return logs
+
+
+def _durable_end(directory: DirectoryNode) -> int:
+    """The end of the batches that stand whole on the platter from the first segment on, without a gap."""
+    end = -1
+    for file, node in sorted(directory.durable.items()):
+        if not file.endswith(".log") or not isinstance(node, FileNode):
+            continue
+        base = int(file.removesuffix(".log"))
+        if end not in (-1, base):
+            break
+        end = max(end, base)
+        for batch in valid_prefix(node.durable()):
+            end = batch.last_offset + 1
+    return max(end, 0)
+
+
+class Fleet:
+    """All brokers of a run, their network and their coordination."""
+
+    def __init__(self, world: World, count: int, settings: Mapping[str, str], *, disks: int = 1) -> None:
+        self.world = world
+        self.fabric = Fabric(world)
+        self.store = Store(world)
+        self.brokers = [
+            SimulatedBroker(world, self.fabric, self.store, broker_id, settings, disks) for broker_id in range(count)
+        ]
+
+    @property
+    def bootstrap(self) -> list[tuple[str, int]]:
+        return [(broker.host, CLIENT_PORT) for broker in self.brokers]
+
+    def life_of(self, broker_id: int) -> int:
+        return self.brokers[broker_id].life if 0 <= broker_id < len(self.brokers) else 0
+
+    async def start(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+        for broker in self.brokers:
+            await broker.wait_started()
+
+    async def stop(self) -> None:
+        for broker in self.brokers:
+            if broker.is_up:
+                await broker.stop()
+
+    def controller(self) -> SimulatedBroker | None:
+        """The broker that holds /controller, by its session."""
+        session = self.store.owner("/controller")
+        for broker in self.brokers:
+            link = broker.coordination
+            if session and broker.is_up and link is not None and link.session_id == session:
+                return broker
+        return None

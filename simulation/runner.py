@@ -1,0 +1,101 @@
+"""One seed, one run: makes the world, runs a scenario in it and says how it ended."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import time
+import traceback
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO, Any
+
+from simulation.checker import Checker
+from simulation.scenarios import scenario
+from simulation.world import World
+
+WALL_LIMIT_S = 180
+"""A run that takes longer than this in real time hangs."""
+
+
+class HangError(Exception):
+    """The run did not end within WALL_LIMIT_S of real time."""
+
+
+@dataclass
+class Outcome:
+    """How one run ended, for the report. Plain values: it crosses between processes."""
+
+    scenario: str
+    seed: int
+    trace_hash: str
+    error: str = ""
+    wall_s: float = 0.0
+    virtual_s: float = 0.0
+    messages: int = 0
+    process_crashes: int = 0
+    power_losses: int = 0
+    session_expiries: int = 0
+    broken_connections: int = 0
+    disk_operations: int = 0
+    acknowledged: int = 0
+    delivered: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def replay(self) -> str:
+        """The one command that runs this seed again."""
+        return f".venv/bin/python -m simulation run --scenario {self.scenario} --seed {self.seed}"
+
+
+def run_seed(name: str, seed: int, *, trace_out: IO[str] | None = None) -> Outcome:
+    """Runs one seed of a scenario. Whatever goes wrong in it is in `Outcome.error`."""
+    world = World(seed, trace_out=trace_out)
+    started = time.perf_counter()
+    error = ""
+    checker: Checker | None = None
+    previous = signal.signal(signal.SIGALRM, _on_alarm)
+    signal.alarm(WALL_LIMIT_S)
+    try:
+        checker = world.run(scenario(name)(world))  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:
+        error = "".join(traceback.format_exception(raised))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    if world.problems:
+        error = "\n".join(world.problems) + ("\n" + error if error else "")
+    counters = world.counters
+    outcome = Outcome(
+        name,
+        seed,
+        world.trace.hexdigest(),
+        error,
+        time.perf_counter() - started,
+        world.loop.time(),
+        counters.messages,
+        counters.process_crashes,
+        counters.power_losses,
+        counters.session_expiries,
+        counters.broken_connections,
+        counters.disk_operations,
+        checker.acknowledged_count if checker else 0,
+        checker.delivered_count if checker else 0,
+        world.notes,
+    )
+    world.discard()
+    gc.collect()
+    return outcome
+
+
+def _on_alarm(signum: int, frame: FrameType | None) -> Any:
+    raise HangError(f"the run hangs: not over after {WALL_LIMIT_S} s of real time")
+
+
+def quiet_logs() -> None:
+    """Brokers log a lot under faults; only a run asked for with --verbose shows it."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.disable(logging.CRITICAL)

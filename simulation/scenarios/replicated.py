@@ -1,0 +1,134 @@
+"""Three brokers, replication factor 3, min.insync.replicas 2; one fault at a time, healed before the next.
+
+Faults: kill -9 of any broker (it comes back later), slow messages, an expired session, another controller. No broker
+loses power here, so whatever was acknowledged with acks=all, or delivered to a consumer, must stay; acks=1 promises
+nothing beyond its leader. At the end all replicas of a partition hold the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from simulation.checker import Checker, Violation
+from simulation.client import Client, Unavailable
+from simulation.cluster import Fleet, SimulatedBroker
+from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
+from simulation.workload import Terms, Workload
+from simulation.world import World
+
+
+async def run(world: World) -> Checker:
+    draw = world.stream("scenario")
+    settings = broker_settings(draw, flush_every_message=draw.random() < 0.1) | {
+        "min.insync.replicas": "2",
+        "default.replication.factor": "3",
+        "offsets.topic.replication.factor": "3",
+        "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
+        "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
+        "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
+    }
+    fleet = Fleet(world, 3, settings)
+    checker = Checker()
+    workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
+    clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
+    await fleet.start()
+    for number in range(draw.choice((1, 2))):
+        await add_topic(workload, draw, clients, f"t{number}", replicas=3)
+    for number in range(draw.choice((1, 2, 3))):
+        await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
+        await _fault(world, draw, fleet)
+        workload.check()
+        if draw.random() < 0.2:
+            await add_topic(workload, draw, clients, f"u{number}", replicas=3)
+        await _all_in_sync(fleet, clients[0], checker)
+    await verify(fleet, workload, clients[0])
+    await _all_in_sync(fleet, clients[0], checker)
+    await _replicas_are_equal(fleet, checker)
+    return checker
+
+
+async def _fault(world: World, draw: random.Random, fleet: Fleet) -> None:
+    """One fault and its healing."""
+    broker = draw.choice(fleet.brokers)
+    kind = draw.choice(("crash", "crash", "delay", "expire", "disconnect", "controller"))
+    world.note(f"{kind} of broker {broker.broker_id}")
+    if kind == "crash":
+        await _crash_and_restart(world, draw, broker)
+    elif kind == "delay":
+        fleet.fabric.slow(broker.host, draw.choice((0.05, 0.5, 2.0)))
+        await asyncio.sleep(draw.choice((0.5, 5.0)) * draw.random())
+        fleet.fabric.heal()
+    elif kind == "expire":
+        assert broker.coordination is not None
+        fleet.store.expire(broker.coordination.session_id)
+    elif kind == "disconnect":
+        assert broker.coordination is not None
+        fleet.store.disconnect(broker.coordination, draw.choice((0.1, 1.0, 5.0)) * draw.random())
+    else:
+        controller = fleet.controller()
+        if controller is None:
+            return
+        if draw.random() < 0.5:
+            await _crash_and_restart(world, draw, controller)
+        else:
+            assert controller.coordination is not None
+            fleet.store.expire(controller.coordination.session_id)
+    await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
+
+
+async def _crash_and_restart(world: World, draw: random.Random, broker: SimulatedBroker) -> None:
+    crashed = world.loop.create_future()
+
+    def crash() -> None:
+        if not crashed.done():
+            crashed.set_result(None)
+            broker.crash()
+
+    assert broker.process is not None
+    if draw.random() < 0.6:
+        broker.process.crash_after(draw.choice((1, 10, 100)) * draw.randrange(1, 10), crash)
+    timer = world.call_later(draw.choice((0.05, 0.5, 2.0)) * draw.random(), crash)
+    await crashed
+    timer.cancel()
+    await asyncio.sleep(draw.choice((0.01, 1.0, 6.0)) * draw.random())
+    broker.start()
+    await broker.wait_started()
+
+
+async def _all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
+    """Waits until every partition has a leader and all its replicas are in sync: the fault is healed."""
+    deadline = fleet.world.loop.time() + SETTLE_S
+    behind: list[str] = []
+    while fleet.world.loop.time() < deadline:
+        try:
+            state = await client.refresh()
+            behind = [
+                f"{topic}-{number} (leader {part.leader}, ISR {part.in_sync})"
+                for (topic, number), part in sorted(state.partitions.items())
+                if topic in checker.topics and (part.leader < 0 or sorted(part.in_sync) != sorted(part.replicas))
+            ]
+            if not behind and {topic for topic, _ in state.partitions} >= set(checker.topics):
+                return
+        except Unavailable as error:
+            behind = [str(error)]
+        await asyncio.sleep(0.2)
+    raise Violation(f"{SETTLE_S} s after the fault these are not in sync: {'; '.join(behind)}")
+
+
+async def _replicas_are_equal(fleet: Fleet, checker: Checker) -> None:
+    """After a quiet while the replicas of every partition hold the same bytes."""
+    deadline = fleet.world.loop.time() + SETTLE_S
+    while True:
+        logs = [broker.log_bytes() for broker in fleet.brokers]
+        different = [
+            f"{topic}-{number}"
+            for topic, partitions in sorted(checker.topics.items())
+            for number in range(partitions)
+            if len({log.get((topic, number), b"absent") for log in logs}) > 1
+        ]
+        if not different:
+            return
+        if fleet.world.loop.time() > deadline:
+            raise Violation(f"the replicas differ {SETTLE_S} s after the last record: {', '.join(different)}")
+        await asyncio.sleep(0.5)

@@ -1,0 +1,103 @@
+"""Virtual time, ownership and the ends of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from simulation.clock import SimulatedClock
+from simulation.loop import DeadlockError
+from simulation.world import World
+
+
+def test_a_day_passes_in_no_time_and_timers_of_one_instant_keep_their_order() -> None:
+    world = World(1)
+    fired: list[object] = []
+
+    async def main() -> None:
+        for name in "abc":
+            world.call_later(86_400.0, fired.append, name)
+        world.call_later(1.0, fired.append, "first")
+        await asyncio.sleep(86_400.0)
+        fired.append(world.loop.time())
+
+    started = time.monotonic()
+    world.run(main())
+    assert fired == ["first", "a", "b", "c", 86_400.0]
+    assert time.monotonic() - started < 60
+
+
+def test_waiting_for_what_nobody_brings_is_an_error_that_names_the_task() -> None:
+    world = World(1)
+
+    async def main() -> None:
+        waiting = world.spawn(asyncio.Event().wait(), name="the-hopeless-one")
+        await waiting
+
+    with pytest.raises(DeadlockError, match="the-hopeless-one"):
+        world.run(main())
+
+
+def test_a_crash_runs_nothing_further_of_the_process() -> None:
+    world = World(1)
+    ran: list[str] = []
+
+    async def broker(clock: SimulatedClock) -> None:
+        try:
+            clock.call_later(2.0, ran.append, "timer")
+            clock.call_soon(ran.append, "soon")
+            await asyncio.gather(clock.sleep(0.5), asyncio.create_task(clock.sleep(5.0)))
+        finally:
+            ran.append("finally")
+
+    async def main() -> None:
+        machine = world.machine("m", "10.0.0.1")
+        process = machine.start_process()
+        clock = SimulatedClock(process)
+        clock.spawn(broker(clock), name="main")
+        await asyncio.sleep(1.0)
+        machine.crash_process()
+        await asyncio.sleep(10.0)
+        assert ran == ["soon"]
+        assert machine.start_process().name == "m.2"
+
+    world.run(main())
+
+
+def test_what_a_process_made_ready_before_its_crash_does_not_run_either() -> None:
+    world = World(1)
+    ran: list[str] = []
+
+    async def main() -> None:
+        machine = world.machine("m", "10.0.0.1")
+        clock = SimulatedClock(machine.start_process())
+        event = asyncio.Event()
+
+        async def waiter() -> None:
+            await event.wait()
+            ran.append("woken")
+
+        clock.spawn(waiter(), name="waiter")
+        await asyncio.sleep(0.1)
+        event.set()
+        machine.crash_process()
+        await asyncio.sleep(1.0)
+
+    world.run(main())
+    assert ran == []
+
+
+def test_a_failed_task_nobody_awaits_is_a_problem_of_the_run() -> None:
+    world = World(1)
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async def main() -> None:
+        SimulatedClock(world.machine("m", "10.0.0.1").start_process()).spawn(fail(), name="failing")
+        await asyncio.sleep(1.0)
+
+    world.run(main())
+    assert len(world.problems) == 1 and "failing" in world.problems[0] and "broken" in world.problems[0]
