@@ -2,6 +2,7 @@
 
 A crash needs nothing from here: the loop drops the callbacks of a dead process (see `simulation.loop`). `cancel_all`
 is the other end, a broker that halts by itself: its tasks are cancelled and do run their `finally`.
+A task that ends with an error fails the run, whatever the broker makes of it: nobody was left to handle that error.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class SimulatedClock:
                 return
             error = ended.exception()
             if error is not None and not self._is_cancelled:
+                self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
                 self.on_task_failure(name, error)
 
         task.add_done_callback(done, context=self._process.context)
@@ -105,5 +107,4 @@ class SimulatedClock:
             callback(*args)
 
     def _report(self, name: str, error: BaseException) -> None:
-        self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
         logging.getLogger("simulation").error("task %s failed", name, exc_info=error)

@@ -81,6 +81,8 @@ class SimulatedBroker:
             )
             self.broker = Broker(config, ports)
             await self.broker.start()
+            await self.broker.ready()
+            process.spawn(self._watch(self.broker), name="watch")
 
         def done(task: asyncio.Task[Any]) -> None:
             if started.done():
@@ -92,6 +94,11 @@ class SimulatedBroker:
                 started.set_result(None)
 
         process.spawn(main(), name="main").add_done_callback(done, context=process.context)
+
+    async def _watch(self, broker: Broker) -> None:
+        reason = await broker.halted()
+        if broker.state == "halted":
+            self.world.problem(f"broker {self.broker_id} halted: {reason}")
 
     async def wait_started(self) -> None:
         assert self.started is not None

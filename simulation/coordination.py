@@ -68,6 +68,8 @@ class _Session:
 
 
 _Undo = list[Callable[[], None]]
+_Watch = tuple["SimulatedCoordination", Watcher]
+"""Whose, and what to call: the same callback left twice on a path counts once."""
 
 
 class Store:
@@ -79,9 +81,8 @@ class Store:
         self.sessions: dict[int, _Session] = {}
         self._nodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, 0)}
         self._zxid = 0
-        self._data_watches: dict[str, dict[int, tuple[SimulatedCoordination, Watcher]]] = {}
-        self._child_watches: dict[str, dict[int, tuple[SimulatedCoordination, Watcher]]] = {}
-        self._next_watch = 0
+        self._data_watches: dict[str, dict[_Watch, None]] = {}
+        self._child_watches: dict[str, dict[_Watch, None]] = {}
         self._next_session = 0x1000_0000_0000
 
     def delay(self) -> float:
@@ -174,14 +175,13 @@ class Store:
         return sorted(node.children)
 
     def watch(self, link: SimulatedCoordination, path: str, watcher: Watcher, *, children: bool = False) -> None:
-        self._next_watch += 1
         watches = self._child_watches if children else self._data_watches
-        watches.setdefault(path, {})[self._next_watch] = (link, watcher)
+        watches.setdefault(path, {})[(link, watcher)] = None
 
     def forget_watches(self, link: SimulatedCoordination) -> None:
         for watches in (self._data_watches, self._child_watches):
             for path in list(watches):
-                left = {key: watch for key, watch in watches[path].items() if watch[0] is not link}
+                left = {watch: None for watch in watches[path] if watch[0] is not link}
                 if left:
                     watches[path] = left
                 else:
@@ -295,14 +295,13 @@ class Store:
             events += told
 
     def _fire(self, kind: WatchKind, path: str) -> None:
-        watches: dict[int, tuple[SimulatedCoordination, Watcher]] = {}
+        watches: dict[_Watch, None] = {}
         if kind is not WatchKind.CHILDREN:
             watches |= self._data_watches.pop(path, {})
         if kind in (WatchKind.CHILDREN, WatchKind.DELETED):
             watches |= self._child_watches.pop(path, {})
         event = WatchEvent(kind, path)
-        for key in sorted(watches):
-            link, watcher = watches[key]
+        for link, watcher in watches:
             link.server_event(event, watcher)
 
 

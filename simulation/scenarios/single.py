@@ -95,7 +95,6 @@ async def _crash_somewhere(
     draw: random.Random,
     broker: SimulatedBroker,
     workload: Workload,
-    checker: Checker,
     *,
     is_flushed: bool,
 ) -> None:
