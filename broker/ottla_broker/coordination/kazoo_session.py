@@ -1,0 +1,191 @@
+"""One ZooKeeper session on kazoo, on kazoo's own thread; `zookeeper` is the loop's side of it.
+
+kazoo is used without its recipes, retries and worker threads. Three things are changed, and a contract test holds each:
+
+- Answers and watch events run where they are read, on the connection's thread, so that they cross to the loop in the
+  order in which the server sent them (kazoo's two worker threads would lose it).
+- Watches outlive a lost connection: kazoo forgets them, ZooKeeper's protocol can set them again (SetWatches) and then
+  tells what was missed meanwhile.
+- A session that has expired ends here. kazoo would open the next one under the same client, and a call made by
+  somebody who does not know yet would run in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import Callback, KeeperState
+from kazoo.retry import KazooRetry
+
+RECONNECT_DELAY_S = 0.05
+RECONNECT_MAX_DELAY_S = 1.0
+STOP_TIMEOUT_S = 10.0
+SET_WATCHES_BYTES = 128 * 1024
+"""Paths per SetWatches request, well below the server's jute.maxbuffer."""
+
+
+class LinkState(Enum):
+    """What the connection's thread tells the loop."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+    CLOSED = "closed"
+
+
+class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Runs callbacks where they arise. Never "running": kazoo then calls completions directly, not through a queue."""
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        callback.func(*callback.args)
+
+
+@dataclass(slots=True)
+class _SetWatches:
+    """The request that kazoo lacks: paths by what the watcher knew, and the newest zxid that the session has seen."""
+
+    relative_zxid: int
+    data: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
+
+    type: ClassVar[int] = 101
+
+    def serialize(self) -> bytes:
+        out = [struct.pack(">q", self.relative_zxid)]
+        for paths in (self.data, self.absent, self.children):
+            out.append(struct.pack(">i", len(paths)))
+            for path in paths:
+                encoded = path.encode()
+                out.append(struct.pack(">i", len(encoded)) + encoded)
+        return b"".join(out)
+
+    @classmethod
+    def deserialize(cls, _buffer: bytes, _offset: int) -> None:
+        return None
+
+
+class SessionClient(KazooClient):  # type: ignore[misc]
+    """A kazoo client for one session. `on_state` is called on the connection's thread and must only hand over.
+
+    `hosts` has no chroot: the adapter adds and strips it. `session` is the id and password of a session to take over.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        timeout_s: float,
+        session: tuple[int, bytes] | None,
+        on_state: Callable[[SessionClient, LinkState], None],
+        logger: logging.Logger,
+    ) -> None:
+        self._absent: set[str] = set()
+        self._on_state = on_state
+        super().__init__(
+            hosts=hosts,
+            timeout=timeout_s,
+            client_id=session,
+            handler=_InlineHandler(),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=1.5, max_delay=RECONNECT_MAX_DELAY_S
+            ),
+            logger=logger,
+        )
+
+    @property
+    def session(self) -> tuple[int, bytes]:
+        """Id and password, also while the connection is away; (0, ...) before the first connection."""
+        return self._session_id or 0, self._session_passwd
+
+    def note_existence(self, path: str, is_present: bool) -> None:
+        """What a watching read found, for SetWatches. Called on the connection's thread with the whole path."""
+        if is_present:
+            self._absent.discard(path)
+        else:
+            self._absent.add(path)
+
+    def drop(self) -> None:
+        """Ends the connection and leaves the session to its timeout. Does not wait."""
+        silent = self.logger.getChild("dropped")
+        silent.disabled = True  # kazoo would warn of the lost connection that is meant here
+        self.logger = self._connection.logger = silent
+        self._stopped.set()
+        socket = self._connection._socket
+        if socket is not None:
+            try:
+                socket.shutdown(2)
+            except OSError:
+                pass  # not connected just now: the connection's thread sees `_stopped`
+
+    def end(self) -> None:
+        """Closes the session at the server. Blocks: never called on the loop."""
+        self.stop()
+        self.release()
+
+    def release(self) -> None:
+        """Waits for the connection's thread to end and frees its sockets. Blocks."""
+        if self._connection.stop(STOP_TIMEOUT_S):
+            self._connection.close()
+
+    def _session_callback(self, state: str) -> None:
+        before = self._state
+        if state == KeeperState.CONNECTED and before == KeeperState.CONNECTING:
+            self._set_watches_again()
+        super()._session_callback(state)
+        if state == before:
+            return
+        if state == KeeperState.CONNECTED:
+            self._on_state(self, LinkState.CONNECTED)
+        elif state == KeeperState.EXPIRED_SESSION:
+            self._stopped.set()
+            self._on_state(self, LinkState.EXPIRED)
+        elif state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            self._on_state(self, LinkState.CLOSED)
+        elif before == KeeperState.CONNECTED:
+            self._on_state(self, LinkState.SUSPENDED)
+
+    def _reset_watchers(self) -> None:
+        if self._state != KeeperState.CONNECTING:
+            self._child_watchers: defaultdict[str, set[Any]] = defaultdict(set)
+            self._data_watchers: defaultdict[str, set[Any]] = defaultdict(set)
+            self._absent.clear()
+
+    def _set_watches_again(self) -> None:
+        """Puts SetWatches before every request that waits: no read may overtake the events it was due."""
+        data = sorted(path for path, watchers in self._data_watchers.items() if watchers and path not in self._absent)
+        absent = sorted(path for path, watchers in self._data_watchers.items() if watchers and path in self._absent)
+        children = sorted(path for path, watchers in self._child_watchers.items() if watchers)
+        requests = []
+        current = _SetWatches(self.last_zxid)
+        used = 0
+        for kind, paths in enumerate((data, absent, children)):
+            for path in paths:
+                if used + len(path) > SET_WATCHES_BYTES:
+                    requests.append(current)
+                    current, used = _SetWatches(self.last_zxid), 0
+                (current.data, current.absent, current.children)[kind].append(path)
+                used += len(path.encode()) + 4
+        if used:
+            requests.append(current)
+        for request in reversed(requests):
+            self._queue.appendleft((request, self.handler.async_result()))
+            self._connection._write_sock.send(b"\0")  # kazoo's loop takes one request for each byte
+
+
+def request_answer(result: Any) -> tuple[Any, BaseException | None]:
+    """(value, error) of a finished kazoo request."""
+    return (result.value, None) if result.exception is None else (None, result.exception)

@@ -1,0 +1,510 @@
+"""The ZooKeeper adapter of the Coordination port: kazoo's asynchronous calls and raw transactions, no recipes.
+
+kazoo's thread (`kazoo_session`) reads the server's answers; each crosses to the loop by `call_soon_threadsafe`, so
+answers, watch events and session events arrive here in the server's order, and watches are called from here. At most
+WINDOW requests are with kazoo at a time: handing it one more writes to a pipe that could block the loop. The others
+wait here, and while the connection is away all of them do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.serialization import CheckVersion, SetData
+from kazoo.protocol.serialization import Create as CreateRequest
+from kazoo.protocol.serialization import Delete as DeleteRequest
+from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from ottla_broker.coordination.kazoo_session import LinkState, SessionClient, request_answer
+from ottla_broker.coordination.tree import validate_path
+from ottla_broker.coordination.watches import Watches
+from ottla_broker.ports.coordination import (
+    BadVersion,
+    Check,
+    ConnectionLoss,
+    CoordinationError,
+    Create,
+    Delete,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    SessionEvent,
+    SessionExpired,
+    Set,
+    Stat,
+    Watcher,
+    WatchEvent,
+    WatchKind,
+)
+
+WINDOW = 128
+JUTE_MAXBUFFER = 0xFFFFF
+"""ZooKeeper's default of jute.maxbuffer: it drops a connection that sends a longer request."""
+REQUEST_OVERHEAD = 256
+RENEW_AFTER_FAILURE_S = 1.0
+EPHEMERAL, SEQUENCE = 1, 2
+
+_ERRORS: dict[type[BaseException], type[CoordinationError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionLoss: ConnectionLoss,
+    kazoo_errors.ConnectionClosedError: ConnectionLoss,
+    kazoo_errors.OperationTimeoutError: ConnectionLoss,
+    kazoo_errors.SessionMovedError: ConnectionLoss,
+}
+_KINDS = {
+    EventType.CREATED: WatchKind.CREATED,
+    EventType.DELETED: WatchKind.DELETED,
+    EventType.CHANGED: WatchKind.CHANGED,
+    EventType.CHILD: WatchKind.CHILDREN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectString:
+    """zookeeper.connect: `hosts` as "h1:2181,h2:2181", `chroot` as "/a/b" or "".
+
+    >>> ConnectString.parse("h1:2181,h2:2181/chroot")
+    ConnectString(hosts='h1:2181,h2:2181', chroot='/chroot')
+    >>> ConnectString.parse("h1:2181/")
+    ConnectString(hosts='h1:2181', chroot='')
+    """
+
+    hosts: str
+    chroot: str
+
+    @classmethod
+    def parse(cls, text: str) -> ConnectString:
+        """ValueError, naming zookeeper.connect, when it is empty or has a chroot for each host."""
+        hosts, slash, rest = text.strip().partition("/")
+        names = [host.strip() for host in hosts.split(",") if host.strip()]
+        if not names:
+            raise ValueError(f"zookeeper.connect names no host: {text!r}")
+        if "," in rest:
+            raise ValueError(f"zookeeper.connect takes one chroot, after the last host: {text!r}")
+        chroot = (slash + rest).rstrip("/")
+        if chroot:
+            try:
+                validate_path(chroot)
+            except ValueError:
+                raise ValueError(f"zookeeper.connect has no valid chroot: {text!r}") from None
+        return cls(",".join(names), chroot)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One request. `send` hands it to kazoo; `convert` makes the result, on the loop, of kazoo's value."""
+
+    path: str
+    send: Callable[[SessionClient], Any]
+    convert: Callable[[Any], Any]
+    future: asyncio.Future[Any]
+    watched_path: str = ""
+    """The whole path of a watching get or exists: what it finds must be noted on kazoo's thread."""
+    has_failed: bool = False
+
+
+class ZooKeeperCoordination:
+    """A session on a ZooKeeper ensemble (Coordination port).
+
+    `connect` is zookeeper.connect (its chroot is made when absent), the two times are zookeeper.session.timeout.ms and
+    zookeeper.connection.timeout.ms. ValueError when `connect` cannot be read.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self._connect = ConnectString.parse(connect)
+        self._session_timeout_s = session_timeout_ms / 1000
+        self._connection_timeout_s = connection_timeout_ms / 1000
+        self._logger = logger or logging.getLogger("ottla.zookeeper")
+        self._listeners: list[Callable[[SessionEvent], None]] = []
+        self._watches = Watches()
+        self._client: SessionClient | None = None
+        self._session = (0, b"")
+        self._is_started = False
+        self._is_connected = False
+        self._is_expired = False
+        self._is_ready = False
+        self._waiting: deque[_Call] = deque()
+        self._sent: dict[_Call, None] = {}
+        self._link_changed: asyncio.Future[LinkState] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def session_id(self) -> int:
+        return self._session[0]
+
+    @property
+    def session_password(self) -> bytes:
+        return self._session[1]
+
+    async def start(self, session: tuple[int, bytes] | None = None) -> None:
+        if self._is_started:
+            raise RuntimeError("this session was started before")
+        self._is_started = True
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connection_timeout_s):
+                if session is not None and await self._open(session) is LinkState.CONNECTED:
+                    assert self._client is not None
+                    old, self._client = self._client, None
+                    await self._in_thread(old.end)
+                await self._open(None)
+                await self._make_chroot()
+        except TimeoutError:
+            self.abandon()
+            seconds = f"{self._connection_timeout_s:g} s"
+            raise ConnectionLoss(
+                message=f"no ZooKeeper server of {self._connect.hosts} answered in {seconds}"
+            ) from None
+        except BaseException:
+            self.abandon()
+            raise
+        self._is_ready = True
+        self._tell(SessionEvent.CONNECTED)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        self._forget_session()
+        if client is not None:
+            # A server that does not answer cannot be told; the session then ends by its timeout.
+            await asyncio.wait([self._in_thread(client.end)], timeout=self._connection_timeout_s)
+
+    def abandon(self) -> None:
+        client, self._client = self._client, None
+        self._forget_session()
+        if client is not None:
+            client.drop()
+            self._in_thread(client.release)
+
+    def add_session_listener(self, listener: Callable[[SessionEvent], None]) -> None:
+        self._listeners.append(listener)
+
+    def get(self, path: str, watch: Watcher | None = None) -> asyncio.Future[tuple[bytes, Stat]]:
+        def convert(value: tuple[bytes | None, ZnodeStat]) -> tuple[bytes, Stat]:
+            if watch is not None:
+                self._watches.add_data(path, watch)
+            return value[0] or b"", _stat(value[1])
+
+        whole, watcher = self._whole(path), self._on_watch if watch else None
+        return self._call(path, lambda client: client.get_async(whole, watcher), convert, whole if watch else "")
+
+    def exists(self, path: str, watch: Watcher | None = None) -> asyncio.Future[Stat | None]:
+        def convert(value: ZnodeStat | None) -> Stat | None:
+            if watch is not None:
+                self._watches.add_data(path, watch)
+            return None if value is None else _stat(value)
+
+        whole, watcher = self._whole(path), self._on_watch if watch else None
+        return self._call(path, lambda client: client.exists_async(whole, watcher), convert, whole if watch else "")
+
+    def children(self, path: str, watch: Watcher | None = None) -> asyncio.Future[list[str]]:
+        def convert(value: list[str]) -> list[str]:
+            if watch is not None:
+                self._watches.add_children(path, watch)
+            return sorted(value)
+
+        whole, watcher = self._whole(path), self._on_watch if watch else None
+        return self._call(path, lambda client: client.get_children_async(whole, watcher), convert)
+
+    def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> asyncio.Future[str]:
+        return self._write_one(Create(path, data, ephemeral, sequence), self._unchrooted)
+
+    def set(self, path: str, data: bytes, version: int = -1) -> asyncio.Future[Stat]:
+        return self._write_one(Set(path, data, version), _stat)
+
+    def delete(self, path: str, version: int = -1) -> asyncio.Future[None]:
+        return self._write_one(Delete(path, version), lambda _: None)
+
+    def multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[str | Stat | None]]:
+        requests = [self._request(operation) for operation in operations]
+
+        def send(client: SessionClient) -> Any:
+            transaction = client.transaction()
+            transaction.operations.extend(requests)
+            return transaction.commit_async()
+
+        def convert(results: list[Any]) -> list[str | Stat | None]:
+            for index, result in enumerate(results):
+                # Operations before the refused one are "rolled back", those after it "not tried".
+                if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
+                    raise MultiFailed(index, _error(operations[index].path, result))
+            return [self._result(result) for result in results]
+
+        first = operations[0].path if operations else ""
+        refusal = _too_long(first, requests)
+        return self._failed(refusal) if refusal else self._call(first, send, convert)
+
+    def _write_one(self, operation: Operation, convert: Callable[[Any], Any]) -> asyncio.Future[Any]:
+        request = self._request(operation)
+
+        def send(client: SessionClient) -> Any:
+            result = client.handler.async_result()
+            client._call(request, result)
+            return result
+
+        refusal = _too_long(operation.path, [request])
+        return self._failed(refusal) if refusal else self._call(operation.path, send, convert)
+
+    def _request(self, operation: Operation) -> Any:
+        """kazoo's request. Empty data is stored as null: Apache Kafka reads it as "not written yet"."""
+        path = operation.path
+        match operation:
+            case Create():
+                whole = self._whole(path + "0")[:-1] if operation.sequence else self._whole(path)
+                flags = (EPHEMERAL if operation.ephemeral else 0) | (SEQUENCE if operation.sequence else 0)
+                return CreateRequest(whole, bytes(operation.data) or None, OPEN_ACL_UNSAFE, flags)
+            case Set():
+                return SetData(self._whole(path), bytes(operation.data) or None, operation.version)
+            case Delete():
+                return DeleteRequest(self._whole(path), operation.version)
+            case Check():
+                return CheckVersion(self._whole(path), operation.version)
+
+    def _result(self, value: Any) -> str | Stat | None:
+        if isinstance(value, str):
+            return self._unchrooted(value)
+        return _stat(value) if isinstance(value, ZnodeStat) else None
+
+    def _whole(self, path: str) -> str:
+        validate_path(path)
+        return (self._connect.chroot + path).rstrip("/") or "/"
+
+    def _unchrooted(self, whole: str) -> str:
+        return whole[len(self._connect.chroot) :] or "/"
+
+    def _call(
+        self,
+        path: str,
+        send: Callable[[SessionClient], Any],
+        convert: Callable[[Any], Any],
+        watched_path: str = "",
+    ) -> asyncio.Future[Any]:
+        if self._is_expired:
+            return self._failed(SessionExpired(path))
+        if self._client is None:
+            return self._failed(ConnectionLoss(path, "the session is not open"))
+        call = _Call(path, send, convert, asyncio.get_running_loop().create_future(), watched_path)
+        self._waiting.append(call)
+        self._send_waiting()
+        return call.future
+
+    def _failed(self, error: Exception) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(error)
+        return future
+
+    def _send_waiting(self) -> None:
+        client = self._client
+        if client is None or not self._is_connected:
+            return
+        while self._waiting and len(self._sent) < WINDOW:
+            call = self._waiting.popleft()
+            self._sent[call] = None
+            call.send(client).rawlink(lambda result, call=call: self._hand_over(client, call, result))
+
+    # ---- on the connection's thread
+
+    def _hand_over(self, client: SessionClient, call: _Call, result: Any) -> None:
+        value, error = request_answer(result)
+        if call.watched_path and error is None:
+            client.note_existence(call.watched_path, value is not None)
+        self._to_loop(self._on_answer, call, value, error)
+
+    def _on_watch(self, event: WatchedEvent) -> None:
+        if event.type in _KINDS:
+            self._to_loop(self._on_event, WatchEvent(_KINDS[event.type], self._unchrooted(event.path)))
+
+    def _on_link(self, client: SessionClient, state: LinkState) -> None:
+        self._to_loop(self._on_state, client, state, client.session)
+
+    def _to_loop(self, callback: Callable[..., object], *arguments: Any) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    # ---- on the loop, in the order of the connection's thread
+
+    def _on_answer(self, call: _Call, value: Any, error: BaseException | None) -> None:
+        if call not in self._sent:
+            return  # it failed with its session
+        del self._sent[call]
+        self._complete(call, value, error)
+        self._send_waiting()
+
+    def _complete(self, call: _Call, value: Any, error: BaseException | None) -> None:
+        result: Any = None
+        if error is None:
+            try:
+                result = call.convert(value)  # also of a cancelled call: its watch stands at the server
+            except CoordinationError as refused:
+                error = refused
+        else:
+            error = _error(call.path, error)
+        if call.future.done():
+            return
+        if error is None:
+            call.future.set_result(result)
+        else:
+            call.future.set_exception(error)
+
+    def _on_event(self, event: WatchEvent) -> None:
+        for watcher in self._watches.take(event):
+            self._guarded(watcher, event)
+
+    def _on_state(self, client: SessionClient, state: LinkState, session: tuple[int, bytes]) -> None:
+        if client is not self._client:
+            return
+        self._is_connected = state is LinkState.CONNECTED
+        if self._link_changed is not None:
+            if state is not LinkState.SUSPENDED and not self._link_changed.done():
+                self._session = session
+                self._link_changed.set_result(state)
+            return
+        if state is LinkState.CONNECTED:
+            self._session = session
+            self._is_expired = False
+            self._tell(SessionEvent.CONNECTED)
+            self._send_waiting()
+        elif state is LinkState.SUSPENDED:
+            self._tell(SessionEvent.SUSPENDED)
+        elif state is LinkState.EXPIRED:
+            self._expire(client)
+            self._tell(SessionEvent.EXPIRED)
+            self._renew(client)
+        else:
+            # kazoo gave up on an error of its own. The session may live on at the server until its timeout.
+            self._expire(client)
+            self._tell(SessionEvent.EXPIRED)
+            asyncio.get_running_loop().call_later(RENEW_AFTER_FAILURE_S, self._renew, client)
+
+    def _expire(self, old: SessionClient) -> None:
+        """The session is gone: fails what was asked of it."""
+        self._in_thread(old.release)
+        self._is_expired = True
+        self._watches.clear()
+        self._fail_all(SessionExpired)
+
+    def _renew(self, old: SessionClient) -> None:
+        if self._client is old:  # else closed or abandoned meanwhile
+            self._new_client(None)
+
+    def _forget_session(self) -> None:
+        self._is_connected = self._is_expired = False
+        self._watches.clear()
+        self._fail_all(ConnectionLoss)
+
+    def _fail_all(self, error: type[CoordinationError]) -> None:
+        calls = [*self._sent, *self._waiting]
+        self._sent.clear()
+        self._waiting.clear()
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(error(call.path))
+
+    def _new_client(self, session: tuple[int, bytes] | None) -> None:
+        self._client = SessionClient(self._connect.hosts, self._session_timeout_s, session, self._on_link, self._logger)
+        self._client.start_async()
+
+    async def _open(self, session: tuple[int, bytes] | None) -> LinkState:
+        """Connects once: CONNECTED, or EXPIRED when the session to take over is gone (then no client is left)."""
+        self._link_changed = asyncio.get_running_loop().create_future()
+        self._new_client(session)
+        try:
+            state = await self._link_changed
+        finally:
+            self._link_changed = None
+        if state is not LinkState.CONNECTED and self._client is not None:
+            self._in_thread(self._client.release)
+            self._client = None
+        return state
+
+    async def _make_chroot(self) -> None:
+        chroot = self._connect.chroot
+        if not chroot or await self.exists("/") is not None:
+            return
+        parts = chroot[1:].split("/")
+        for depth in range(1, len(parts) + 1):
+            request = CreateRequest("/" + "/".join(parts[:depth]), None, OPEN_ACL_UNSAFE, 0)
+
+            def send(client: SessionClient, request: Any = request) -> Any:
+                result = client.handler.async_result()
+                client._call(request, result)
+                return result
+
+            try:
+                await self._call(request.path, send, lambda _: None)
+            except NodeExists:
+                pass
+
+    def _in_thread(self, blocking: Callable[[], None]) -> asyncio.Future[None]:
+        """Runs kazoo's blocking ends on a thread of their own (daemon: a dead server must not hold up an exit)."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def run() -> None:
+            try:
+                blocking()
+            except Exception as error:
+                self._logger.warning("closing a ZooKeeper connection: %s", error)
+            self._to_loop(_complete_once, ended)
+
+        threading.Thread(target=run, name="ottla-zookeeper-close", daemon=True).start()
+        return ended
+
+    def _tell(self, event: SessionEvent) -> None:
+        for listener in list(self._listeners) if self._is_ready else []:
+            self._guarded(listener, event)
+
+    def _guarded(self, callback: Callable[[Any], None], argument: Any) -> None:
+        try:
+            callback(argument)
+        except Exception as error:
+            context = {"message": f"a coordination callback failed on {argument}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _complete_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner, stat.numChildren)
+
+
+def _error(path: str, error: BaseException) -> CoordinationError:
+    kind = _ERRORS.get(type(error))
+    return kind(path) if kind else CoordinationError(path, f"ZooKeeper refused {path}: {error!r}")
+
+
+def _too_long(path: str, requests: Sequence[Any]) -> CoordinationError | None:
+    length = REQUEST_OVERHEAD + sum(len(request.serialize()) + 9 for request in requests)
+    if length <= JUTE_MAXBUFFER:
+        return None
+    return CoordinationError(path, f"the write of {path} takes {length} bytes, ZooKeeper takes {JUTE_MAXBUFFER}")

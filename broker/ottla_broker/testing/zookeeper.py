@@ -1,0 +1,175 @@
+"""A real ZooKeeper 3.9 server on the loopback: for tests, the benchmark and `ottla local --processes`.
+
+Standalone, one process, stopped by its id. It keeps its data, its log and its configuration in the directory it is
+given, and can be started again on them under the same port. Blocking: call it from a thread, or before the loop runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla_broker.testing.jars import find_java, zookeeper_class_path
+
+HOST = "127.0.0.1"
+POLL_S = 0.02
+START_ATTEMPTS = 5
+STOP_TIMEOUT_S = 10.0
+JVM_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+class ZooKeeperFailed(RuntimeError):
+    """The server ended, or did not answer in time; the message ends with the last lines of its log."""
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(port: int, timeout_s: float = 1.0) -> bool:
+    """Whether a ZooKeeper on this port serves requests (four-letter word `srvr`)."""
+    try:
+        with socket.create_connection((HOST, port), timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(b"srvr")
+            answer = b""
+            while chunk := connection.recv(4096):
+                answer += chunk
+    except OSError:
+        return False
+    return b"Mode: " in answer
+
+
+class ZooKeeperServer:
+    """One server. `port` 0 chooses a free one; `tick_ms` is its clock: sessions last 2 to 20 ticks.
+
+    `new_session` starts it in a session of its own, so that it outlives the terminal that started it. As a context
+    manager it starts and stops with the block.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        port: int = 0,
+        tick_ms: int = 500,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+        new_session: bool = False,
+    ) -> None:
+        self.directory = Path(directory)
+        self.port = port
+        self._tick_ms = tick_ms
+        self._jvm_options = tuple(jvm_options)
+        self._new_session = new_session
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect(self) -> str:
+        """zookeeper.connect of this server."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 when it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else 0
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "zookeeper.log"
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Starts it and waits until it answers. MissingRequirement (no Java, no jars), ZooKeeperFailed."""
+        if self.pid:
+            return
+        wants_any_port = self.port == 0
+        for attempt in range(1, START_ATTEMPTS + 1):
+            if wants_any_port:
+                self.port = free_port()
+            try:
+                self._start_once(timeout_s)
+                return
+            except ZooKeeperFailed as failure:
+                self.kill()
+                # Between choosing a free port and binding it, somebody else may have taken it.
+                if not wants_any_port or "Address already in use" not in str(failure) or attempt == START_ATTEMPTS:
+                    raise
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL after STOP_TIMEOUT_S. Nothing when it does not run."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its connections and answers nobody, as a server behind a cut network."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> ZooKeeperServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_once(self, timeout_s: float) -> None:
+        java, class_path = find_java(), zookeeper_class_path()
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        configuration = self.directory / "zoo.cfg"
+        configuration.write_text(
+            f"dataDir={data}\nclientPort={self.port}\nclientPortAddress={HOST}\ntickTime={self._tick_ms}\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,mntr\n"
+            "autopurge.purgeInterval=1\nautopurge.snapRetainCount=3\n"
+        )
+        logging = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command = [java, *self._jvm_options, *logging, "-cp", class_path]
+        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(configuration)]
+        start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with open(self.log_file, "ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=self._new_session,
+            )
+        deadline = time.monotonic() + timeout_s
+        while not answers(self.port):
+            status = self._process.poll()
+            if status is not None:
+                raise ZooKeeperFailed(f"ZooKeeper ended with status {status}:\n{self._last_lines(start_of_log)}")
+            if time.monotonic() > deadline:
+                raise ZooKeeperFailed(f"ZooKeeper did not answer in {timeout_s:g} s:\n{self._last_lines(start_of_log)}")
+            time.sleep(POLL_S)
+        if self._process.poll() is not None:
+            raise ZooKeeperFailed(f"Address already in use: another ZooKeeper answers on port {self.port}")
+
+    def _last_lines(self, start: int) -> str:
+        text = self.log_file.read_bytes()[start:].decode("utf-8", "replace")
+        return "\n".join(text.splitlines()[-15:])

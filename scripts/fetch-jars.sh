@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Fetches Apache Kafka 3.9.1 and ZooKeeper 3.9 from Maven Central into ${OTTLA_CACHE:-~/.cache/ottla}/jars and
+# .../zookeeper-jars (flat folders). What is fetched stands in scripts/jars/*/pom.xml; nothing happens when the folders
+# were made from the same files. Needs mvn and java.
+set -euo pipefail
+cd "$(dirname "$0")/jars"
+cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
+
+require() { # command, Debian package
+  if ! command -v "$1" > /dev/null; then
+    echo "fetch-jars: $1 is missing: apt-get install $2 (or, as root on Debian, scripts/install-system.sh)" >&2
+    exit 1
+  fi
+}
+
+fetch() { # pom folder, destination folder
+  local destination=$cache/$2 wanted
+  wanted=$(sha256sum < "$1/pom.xml" | cut -d' ' -f1)
+  if [ -f "$destination/.pom.sha256" ] && [ "$(cat "$destination/.pom.sha256")" = "$wanted" ]; then
+    return
+  fi
+  require java openjdk-17-jre-headless
+  require mvn maven
+  echo "fetch-jars: fetching into $destination (once, about half a minute)"
+  # Into a folder of its own first: a run that is cut off leaves no half set behind, and one that is
+  # under way at the same time does no harm.
+  local fresh
+  mkdir -p "$cache"
+  fresh=$(mktemp -d "$cache/.$2.XXXXXX")
+  cp "$1/pom.xml" "$fresh/pom.xml"
+  if ! mvn --quiet --batch-mode -f "$fresh/pom.xml" \
+    org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+    -DincludeScope=runtime -DoutputDirectory="$fresh/flat" > "$fresh/log" 2>&1; then
+    cat "$fresh/log" >&2
+    rm -rf "$fresh"
+    echo "fetch-jars: Maven could not fetch what scripts/jars/$1/pom.xml names" >&2
+    exit 1
+  fi
+  echo "$wanted" > "$fresh/flat/.pom.sha256"
+  chmod 755 "$fresh/flat"
+  rm -rf "$destination"
+  mv -T "$fresh/flat" "$destination"
+  rm -rf "$fresh"
+}
+
+fetch kafka jars
+fetch zookeeper zookeeper-jars
+echo "fetch-jars: Apache Kafka and ZooKeeper are in $cache/jars and $cache/zookeeper-jars"
