@@ -14,7 +14,7 @@ system: setup ## Java, kcat and the jars of ZooKeeper and Apache Kafka (root on 
 
 demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing lost
 	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
-	@$(PYTHON) -m ottla_broker.cli.main demo
+	@$(PYTHON) -m demo
 
 test: setup ## the tests that need neither root nor Java; the rest runs where it is found, else is counted as skipped
 	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
@@ -32,7 +32,7 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator simulation bench
+	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator demo simulation bench
 	@.venv/bin/lint-imports
 
 format: setup ## let ruff write the style

@@ -1,0 +1,368 @@
+"""A broker: the composition root. Everything is made here, once, and handed its parts; nothing looks anything up.
+
+The life of a broker, each step visible as `state`:
+
+    starting     lock the log directories, open the coordination session, agree on cluster and broker id
+    recovering   load the logs; those not closed cleanly are scanned
+    joining      open the listeners, register, stand for controller, wait for metadata
+    running      ready
+    stopping     hand over in order: end the session, flush, mark the directories clean
+    stopped, halted, refused
+
+A halt (a failed disk, a simulated or asked-for crash) stops this broker and never the process: its timers, tasks,
+connections and files end, nothing is flushed, its session expires by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from ottla_broker.config import BrokerConfig, Endpoint, TopicConfig
+from ottla_broker.controller.controller import Controller
+from ottla_broker.groups.coordinator import GroupCoordinator
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Ports
+from ottla_broker.ports.coordination import CoordinationError, SessionEvent
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server.context import Services
+from ottla_broker.server.controller_channels import NetworkControllerChannels
+from ottla_broker.server.controller_client import ControllerClient
+from ottla_broker.server.dispatch import Dispatcher
+from ottla_broker.server.dynamic_config import DynamicConfig
+from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.inter_broker import BrokerClient
+from ottla_broker.server.listeners import SocketServer
+from ottla_broker.server.producer_ids import ProducerIds
+from ottla_broker.server.registration import (
+    Registration,
+    RegistrationRefused,
+    cluster_id,
+    generated_broker_id,
+    kept_session,
+    make_persistent_paths,
+)
+from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
+from ottla_broker.storage.log_manager import DirectoryRefused, LogManager
+
+_ALTER_PARTITION_VERSION = 3
+
+
+class StartRefused(Exception):
+    """The broker cannot start; the message says what stands against it and what to do."""
+
+
+class Broker:
+    """One broker.
+
+    Args:
+        config: its configuration; `broker.id` may be -1 (then the coordination gives one).
+        ports: its edges. They are the broker's own: it closes them.
+        logger: where it reports; by default "ottla" with the broker's id.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, ports: Ports, *, logger: logging.LoggerAdapter[Any] | None = None
+    ) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self.state = "starting"
+        self.broker_id = config.broker_id
+        self.cluster_id = ""
+        self._ports = ports
+        self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
+        self._halted: asyncio.Future[str] = ports.clock.create_future()
+        self._ready = asyncio.Event()
+        self._is_hurried = False
+        ports.clock.on_task_failure = self._on_task_failure
+        self._dispatcher = Dispatcher(ports.clock)
+        self._server = SocketServer(
+            ports.network, ports.clock, config, self._dispatcher, self.metrics, config.listeners.inter_broker
+        )
+        self.log_manager = LogManager(
+            config=config,
+            disks=ports.disks,
+            clock=ports.clock,
+            workers=ports.workers,
+            metrics=self.metrics,
+            on_directory_failed=self._on_directory_failed,
+        )
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._registration: Registration | None = None
+        self._controller: Controller | None = None
+        self._replica_manager: ReplicaManager | None = None
+        self._group_coordinator: GroupCoordinator | None = None
+        self._controller_client: ControllerClient | None = None
+        self._dynamic_config: DynamicConfig | None = None
+
+    # What others ask
+
+    @property
+    def is_ready(self) -> bool:
+        """Recovered, listening, registered, and with metadata."""
+        return self._ready.is_set() and self.state == "running"
+
+    async def ready(self) -> None:
+        """Returns when the broker is ready. Raises StartRefused when it halts before."""
+        waiting = asyncio.ensure_future(self._ready.wait())
+        await asyncio.wait([waiting, self._halted], return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            waiting.cancel()
+            raise StartRefused(self._halted.result())
+
+    async def halted(self) -> str:
+        """Returns the reason once the broker has halted."""
+        return await asyncio.shield(self._halted)
+
+    def address(self, listener: str) -> tuple[str, int]:
+        """(host, port) that a listener is bound to. KeyError before it is open."""
+        return self._addresses[listener]
+
+    def status(self) -> dict[str, Any]:
+        """State, recovery progress and directories, as plain values."""
+        recovered, total = self.log_manager.recovery_progress
+        return {
+            "broker": self.broker_id,
+            "cluster": self.cluster_id,
+            "state": self.state,
+            "ready": self.is_ready,
+            "recovery": {"recovered": recovered, "total": total},
+            "log_dirs": list(self._ports.disks),
+        }
+
+    # Life
+
+    async def start(self) -> None:
+        """Starts the broker; `ready` tells when it serves.
+
+        Raises:
+            StartRefused: another process or broker holds what it needs, a directory is not its own, or an address
+                is taken. Everything it took is given back.
+        """
+        try:
+            await self._start()
+        except (DirectoryRefused, RegistrationRefused, OSError, CoordinationError) as error:
+            self._end("refused", str(error))
+            raise StartRefused(str(error)) from error
+
+    async def stop(self) -> None:
+        """Stops in order: no promise is broken and nothing has to be recovered at the next start."""
+        if self.state in ("stopping", "stopped", "halted", "refused"):
+            return
+        self.state = "stopping"
+        if self._controller is not None:
+            await self._controller.stop()
+        if self._dynamic_config is not None:
+            await self._dynamic_config.stop()
+        if self._group_coordinator is not None:
+            self._group_coordinator.close()
+        if self._replica_manager is not None:
+            await self._replica_manager.stop()
+        self._server.close()
+        await self.log_manager.shutdown()
+        if self._registration is not None:
+            await self._registration.forget_session()
+        await self._ports.coordination.close()
+        self._end("stopped", "stopped")
+
+    def hurry(self) -> None:
+        """A second SIGTERM: what is still in order of `stop` is left, but for the flush."""
+        self._is_hurried = True
+        self._server.close()
+
+    def halt(self, reason: str) -> None:
+        """Ends the broker as a crash would. Idempotent."""
+        if self.state in ("stopped", "halted", "refused"):
+            return
+        self._logger.critical("halting: %s", reason)
+        self._end("halted", reason)
+
+    # Starting
+
+    async def _start(self) -> None:
+        clock, coordination, config = self._ports.clock, self._ports.coordination, self.config
+        await self.log_manager.open()
+        disk = self.log_manager.first_live_disk()
+        coordination.add_session_listener(self._on_session_event)
+        await coordination.start(await kept_session(disk))
+        await make_persistent_paths(coordination)
+        self.cluster_id = await cluster_id(coordination, clock)
+        if self.broker_id < 0:
+            known = self.log_manager.stored_broker_id
+            self.broker_id = (
+                known
+                if known is not None
+                else await generated_broker_id(coordination, config["reserved.broker.max.id"])
+            )
+        self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
+        self._dynamic_config = DynamicConfig(
+            config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
+        )
+        await self._dynamic_config.start()
+        self.state = "recovering"
+        await self.log_manager.load(self.cluster_id, self.broker_id, self._dynamic_config.topic_config)
+        self.state = "joining"
+        services = await self._make_services(self._dynamic_config)
+        self._dispatcher.services = services
+        self._dispatcher.warm()
+        await self._open_listeners()
+        self._registration = Registration(
+            self.broker_id,
+            config,
+            coordination,
+            self._ports.network,
+            clock,
+            disk,
+            self._advertised(),
+            config.listeners.inter_broker,
+            self._logger,
+        )
+        await self._registration.register()
+        await services.controller.start()
+
+    async def _make_services(self, dynamic_config: DynamicConfig) -> Services:
+        clock, coordination, config = self._ports.clock, self._ports.coordination, self.config
+        listener = config.listeners.inter_broker
+        metadata = MetadataCache(self.broker_id)
+        metadata.add_listener(lambda: self._on_metadata(metadata))
+        controller_client = self._controller_client = ControllerClient(
+            self.broker_id,
+            self._ports.network,
+            clock,
+            metadata,
+            listener,
+            config["controller.socket.timeout.ms"],
+        )
+        replica_manager = self._replica_manager = ReplicaManager(
+            broker_id=self.broker_id,
+            config=config,
+            clock=clock,
+            log_manager=self.log_manager,
+            metadata=metadata,
+            metrics=self.metrics,
+            broker_epoch=self._broker_epoch,
+            send_alter_partition=lambda request: controller_client.ask(
+                ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, request
+            ),
+            connect=lambda host, port: BrokerClient(
+                self._ports.network,
+                clock,
+                host,
+                port,
+                client_id=f"broker-{self.broker_id}-fetcher",
+                connect_timeout_s=config["replica.socket.timeout.ms"] / 1000,
+                request_timeout_s=config["replica.socket.timeout.ms"] / 1000,
+            ),
+            listener=listener,
+        )
+        replica_manager.start()
+        group_coordinator = self._group_coordinator = GroupCoordinator(
+            clock=clock,
+            log=ReplicatedGroupLog(replica_manager, clock, config["offsets.load.buffer.size"]),
+            metrics=self.metrics,
+            config=config,
+            partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),
+        )
+        follow_group_leadership(replica_manager, group_coordinator)
+        group_coordinator.start()
+        channels = NetworkControllerChannels(
+            self.broker_id,
+            self._ports.network,
+            clock,
+            listener,
+            config["controller.socket.timeout.ms"],
+            self.metrics,
+            self._logger,
+        )
+        controller = self._controller = Controller(
+            broker_id=self.broker_id,
+            config=config,
+            coordination=coordination,
+            clock=clock,
+            channels=channels,
+            listener=listener,
+        )
+        creation = TopicCreation(config, clock, controller_client, self._logger)
+        return Services(
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            config=config,
+            clock=clock,
+            coordination=coordination,
+            metrics=self.metrics,
+            metadata=metadata,
+            replica_manager=replica_manager,
+            controller=controller,
+            group_coordinator=group_coordinator,
+            producer_ids=ProducerIds(self.broker_id, coordination),
+            dynamic_config=dynamic_config,
+            auto_create=creation.create,
+            auto_create_internal=creation.create_internal,
+            listed_apis=self._dispatcher.listed_apis,
+        )
+
+    async def _open_listeners(self) -> None:
+        for endpoint in self.config.listeners.bound:
+            port = await self._server.bind(endpoint)
+            self._addresses[endpoint.name] = (endpoint.host, port)
+            self._logger.info("listener %s on %s:%d", endpoint.name, endpoint.host or "*", port)
+
+    def _advertised(self) -> tuple[Endpoint, ...]:
+        """The advertised endpoints; port 0 stands for the one that was bound."""
+        found = []
+        for endpoint in self.config.listeners.advertised:
+            port = endpoint.port or self._addresses[endpoint.name][1]
+            found.append(Endpoint(endpoint.name, endpoint.host, port, endpoint.security_protocol))
+        return tuple(found)
+
+    # Events
+
+    def _broker_epoch(self) -> int:
+        return -1 if self._registration is None else self._registration.broker_epoch
+
+    def _on_metadata(self, metadata: MetadataCache) -> None:
+        if not self._ready.is_set() and metadata.is_ready and self.state == "joining":
+            self.state = "running"
+            self._ready.set()
+            self._logger.info("ready")
+
+    def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
+        self.log_manager.update_topic_config(topic, config)
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._logger.warning("the coordination session expired")
+        elif event is SessionEvent.CONNECTED and self._registration is not None:
+            if self.state in ("joining", "running"):
+                self._ports.clock.spawn(self._register_again(self._registration), name="register again")
+
+    async def _register_again(self, registration: Registration) -> None:
+        try:
+            await registration.register()
+            if self._controller is not None:
+                self._controller.broker_registered()
+        except RegistrationRefused as error:
+            self.halt(str(error))
+
+    def _on_directory_failed(self, path: str, error: Exception) -> None:
+        self.halt(f"log directory {path} failed: {error}")
+
+    def _on_task_failure(self, name: str, error: BaseException) -> None:
+        self._logger.error("task %r ended with an error", name, exc_info=error)
+
+    def _end(self, state: str, reason: str) -> None:
+        """Gives everything back at once; nothing is flushed here."""
+        self.state = state
+        if not self._halted.done():
+            self._halted.set_result(reason)
+        self._ports.network.close()
+        self.log_manager.halt()
+        self._ports.workers.close()
+        if state != "stopped":
+            self._ports.coordination.abandon()
+        for disk in self._ports.disks.values():
+            disk.close()
+        self._ports.clock.cancel_all()

@@ -1,0 +1,95 @@
+"""The demo as it runs: see the package."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from demo.fleet import CHECKOUT, DemoFleet, can_run_processes, stops_itself
+from demo.flights import leader_of, load_flights, read_and_compare, send
+from demo.plot import plot
+
+TOPIC = "flights"
+BUILD = CHECKOUT / "build" / "demo"
+
+
+def main() -> int:
+    """Runs the demo; 0 when nothing was lost, altered or repeated."""
+    console = Console()
+    began = time.monotonic()
+    processes = can_run_processes()
+    fleet = DemoFleet(BUILD / "fleet", processes=processes)
+    console.rule("Ottla: three brokers, three racks, two disks each")
+    with console.status("the fleet comes up from manifests/cluster.yaml and manifests/topics.yaml"):
+        status = fleet.up()
+    how = "one process per broker, a real ZooKeeper" if processes else "all in one process (no Java found)"
+    console.print(f"fleet      {how}")
+    console.print(f"bootstrap  {status['bootstrap']}", soft_wrap=True)
+    console.print(f"ready in   {status['start_s']:.2f} s, {status['rss_bytes'] / 1e6:.0f} MB resident")
+    try:
+        return _run(console, fleet, status["bootstrap"], began)
+    finally:
+        if stops_itself():
+            fleet.down()
+            console.print("the fleet is stopped (CI=true)")
+
+
+def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> int:
+    flights = load_flights()
+    victim = leader_of(bootstrap, TOPIC, 0)
+    killed_at: list[float] = []
+    columns = (TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        sending = progress.add_task("send", total=len(flights))
+        start = time.monotonic()
+
+        def kill() -> None:
+            fleet.kill(victim)
+            killed_at.append(time.monotonic() - start)
+            progress.console.print(f"           broker {victim}, the leader of {TOPIC}-0, is killed")
+
+        sent = send(bootstrap, TOPIC, flights, lambda done: progress.update(sending, completed=done), kill)
+        reading = progress.add_task("read back", total=sent.acknowledged)
+        found = read_and_compare(bootstrap, TOPIC, flights, sent, lambda done: progress.update(reading, completed=done))
+    picture = BUILD / "flights.png"
+    plot(sent.acknowledged_at, killed_at[0], victim, picture)
+    total = f"{len(flights):,}".replace(",", " ")
+    console.print(f"sent       {sent.acknowledged:,} acknowledged in {sent.seconds:.1f} s".replace(",", " "))
+    console.print(f"read       {found.read:,} in {found.seconds:.1f} s".replace(",", " "))
+    console.print(f"[bold]{found.lost} of {total} lost[/bold], {found.altered} altered, {found.repeated} repeated")
+    console.print(f"picture    {picture}", soft_wrap=True)
+    console.print(f"all of it took {time.monotonic() - began:.0f} s")
+    if not stops_itself():
+        _next_steps(console, fleet, bootstrap)
+    for error in sent.errors[:5]:
+        console.print(f"not acknowledged: {error}", style="red")
+    is_whole = not (found.lost or found.altered or found.repeated) and sent.acknowledged == len(flights)
+    return 0 if is_whole else 1
+
+
+def _next_steps(console: Console, fleet: DemoFleet, bootstrap: str) -> None:
+    data = _short(fleet.data)
+    console.rule("the fleet stays up: try it")
+    for line in (
+        f"kcat -b {bootstrap} -L",
+        f"kcat -b {bootstrap} -C -t {TOPIC} -o beginning -c 3",
+        f"kafka-topics.sh --bootstrap-server {bootstrap} --describe --topic {TOPIC}",
+        f".venv/bin/ottla local status --data {data}",
+    ):
+        console.print(f"  {line}", soft_wrap=True, highlight=False)
+    console.print(f"stop it:  .venv/bin/ottla local down --data {data} --delete-data", soft_wrap=True, highlight=False)
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

