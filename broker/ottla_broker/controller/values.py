@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from ottla_broker.records.ids import TopicPartition as TopicPartition
+
 NO_LEADER = -1
 """Leader of a partition that nobody can lead now."""
 
@@ -21,14 +23,6 @@ NO_EPOCH = -1
 
 EPOCH_DURING_DELETE = -2
 """Leader epoch in StopReplica v3+ that stands above every epoch: the topic is being deleted."""
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Replica(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -57,13 +58,6 @@ class TopicMetadata:
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
 
 
-class TopicPartitionName(NamedTuple):
-    """Names a partition that an update removed."""
-
-    topic: str
-    partition: int
-
-
 class MetadataCache:
     """Read-only for everybody but the UpdateMetadata handler.
 
@@ -89,7 +83,7 @@ class MetadataCache:
         """`listener` is called after every change, on the loop."""
         self._listeners.append(listener)
 
-    def update(self, request: Any, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartitionName]]:
+    def update(self, request: Any, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartition]]:
         """Takes an UpdateMetadataRequest in: (error, partitions whose topic is being deleted).
 
         STALE_CONTROLLER_EPOCH for a controller that has been replaced. The live brokers are always the whole list;
@@ -100,7 +94,7 @@ class MetadataCache:
         self.controller_epoch = request.controller_epoch
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
-        deleted: list[TopicPartitionName] = []
+        deleted: list[TopicPartition] = []
         if api_version >= 5:
             for topic in request.topic_states:
                 for state in topic.partition_states:
@@ -113,12 +107,12 @@ class MetadataCache:
             listener()
         return ErrorCode.NONE, deleted
 
-    def _apply(self, name: str, topic_id: bytes, state: Any, deleted: list[TopicPartitionName]) -> None:
+    def _apply(self, name: str, topic_id: bytes, state: Any, deleted: list[TopicPartition]) -> None:
         topic = self.topics.get(name)
         index = state.partition_index
         if state.leader == LEADER_DURING_DELETE:
             if topic is not None and topic.partitions.pop(index, None) is not None:
-                deleted.append(TopicPartitionName(name, index))
+                deleted.append(TopicPartition(name, index))
                 if not topic.partitions:
                     del self.topics[name]
                     self._names.pop(topic.topic_id, None)

@@ -23,7 +23,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> U
     """Takes the update in before it answers."""
     if services.replica_manager.is_stale_broker_epoch(request.broker_epoch):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    error, _ = services.metadata.update(request, context.api_version)
+    error, deleted = services.metadata.update(request, context.api_version)
     if error is ErrorCode.NONE:
         services.replica_manager.on_metadata_changed()
+        if deleted:
+            services.group_coordinator.on_partitions_deleted(deleted)
     return UpdateMetadataResponse(error_code=int(error))
