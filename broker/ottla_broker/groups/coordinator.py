@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -479,11 +480,12 @@ class GroupCoordinator:
     async def _replay(self, index: int, owned: _Partition) -> Replay:
         replay = Replay()
         count = 0
-        async for batch in self._log.read(index, owned.leader_epoch):
-            replay.add(batch)
-            count += 1
-            if count % BATCHES_PER_TURN == 0:
-                await self._clock.sleep(0)
+        async with aclosing(self._log.read(index, owned.leader_epoch)) as batches:
+            async for batch in batches:
+                replay.add(batch)
+                count += 1
+                if count % BATCHES_PER_TURN == 0:
+                    await self._clock.sleep(0)
         return replay
 
     def _restore(self, replayed: ReplayedGroup) -> LiveGroup:

@@ -6,7 +6,7 @@ The broker's adapter stands on the replica manager; tests use an in-memory one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -44,6 +44,6 @@ class GroupLog(Protocol):
         NOT_LEADER_OR_FOLLOWER when this broker does not lead the partition in that epoch. The future does not raise."""
         ...
 
-    def read(self, partition: int, leader_epoch: int) -> AsyncIterator[LoadedBatch]:
-        """Every batch from the log's start to its end (not only to the high watermark). OSError."""
+    def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
+        """Every batch from the log's start to its end (not only to the high watermark). OSError, KafkaError."""
         ...
