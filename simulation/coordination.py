@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_broker.coordination.tree import validate_path
 from ottla_broker.ports.coordination import (
     BadVersion,
     Check,
@@ -26,6 +27,7 @@ from ottla_broker.ports.coordination import (
     Create,
     Delete,
     MultiFailed,
+    NoChildrenForEphemerals,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -240,8 +242,10 @@ class Store:
         parent_path, _, name = operation.path.rpartition("/")
         parent_path = parent_path or "/"
         parent = self._nodes.get(parent_path)
-        if parent is None or parent.owner:
+        if parent is None:
             raise NoNode(operation.path)
+        if parent.owner:
+            raise NoChildrenForEphemerals(operation.path)
         if operation.sequence:
             name = f"{name}{parent.next_sequence:010d}"
         path = (parent_path if parent_path != "/" else "") + "/" + name
@@ -275,14 +279,12 @@ class Store:
         session = self.sessions.get(node.owner)
         del self._nodes[path]
         del parent.children[name]
-        parent.next_sequence += 1
         if session is not None:
             session.ephemerals.pop(path, None)
 
         def restore() -> None:
             self._nodes[path] = node
             parent.children[name] = None
-            parent.next_sequence -= 1
             if session is not None:
                 session.ephemerals[path] = None
 
@@ -327,6 +329,9 @@ class SimulatedCoordination:
         self._is_expired = False
         self._is_ended = False
         self._requests: list[_Request] = []
+        """On their way, in order."""
+        self._held: list[_Request] = []
+        """Made while suspended: they wait for CONNECTED or EXPIRED."""
         self._generation = 0
         self._last_out = 0.0
         self._last_in = 0.0
@@ -384,7 +389,7 @@ class SimulatedCoordination:
                 self._store.watch(self, path, watch)
             return result
 
-        return self._ask("get " + path, act)
+        return self._ask("get " + path, act, [path])
 
     def exists(self, path: str, watch: Watcher | None = None) -> asyncio.Future[Stat | None]:
         def act(session: _Session) -> Stat | None:
@@ -392,7 +397,7 @@ class SimulatedCoordination:
                 self._store.watch(self, path, watch)
             return self._store.exists(path)
 
-        return self._ask("exists " + path, act)
+        return self._ask("exists " + path, act, [path])
 
     def children(self, path: str, watch: Watcher | None = None) -> asyncio.Future[list[str]]:
         def act(session: _Session) -> list[str]:
@@ -401,7 +406,7 @@ class SimulatedCoordination:
                 self._store.watch(self, path, watch, children=True)
             return result
 
-        return self._ask("children " + path, act)
+        return self._ask("children " + path, act, [path])
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -417,27 +422,39 @@ class SimulatedCoordination:
     def multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[str | Stat | None]]:
         asked = tuple(operations)
         label = "multi " + " ".join(_label(operation) for operation in asked)
-        return self._ask(label, lambda session: self._store.write(session, asked, is_multi=True))
+        paths = [_validated(operation) for operation in asked]
+        return self._ask(label, lambda session: self._store.write(session, asked, is_multi=True), paths)
 
     # -- the road there and back ------------------------------------------------------------------------------------
 
     def _write_one(self, operation: Operation) -> asyncio.Future[Any]:
-        return self._ask(_label(operation), lambda session: self._store.write(session, [operation], is_multi=False)[0])
+        return self._ask(
+            _label(operation),
+            lambda session: self._store.write(session, [operation], is_multi=False)[0],
+            [_validated(operation)],
+        )
 
-    def _ask(self, label: str, act: Callable[[_Session], Any]) -> asyncio.Future[Any]:
+    def _ask(self, label: str, act: Callable[[_Session], Any], paths: Sequence[str]) -> asyncio.Future[Any]:
+        for path in paths:
+            validate_path(path)
         future: asyncio.Future[Any] = self._world.loop.create_future()
         if self._is_expired:
             future.set_exception(SessionExpired("", "the session has expired"))
-            return future
-        if self._is_ended or not self._is_connected or self._session is None:
+        elif self._is_ended or self._session is None:
             future.set_exception(ConnectionLoss("", "not connected"))
-            return future
-        request = _Request(act, future, label)
+        else:
+            request = _Request(act, future, label)
+            if self._is_connected:
+                self._send(request)
+            else:
+                self._held.append(request)
+        return future
+
+    def _send(self, request: _Request) -> None:
         self._requests.append(request)
         now = self._world.loop.time()
         self._last_out = max(self._last_out, now + self._store.delay())
         self._world.call_at(self._last_out, self._reach_store, request, self._generation)
-        return future
 
     def _reach_store(self, request: _Request, generation: int) -> None:
         """The store handles one request (in the world's context)."""
@@ -519,14 +536,12 @@ class SimulatedCoordination:
     def _lose_connection(self) -> None:
         self._is_connected = False
         self._generation += 1
-        self._process.call_soon(self._fail_requests)
+        lost, self._requests = self._requests, []
+        self._process.call_soon(self._suspend, lost)
 
-    def _fail_requests(self) -> None:
+    def _suspend(self, lost: list[_Request]) -> None:
         self._tell(SessionEvent.SUSPENDED)
-        failed, self._requests = self._requests, []
-        for request in failed:
-            if not request.future.done():
-                request.future.set_exception(ConnectionLoss("", "the connection broke; the outcome is unknown"))
+        _fail(lost, ConnectionLoss("", "the connection broke; the outcome is unknown"))
 
     def _reconnect(self, generation: int) -> None:
         session = self._session
@@ -545,6 +560,7 @@ class SimulatedCoordination:
         # again and the server tells it what it missed, before it answers anything else.
         for key in list(self._undelivered):
             self._come_back(lambda key=key: self._deliver_event(key))  # type: ignore[misc]
+        self._send_held()
 
     def _learn_expiry(self, generation: int) -> None:
         if generation != self._generation or self._is_ended:
@@ -553,6 +569,8 @@ class SimulatedCoordination:
         self._store.forget_watches(self)
         self._undelivered.clear()
         self._tell(SessionEvent.EXPIRED)
+        held, self._held = self._held, []
+        _fail(held, SessionExpired("", "the session has expired"))
         self._process.call_at(self._world.loop.time() + self._store.delay(), self._renew)
 
     def _renew(self) -> None:
@@ -563,6 +581,12 @@ class SimulatedCoordination:
         self._is_expired = False
         self._is_connected = True
         self._tell(SessionEvent.CONNECTED)
+        self._send_held()
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, []
+        for request in held:
+            self._send(request)
 
     def _tell(self, event: SessionEvent) -> None:
         self._world.trace.event("session-event", self._process.name, event.value)
@@ -574,10 +598,9 @@ class SimulatedCoordination:
         self._is_connected = False
         self._generation += 1
         self._store.forget_watches(self)
-        failed, self._requests = self._requests, []
-        for request in failed:
-            if not request.future.done():
-                request.future.set_exception(ConnectionLoss("", "the coordination was closed"))
+        failed = self._requests + self._held
+        self._requests, self._held = [], []
+        _fail(failed, ConnectionLoss("", "the coordination was closed"))
 
     def _die(self, power_loss: bool) -> None:
         if self._is_ended:
@@ -587,6 +610,18 @@ class SimulatedCoordination:
         self._store.forget_watches(self)
         if self._session is not None:
             self._store.leave(self._session)
+
+
+def _fail(requests: Sequence[_Request], error: CoordinationError) -> None:
+    for request in requests:
+        if not request.future.done():
+            request.future.set_exception(error)
+
+
+def _validated(operation: Operation) -> str:
+    # The name of a sequential node may still be empty.
+    is_prefix = isinstance(operation, Create) and operation.sequence
+    return operation.path + "0" if is_prefix else operation.path
 
 
 def _label(operation: Operation) -> str:
