@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla_broker.groups.log import AppendOutcome, LoadedBatch, LoadedRecord
+from ottla_broker.groups.log import AppendOutcome, LoadedBatch
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches
@@ -47,7 +47,7 @@ class ReplicatedGroupLog:
 
     def append(
         self, partition: int, leader_epoch: int, records: Sequence[GroupRecord], *, required_acks: int, timeout_ms: int
-    ) -> Awaitable[AppendOutcome]:
+    ) -> asyncio.Future[AppendOutcome]:
         outcome: asyncio.Future[AppendOutcome] = self._clock.create_future()
         leader = self._leader(partition, leader_epoch)
         if isinstance(leader, ErrorCode):
@@ -76,7 +76,7 @@ class ReplicatedGroupLog:
         self._replica_manager.wheel.arm(waiting, timeout_ms / 1000)
         return outcome
 
-    async def read(self, partition: int, leader_epoch: int) -> AsyncIterator[LoadedBatch]:
+    async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
         leader = self._leader(partition, leader_epoch)
         if isinstance(leader, ErrorCode):
             raise OSError(f"{CONSUMER_OFFSETS}-{partition} cannot be read: {leader.message}")
@@ -95,7 +95,7 @@ class ReplicatedGroupLog:
                 batch = memoryview(data)[position : position + header.size]
                 yield LoadedBatch(
                     base_offset=header.base_offset,
-                    records=[LoadedRecord(r.offset, r.key, r.value) for r in decode_records(batch)],
+                    records=decode_records(batch),
                     producer_id=header.producer_id,
                     is_transactional=header.is_transactional,
                     is_control=header.is_control,

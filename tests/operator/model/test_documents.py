@@ -1,0 +1,106 @@
+"""The documents a user writes, read the way a user would get them wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla_operator.model.cluster import default_broker_config
+from ottla_operator.model.documents import DocumentError, Documents, load_documents
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+
+
+def cluster(brokers: str = "", spec: str = "") -> str:
+    return (
+        "apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaCluster\nmetadata: {name: c}\n"
+        f"spec:\n  brokers: {{{brokers}}}\n{spec}"
+    )
+
+
+def topic(spec: str) -> str:
+    return (
+        "apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaTopic\nmetadata: {name: t}\n"
+        f"spec: {{clusterRef: {{name: c}}, {spec}}}"
+    )
+
+
+def load(text: str) -> Documents:
+    return load_documents([("f.yaml", text)])
+
+
+def test_the_delivered_manifests_are_read_whole() -> None:
+    found = load_documents([(str(p), p.read_text()) for p in sorted(MANIFESTS.glob("*.yaml"))])
+    (orders,) = found.clusters
+    assert (orders.name, orders.brokers.replicas) == ("orders", 3)
+    assert [disk.name for disk in orders.brokers.disks] == ["d0", "d1"]
+    assert orders.brokers.config == {"min.insync.replicas": "2"}
+    assert default_broker_config(orders)["offsets.topic.replication.factor"] == "3"
+    (flights,) = found.topics
+    assert (flights.topic_name, flights.partitions, flights.replicas) == ("flights", 12, 3)
+    assert flights.config == {"retention.ms": "604800000"}
+
+
+def test_what_is_left_out_has_defaults() -> None:
+    (found,) = load(cluster()).clusters
+    assert found.brokers.replicas == 3
+    assert [disk.name for disk in found.brokers.disks] == ["d0"]
+    assert found.zookeeper.replicas == 3
+    (declared,) = load(topic("")).topics
+    assert (declared.topic_name, declared.partitions, declared.replicas) == ("t", -1, -1)
+
+
+@pytest.mark.parametrize("written", ["604800000", "6.048e+08", "'604800000'"])
+def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
+    (found,) = load(topic(f"config: {{retention.ms: {written}}}")).topics
+    assert found.config["retention.ms"] == "604800000"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (cluster("replicas: 0"), "spec.brokers.replicas"),
+        (cluster("replicas: '3'"), "spec.brokers.replicas"),
+        (cluster("replica: 3"), "spec.brokers.replica"),
+        (cluster("disks: [{name: d0}, {name: d0}]"), "spec.brokers.disks[1].name"),
+        (cluster("disks: [{size: 1Gi}]"), "spec.brokers.disks[0].name"),
+        (cluster("disks: [{name: a-name-too-long, size: 1Gi}]"), "spec.brokers.disks[0].name"),
+        (cluster("disks: [{name: d0, size: big}]"), "spec.brokers.disks[0].size"),
+        (cluster("disks: []"), "spec.brokers.disks"),
+        (cluster("config: {no.such.key: 1}"), "spec.brokers.config.no.such.key"),
+        (cluster("config: {broker.id: 1}"), "spec.brokers.config.broker.id"),
+        (cluster("config: {min.insync.replicas: {a: 1}}"), "spec.brokers.config.min.insync.replicas"),
+        (cluster("racks: [a, a]"), "spec.brokers.racks"),
+        (cluster("", "  zookeeper: {replicas: 2}"), "spec.zookeeper.replicas"),
+        (cluster("", "  zookeeper: {connect: 'h:2181', replicas: 3}"), "spec.zookeeper.connect"),
+        (cluster("", "  colour: red"), "spec.colour"),
+        (topic("partitions: 0"), "spec.partitions"),
+        (topic("topicName: 'a b'"), "spec.topicName"),
+        (topic("topicName: '..'"), "spec.topicName"),
+        (topic("config: {retention.ms: soon}"), "spec.config.retention.ms"),
+        (topic("config: {retention.ms: [1]}"), "spec.config.retention.ms"),
+        (topic("config: {compression.type: gzip}"), "spec.config.compression.type"),
+        ("apiVersion: v1\nkind: Pod", "apiVersion"),
+        ("apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaUser", "kind"),
+        ("just text", "kind"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_field(text: str, field: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(text)
+    assert any(f": {field}: " in line for line in caught.value.problems), caught.value.problems
+    assert all(line.startswith("f.yaml, document 1: ") for line in caught.value.problems)
+
+
+def test_every_problem_of_every_document_is_reported_at_once() -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(cluster("replicas: 0, disks: [{name: D}]") + "\n---\n" + topic("partitions: -3"))
+    assert len(caught.value.problems) == 3
+
+
+def test_bad_yaml_and_repeated_names_are_refused() -> None:
+    with pytest.raises(DocumentError, match=r"f\.yaml: not YAML"):
+        load("a: [")
+    with pytest.raises(DocumentError, match="KafkaTopic t is declared twice"):
+        load(topic("") + "\n---\n" + topic(""))
