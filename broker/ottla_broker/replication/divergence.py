@@ -52,9 +52,7 @@ def leader_answer(leader_end: EpochEnd, fetch_offset: int, last_fetched_epoch: i
     return None
 
 
-def truncation(
-    leader_end: EpochEnd, local_end: EpochEnd, log_end_offset: int, high_watermark: int
-) -> Truncation:
+def truncation(leader_end: EpochEnd, local_end: EpochEnd, log_end_offset: int, high_watermark: int) -> Truncation:
     """Where a follower cuts after the leader's `leader_end`.
 
     `local_end` is the end of the largest local epoch <= `leader_end.epoch`.
@@ -64,7 +62,7 @@ def truncation(
     >>> truncation(UNDEFINED, UNDEFINED, log_end_offset=30, high_watermark=20).offset
     20
 
-    2. The follower does not know the leader's epoch. Leader [(0, 0), (2, 10)] ending at 20, follower
+    2. The follower does not know the leader's epoch. Leader [(0, 0), (2, 10), (4, 20)], follower
        [(0, 0), (1, 8), (3, 15)] ending at 25 asked about epoch 3 and heard (2, 20): its largest epoch <= 2 is 1, which
        ends at 15. Cut to 15 and ask about epoch 1, to hear (0, 10).
 
@@ -99,9 +97,7 @@ class Restart(NamedTuple):
     reason: str
 
 
-def restart_after_out_of_range(
-    log_end_offset: int, leader_start_offset: int, leader_end_offset: int
-) -> Restart:
+def restart_after_out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> Restart:
     """Where a follower goes on whose offset the leader does not have.
 
     >>> restart_after_out_of_range(50, leader_start_offset=0, leader_end_offset=40)    # an unclean election cut it

@@ -74,9 +74,7 @@ class BrokerClient:
         link.connection = connection
         self._link = link
 
-    def send(
-        self, api_key: int, version: int, request: Any, *, timeout_s: float | None = None
-    ) -> asyncio.Future[Any]:
+    def send(self, api_key: int, version: int, request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
         """Sends a request; the future gives its decoded response.
 
         It fails with BrokerDisconnected when the connection goes, and when there is no answer within `timeout_s`
@@ -118,11 +116,13 @@ class _Link:
         self.connection = connection
         return self
 
-    def expect(self, correlation_id: int, api_key: int, version: int, future: asyncio.Future[Any], limit: float) -> None:
-        deadline = self._clock.monotonic() + limit
+    def expect(
+        self, correlation_id: int, api_key: int, version: int, future: asyncio.Future[Any], limit_s: float
+    ) -> None:
+        deadline = self._clock.monotonic() + limit_s
         self._pending.append((correlation_id, api_key, version, future, deadline))
         if self._timer is None or deadline < self._timer_due:
-            self._arm(deadline, limit)
+            self._arm(deadline, limit_s)
 
     def _arm(self, due: float, delay_s: float) -> None:
         if self._timer is not None:

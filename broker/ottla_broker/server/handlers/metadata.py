@@ -26,7 +26,7 @@ from ottla_broker.controller import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.protocol.codec import ZERO_UUID
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -115,7 +115,7 @@ async def _create(services: Services, names: list[str]) -> dict[str, int]:
 def _is_valid(name: str) -> bool:
     try:
         topic_rules.check_name(name)
-    except topic_rules.TopicRuleError:
+    except KafkaError:
         return False
     return True
 
@@ -126,7 +126,7 @@ def _error_of_missing(name: str, created: int | None) -> ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
     if created in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
         return ErrorCode.LEADER_NOT_AVAILABLE  # it exists, this broker just has not heard of it: ask again
-    return ErrorCode(created)
+    return ErrorCode.of(created)
 
 
 def _failed(name: str | None, topic_id: bytes, error: ErrorCode) -> MetadataResponseTopic:

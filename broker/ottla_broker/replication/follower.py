@@ -1,0 +1,254 @@
+"""Follower: what this broker does with the answers of one partition's leader.
+
+Lives here: appending, truncating, the follower's high watermark and log start, waiting after errors. Not here: where
+logs part (`divergence`), the requests (`fetchers`). Everything happens on the loop; truncations run as tasks of the
+clock, one at a time per partition.
+
+A fetch says "my last record is of epoch e, I am at offset o". When the leader's epoch e ended earlier, the answer is a
+DivergingEpoch instead of records, and the follower cuts its log. Nothing is cut for the mere reason that a leader
+changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ottla_broker.ports import Clock
+from ottla_broker.ports.clock import Timer
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.fetch import FetchPartition
+from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
+from ottla_broker.replication.fetch_client import LeaderConnection
+from ottla_broker.replication.partition import Partition
+
+logger = logging.getLogger("ottla.replication")
+
+EARLIEST = -2
+LATEST = -1
+
+
+class Follower:
+    """One followed partition, for one leader epoch."""
+
+    def __init__(
+        self, partition: Partition, clock: Clock, *, broker_id: int, backoff_s: float, list_offsets_version: int
+    ) -> None:
+        self.partition = partition
+        self.topic = partition.topic
+        self.index = partition.index
+        self.leader_id = partition.leader_id
+        self._leader_epoch = partition.leader_epoch
+        self._log = partition.log
+        self._clock = clock
+        self._broker_id = broker_id
+        self._backoff_s = backoff_s
+        self._list_offsets_version = list_offsets_version
+        self._notify: Callable[[], None] = _nothing
+        self._leader_high_watermark = -1
+        self._leader_log_start = -1
+        self._task: asyncio.Task[Any] | None = None
+        self._delay: Timer | None = None
+        self._is_stopped = False
+        self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.partition.topic_id
+
+    @property
+    def is_writing(self) -> bool:
+        """Its last records are on their way to the disk."""
+        log = self._log
+        return log.assigned_end_offset > log.log_end_offset and not log.is_failed
+
+    @property
+    def is_ready(self) -> bool:
+        """It can be fetched now."""
+        log = self._log
+        return (
+            self._task is None
+            and self._delay is None
+            and log.assigned_end_offset == log.log_end_offset
+            and not log.is_failed
+        )
+
+    @property
+    def lag(self) -> int:
+        """Records behind the leader's high watermark."""
+        return max(0, self._leader_high_watermark - self._log.log_end_offset)
+
+    def start(self, notify: Callable[[], None]) -> None:
+        """`notify` is called whenever `is_ready` may have become true."""
+        self._notify = notify
+        self.partition.on_follower_write = self._on_write
+        log = self._log
+        if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
+            # Without epochs there is nothing to compare; what is above the high watermark may not be the leader's.
+            self._run(self._truncate(log.high_watermark, "the log has no epochs"), "truncate")
+
+    async def stop(self) -> None:
+        """Nothing is appended or truncated any more when this returns."""
+        self._is_stopped = True
+        if self.partition.on_follower_write == self._on_write:
+            self.partition.on_follower_write = None
+        if self._delay is not None:
+            self._delay.cancel()
+        task = self._task
+        if task is not None:
+            await asyncio.wait([task])
+
+    def request_part(self, max_bytes: int) -> FetchPartition:
+        """This partition's part of the next request."""
+        part = self._part
+        log = self._log
+        part.fetch_offset = log.log_end_offset
+        part.last_fetched_epoch = log.latest_epoch
+        part.log_start_offset = log.log_start_offset
+        part.partition_max_bytes = max_bytes
+        return part
+
+    def on_answer(self, data: Any, leader: LeaderConnection) -> int:
+        """Takes one partition of a fetch response in; gives the number of bytes appended."""
+        log = self._log
+        if self._is_stopped or log.is_failed or self._part.fetch_offset != log.assigned_end_offset:
+            return 0
+        if data.error_code:
+            self._on_error(ErrorCode.of(data.error_code), leader)
+            return 0
+        diverging = data.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            self._on_divergence(EpochEnd(diverging.epoch, diverging.end_offset))
+            return 0
+        self._leader_high_watermark = data.high_watermark
+        self._leader_log_start = data.log_start_offset
+        records = data.records
+        size = 0 if records is None else len(records)
+        if size:
+            try:
+                log.append_as_follower(records)
+            except KafkaError as error:
+                logger.error("%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message)
+                self._wait()
+                return 0
+        if log.assigned_end_offset == log.log_end_offset:
+            self._follow_watermarks()
+        return size
+
+    def _on_write(self) -> None:
+        """The log end offset has grown."""
+        if self._log.assigned_end_offset == self._log.log_end_offset:
+            self._follow_watermarks()
+            self._notify()
+
+    def _follow_watermarks(self) -> None:
+        """The leader's high watermark and log start hold here as far as this log reaches."""
+        log = self._log
+        high_watermark = min(self._leader_high_watermark, log.log_end_offset)
+        if high_watermark > log.high_watermark and log.maybe_advance_high_watermark(high_watermark):
+            self.partition.wake_everybody()
+        start = self._leader_log_start
+        if start > log.log_start_offset and start <= log.high_watermark and self._task is None:
+            self._run(self._advance_log_start(start), "advance log start")
+
+    async def _advance_log_start(self, offset: int) -> None:
+        await self._log.advance_log_start_offset(offset)
+
+    def _on_divergence(self, leader_end: EpochEnd) -> None:
+        log = self._log
+        decision = truncation(
+            leader_end, EpochEnd(*log.end_of_epoch(leader_end.epoch)), log.log_end_offset, log.high_watermark
+        )
+        if decision.offset == log.log_end_offset and log.latest_epoch <= leader_end.epoch:
+            # Nothing to cut and no epoch to forget: the same question would get the same answer.
+            logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
+            self._wait()
+            return
+        self._run(self._truncate(decision.offset, decision.reason), "truncate")
+
+    async def _truncate(self, offset: int, reason: str) -> None:
+        log = self._log
+        if offset < log.high_watermark:
+            logger.warning(
+                "%s: truncating to %d, below its high watermark %d", self.partition, offset, log.high_watermark
+            )
+        logger.info("%s: truncating from %d to %d: %s", self.partition, log.log_end_offset, offset, reason)
+        await log.truncate_to(offset)
+
+    def _on_error(self, error: ErrorCode, leader: LeaderConnection) -> None:
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._run(self._restart(leader), "restart")
+            return
+        # The leader has not heard of its leadership yet, or we have not of another's: both pass by themselves.
+        logger.info("%s: broker %d answers %s", self.partition, self.leader_id, error.name)
+        self._wait()
+
+    async def _restart(self, leader: LeaderConnection) -> None:
+        """After OFFSET_OUT_OF_RANGE: asks where the leader's log begins and ends, and goes on from there."""
+        log = self._log
+        try:
+            end = await self._ask_offset(leader, LATEST)
+            start = await self._ask_offset(leader, EARLIEST)
+        except OSError as error:
+            logger.info("%s: the leader's offsets cannot be had: %s", self.partition, error)
+            self._wait()
+            return
+        if self._is_stopped:
+            return
+        decision = restart_after_out_of_range(log.log_end_offset, start, end)
+        logger.warning("%s: out of range at %d: %s", self.partition, log.log_end_offset, decision.reason)
+        if decision.is_full:
+            await log.truncate_fully_and_start_at(decision.offset)
+        elif decision.offset < log.log_end_offset:
+            await self._truncate(decision.offset, decision.reason)
+        else:
+            self._wait()
+
+    async def _ask_offset(self, leader: LeaderConnection, timestamp: int) -> int:
+        """Raises OSError for an error of the leader's too."""
+        asked = ListOffsetsPartition(
+            partition_index=self.index, current_leader_epoch=self._leader_epoch, timestamp=timestamp
+        )
+        response = await leader.send(
+            int(ApiKey.LIST_OFFSETS),
+            self._list_offsets_version,
+            ListOffsetsRequest(
+                replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[asked])]
+            ),
+        )
+        data = response.topics[0].partitions[0]
+        if data.error_code:
+            raise ConnectionError(f"ListOffsets answered {ErrorCode.of(data.error_code).name}")
+        offset: int = data.offset
+        return offset
+
+    def _wait(self) -> None:
+        """Leaves the partition out for replica.fetch.backoff.ms."""
+        if self._delay is None and not self._is_stopped:
+            self._delay = self._clock.call_later(self._backoff_s, self._wait_is_over)
+
+    def _wait_is_over(self) -> None:
+        self._delay = None
+        self._notify()
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._task = self._clock.spawn(self._finish(work), name=f"{name} {self.partition.topic_partition}")
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (KafkaError, OSError) as error:
+            logger.error("%s: %s", self.partition, error)
+            self._task = None
+            self._wait()
+        finally:
+            self._task = None
+            self._notify()
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,351 @@
+"""Partition: one replica on this broker, as leader or as follower.
+
+Lives here: leadership, the followers' positions, the in-sync set, the high watermark and who waits for it. The rules
+themselves are `isr` and `divergence`; files are the Log's; which requests a broker gets is the ReplicaManager's.
+Everything happens on the broker's loop and nothing here awaits.
+
+The walk of a record with acks=all through three replicas:
+
+    append            the leader's log assigns offset 7 and queues the write; the request waits for 8 in `acks_all`
+    on_log_append     the write is done, log end offset 8; the followers' waiting fetches are woken
+    on_follower_fetch a follower asks for 8: it has 7. When the last of the maximal ISR has asked, the high watermark
+                      becomes 8, `acks_all` lets the request go, and the consumers' waiting fetches are woken
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication import isr
+from ottla_broker.replication.delayed import AckQueue
+from ottla_broker.replication.divergence import EpochEnd, leader_answer
+from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
+from ottla_broker.storage.log import AppendInfo, Log
+
+NO_EPOCH = -1
+NO_LEADER = -1
+CONSUMER = -1
+"""Replica id of a consumer's fetch."""
+
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_NOT_ENOUGH_AFTER_APPEND = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+class Waiter(Protocol):
+    """A fetch that waits for something to happen to a partition."""
+
+    is_woken: bool
+
+    def on_progress(self) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What a partition needs of the broker around it; the ReplicaManager."""
+
+    broker_id: int
+    lag_max_ms: int
+
+    def now_ms(self) -> int:
+        """Clock.monotonic in milliseconds."""
+        ...
+
+    def live_brokers(self) -> Collection[int]: ...
+
+    def wake(self, waiters: dict[Waiter, None]) -> None:
+        """Has them look again in a later turn of the loop."""
+        ...
+
+    def propose_isr(self, partition: Partition) -> None:
+        """Sends `partition.in_sync.proposed` to the controller."""
+        ...
+
+
+class Partition:
+    """See the module. Offsets and epochs are -1 where there is none."""
+
+    __slots__ = (
+        "_around",
+        "acks_all",
+        "acks_leader",
+        "bytes_in",
+        "bytes_out",
+        "controller_epoch",
+        "end_waiters",
+        "followers",
+        "in_sync",
+        "index",
+        "is_leader",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "on_follower_write",
+        "partition_epoch",
+        "replicas",
+        "topic",
+        "topic_id",
+        "topic_partition",
+        "watermark_waiters",
+    )
+
+    def __init__(self, around: Surroundings, topic_partition: TopicPartition, log: Log, topic_id: bytes) -> None:
+        self._around = around
+        self.topic_partition = topic_partition
+        self.topic = topic_partition.topic
+        self.index = topic_partition.partition
+        self.topic_id = topic_id
+        self.log = log
+        self.is_leader = False
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = -1
+        self.partition_epoch = 0
+        self.controller_epoch = 0
+        self.replicas: tuple[int, ...] = ()
+        self.in_sync = InSyncState(())
+        self.followers: dict[int, FollowerState] = {}
+        self.acks_leader = AckQueue()
+        self.acks_all = AckQueue()
+        self.watermark_waiters: dict[Waiter, None] = {}
+        self.end_waiters: dict[Waiter, None] = {}
+        self.on_follower_write: Callable[[], None] | None = None
+        self.bytes_in: Callable[[int], None] = _ignore
+        self.bytes_out: Callable[[int], None] = _ignore
+        log.on_append = self.on_log_append
+        log.on_failure = self.on_log_failure
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
+        return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch})"
+
+    @property
+    def min_isr(self) -> int:
+        """min.insync.replicas, at most the number of replicas."""
+        return isr.effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas))
+
+    @property
+    def is_under_replicated(self) -> bool:
+        return self.is_leader and len(self.in_sync.committed) < len(self.replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return self.is_leader and len(self.in_sync.committed) < self.min_isr
+
+    # Leadership
+
+    def become_leader(
+        self,
+        leader_epoch: int,
+        partition_epoch: int,
+        controller_epoch: int,
+        replicas: tuple[int, ...],
+        in_sync: tuple[int, ...],
+    ) -> None:
+        """Leads from `leader_epoch` on. The epoch stands in the log's epoch file already, starting at its end."""
+        around = self._around
+        was_leader = self.is_leader
+        now = around.now_ms()
+        self.is_leader = True
+        self.leader_id = around.broker_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.controller_epoch = controller_epoch
+        self.replicas = replicas
+        self.in_sync = InSyncState(in_sync)
+        self.leader_epoch_start_offset = self.log.assigned_end_offset
+        followers: dict[int, FollowerState] = {}
+        for replica in replicas:
+            if replica == around.broker_id:
+                continue
+            # In-sync followers get a whole replica.lag.time.max.ms to send their first fetch to the new leader.
+            fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else 0)
+            known = self.followers.get(replica) if was_leader else None
+            if known is not None:
+                fresh.log_end_offset = known.log_end_offset
+                fresh.log_start_offset = known.log_start_offset
+                fresh.broker_epoch = known.broker_epoch
+                fresh.last_fetch_leader_end_offset = self.log.log_end_offset
+                fresh.last_fetch_ms = now if replica in in_sync else 0
+            followers[replica] = fresh
+        self.followers = followers
+        self.on_follower_write = None
+        self.advance_high_watermark()
+        self.wake_everybody()
+
+    def become_follower(
+        self,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        controller_epoch: int,
+        replicas: tuple[int, ...],
+    ) -> None:
+        """Follows `leader_id` (-1: nobody leads). What waited for this broker's leadership fails."""
+        self.is_leader = False
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.controller_epoch = controller_epoch
+        self.replicas = replicas
+        self.in_sync = InSyncState(())
+        self.followers = {}
+        self.leader_epoch_start_offset = -1
+        self.give_up_waiting(_NOT_LEADER)
+
+    def give_up_waiting(self, error_code: int) -> None:
+        """Fails the produce requests that wait here and has the fetches look again."""
+        self.acks_leader.fail(error_code)
+        self.acks_all.fail(error_code)
+        self.wake_everybody()
+
+    def wake_everybody(self) -> None:
+        if self.end_waiters:
+            self._around.wake(self.end_waiters)
+        if self.watermark_waiters:
+            self._around.wake(self.watermark_waiters)
+
+    def check_epoch(self, current_leader_epoch: int) -> ErrorCode:
+        """KIP-320: fences a client that knows an older or a newer leader than we do. -1 is not checked."""
+        if current_leader_epoch == NO_EPOCH or current_leader_epoch == self.leader_epoch:
+            return ErrorCode.NONE
+        if current_leader_epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # Writing
+
+    def append(self, records: memoryview, acks: int) -> AppendInfo:
+        """Appends a client's batch as leader; offsets are assigned when it returns, the write follows.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.
+        replicas), or what the log refuses.
+        """
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == -1 and len(self.in_sync.committed) < self.min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {list(self.in_sync.committed)} is insufficient to satisfy the "
+                f"min.isr requirement of {self.min_isr} for partition {self.topic_partition}",
+            )
+        info = self.log.append_as_leader(records, self.leader_epoch)
+        self.bytes_in(len(records))
+        return info
+
+    def on_log_append(self) -> None:
+        """The log end offset has grown: the lane has written something."""
+        if not self.is_leader:
+            if self.on_follower_write is not None:
+                self.on_follower_write()
+            return
+        log = self.log
+        acks_leader = self.acks_leader
+        if acks_leader:
+            acks_leader.advance(log.log_end_offset)
+        if self.end_waiters:
+            self._around.wake(self.end_waiters)
+        self.advance_high_watermark()
+
+    def on_log_failure(self) -> None:
+        """The log's directory has failed."""
+        self.give_up_waiting(_STORAGE_ERROR)
+
+    def advance_high_watermark(self) -> None:
+        """As leader: moves the high watermark to where the rules allow, and lets go whoever waited for it."""
+        log = self.log
+        if not self.followers and len(self.in_sync.committed) == 1:
+            offset = log.log_end_offset  # the only replica there is
+        else:
+            around = self._around
+            offset = isr.high_watermark(
+                log.high_watermark,
+                log.log_end_offset,
+                self.followers.values(),
+                self.in_sync,
+                self.min_isr,
+                around.live_brokers(),
+                around.now_ms(),
+                around.lag_max_ms,
+            ).offset
+        if offset <= log.high_watermark or not log.maybe_advance_high_watermark(offset):
+            return
+        if self.acks_all:
+            self.acks_all.advance(log.high_watermark, self.acknowledgement())
+        if self.watermark_waiters:
+            self._around.wake(self.watermark_waiters)
+
+    def acknowledgement(self) -> int:
+        """Error code of an acks=all request whose records the high watermark has passed."""
+        return 0 if len(self.in_sync.maximal) >= self.min_isr else _NOT_ENOUGH_AFTER_APPEND
+
+    # Followers of this leader
+
+    def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """What to tell a fetcher whose last record may not be ours; None when it is. UNDEFINED: we cannot tell."""
+        return leader_answer(EpochEnd(*self.log.end_of_epoch(last_fetched_epoch)), fetch_offset, last_fetched_epoch)
+
+    def on_follower_fetch(self, broker_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int) -> None:
+        """A follower asks for `fetch_offset`, and so has everything below it."""
+        follower = self.followers[broker_id]
+        around = self._around
+        log = self.log
+        previous_end = follower.log_end_offset
+        follower.on_fetch(fetch_offset, log_start_offset, around.now_ms(), log.log_end_offset, broker_epoch)
+        if broker_id not in self.in_sync.maximal:
+            decision = isr.may_join(
+                follower, self.in_sync, log.high_watermark, self.leader_epoch_start_offset, around.live_brokers()
+            )
+            if decision.holds:
+                self._propose(Change.EXPAND, (*self.in_sync.committed, broker_id))
+        if fetch_offset != previous_end:
+            self.advance_high_watermark()
+
+    def shrink_isr(self) -> None:
+        """Takes followers out of the ISR that have not been caught up for replica.lag.time.max.ms."""
+        if not self.is_leader or self.in_sync.is_in_flight:
+            return
+        around = self._around
+        slow = isr.out_of_sync(
+            self.followers.values(), self.in_sync, self.log.log_end_offset, around.now_ms(), around.lag_max_ms
+        )
+        if slow:
+            self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
+
+    def _propose(self, change: Change, proposed: tuple[int, ...]) -> None:
+        self.in_sync = InSyncState(self.in_sync.committed, change, proposed)
+        self._around.propose_isr(self)
+
+    def on_isr_answer(
+        self,
+        asked: InSyncState,
+        asked_epoch: int,
+        error: ErrorCode,
+        leader_epoch: int,
+        partition_epoch: int,
+        in_sync: tuple[int, ...],
+    ) -> Answer:
+        """The controller's answer to `asked`, sent under leader epoch `asked_epoch`.
+
+        Gives RETRY when the same change is to be sent again. An answer to a change that LeaderAndIsr has overtaken
+        is dropped.
+        """
+        if self.in_sync is not asked or not self.is_leader or self.leader_epoch != asked_epoch:
+            return Answer.AWAIT
+        answer = isr.after_alter_partition(error)
+        if answer is Answer.REVERT:
+            self.in_sync = InSyncState(asked.committed)
+        elif answer is Answer.COMMITTED:
+            if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
+                return Answer.AWAIT
+            self.in_sync = InSyncState(in_sync)
+            self.partition_epoch = partition_epoch
+            self.advance_high_watermark()
+        return answer
+
+
+def _ignore(_: int) -> None:
+    return

@@ -1,0 +1,436 @@
+"""ReplicaManager: the partitions of this broker, and the controller's commands about them.
+
+Lives here: finding a partition, taking LeaderAndIsr and StopReplica in, the timers of replication, waking fetches.
+Not here: what one partition does (`partition`), following (`fetchers`), wire formats. On the calling side of Clock.
+
+Commands are taken in one after the other (`_commands`): each sees the result of the one before, whatever files it had
+to wait for. Produce and fetch requests never wait for that lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metrics import Counter, Metrics
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
+from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.fetch_client import ConnectToBroker
+from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_manager import LogManager
+
+logger = logging.getLogger("ottla.replication")
+
+EPOCH_DURING_DELETE = -2
+"""Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipCommand:
+    """One partition of a LeaderAndIsr request."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    controller_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopCommand:
+    """One partition of a StopReplica request. `leader_epoch` is -1 where the request has none."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+class ReplicaManager:
+    """See the module. `log_manager` has loaded its logs when `start` is called.
+
+    `broker_epoch` gives this broker's current epoch (the czxid of its registration); `send_alter_partition` and
+    `connect` reach the controller and the other brokers; `listener` names the inter-broker listener.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        config: Mapping[str, Any],
+        clock: Clock,
+        log_manager: LogManager,
+        metadata: MetadataCache,
+        metrics: Metrics,
+        broker_epoch: Callable[[], int],
+        send_alter_partition: SendAlterPartition,
+        connect: ConnectToBroker,
+        listener: str,
+    ) -> None:
+        self.broker_id = broker_id
+        self.clock = clock
+        self.log_manager = log_manager
+        self.metadata = metadata
+        self.wheel = TimerWheel(clock)
+        self.topics: dict[str, dict[int, Partition]] = {}
+        """The partitions of this broker by topic and index: the hot path's look-up."""
+        self.lag_max_ms: int = config["replica.lag.time.max.ms"]
+        self.controller_epoch = 0
+        self._broker_epoch = broker_epoch
+        self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
+        self._is_checkpointing = False
+        self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition)
+        self._fetchers = Fetchers(broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics)
+        self._commands = asyncio.Lock()
+        self._woken: list[Waiter] = []
+        self._wake_is_scheduled = False
+        self._leadership_listeners: list[Callable[[Sequence[Partition], Sequence[Partition]], None]] = []
+        self._metrics = metrics
+        self._topic_names: dict[bytes, str] = {}
+        self._isr_changes = _isr_counters(metrics)
+        self._register_gauges(metrics)
+
+    def start(self) -> None:
+        """Starts the timers."""
+        self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)
+        self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
+
+    async def stop(self) -> None:
+        """Stops following, gives waiting requests back, and writes the high watermarks."""
+        async with self._commands:
+            await self._fetchers.close()
+            for partition in self.partitions():
+                partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            await self.log_manager.checkpoint_high_watermarks()
+
+    def add_leadership_listener(self, listener: Callable[[Sequence[Partition], Sequence[Partition]], None]) -> None:
+        """`listener(became leader, became follower or stopped)` after each command that changes something."""
+        self._leadership_listeners.append(listener)
+
+    # Finding partitions
+
+    def partitions(self) -> Iterator[Partition]:
+        for by_index in list(self.topics.values()):
+            yield from list(by_index.values())
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        by_index = self.topics.get(topic)
+        return None if by_index is None else by_index.get(index)
+
+    def partition_or_error(self, topic: str, index: int) -> Partition | ErrorCode:
+        """The partition, or why there is none here: 56 (offline directory), 6 (elsewhere), 3 (nowhere)."""
+        by_index = self.topics.get(topic)
+        partition = None if by_index is None else by_index.get(index)
+        if partition is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if partition.log.is_failed else partition
+        if self.log_manager.is_on_offline_directory(TopicPartition(topic, index)):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.metadata.partition(topic, index) is not None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def leader_or_error(self, topic: str, index: int, current_leader_epoch: int) -> Partition | ErrorCode:
+        """The same, fenced by the client's epoch (KIP-320) and only when this broker leads."""
+        found = self.partition_or_error(topic, index)
+        if isinstance(found, ErrorCode):
+            return found
+        error = found.check_epoch(current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return error
+        return found if found.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """By this broker's own partitions first: a leader may be asked before it has heard UpdateMetadata."""
+        return self._topic_names.get(topic_id) or self.metadata.topic_name(topic_id)
+
+    # Surroundings of the partitions
+
+    def now_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
+    def live_brokers(self) -> Collection[int]:
+        return self.metadata.brokers.keys()
+
+    def wake(self, waiters: dict[Waiter, None]) -> None:
+        """Later, in one turn for many appends: a fetch that is answered at once for each would read too little,
+        and no append may run inside another's bookkeeping."""
+        woken = self._woken
+        for waiter in waiters:
+            if not waiter.is_woken:
+                waiter.is_woken = True
+                woken.append(waiter)
+        if woken and not self._wake_is_scheduled:
+            self._wake_is_scheduled = True
+            self.clock.call_soon(self._run_woken)
+
+    def _run_woken(self) -> None:
+        self._wake_is_scheduled = False
+        woken, self._woken = self._woken, []
+        for waiter in woken:
+            waiter.is_woken = False
+            waiter.on_progress()
+
+    def propose_isr(self, partition: Partition) -> None:
+        state = partition.in_sync
+        self._isr_changes["expands" if len(state.proposed) > len(state.committed) else "shrinks"].inc()
+        logger.info("ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
+        self._alter_partition.submit(partition)
+
+    # Epochs of brokers and controllers
+
+    def is_stale_broker_epoch(self, broker_epoch: int) -> bool:
+        """True for a command meant for an earlier life of this broker (KIP-380). A later one is fine: the controller
+        may hear of our registration before we do. -1 is not checked."""
+        return broker_epoch != -1 and broker_epoch < self._broker_epoch()
+
+    def accept_controller(self, controller_epoch: int) -> bool:
+        """False for a controller that has been replaced."""
+        if controller_epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = controller_epoch
+        return True
+
+    def on_metadata_changed(self) -> None:
+        """After UpdateMetadata: leaders may have appeared, moved or gone."""
+        self._fetchers.on_metadata_changed()
+
+    # Commands of the controller
+
+    async def apply_leadership(
+        self, controller_epoch: int, commands: Sequence[LeadershipCommand], *, is_full: bool = False
+    ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
+        """LeaderAndIsr: an error for each partition, or one for all (STALE_CONTROLLER_EPOCH).
+
+        Per partition, in this order: KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
+        STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
+        UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
+        this broker, and what it does not name is stray: stopped and deleted.
+        """
+        async with self._commands:
+            if not self.accept_controller(controller_epoch):
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+            errors: dict[TopicPartition, ErrorCode] = {}
+            accepted: list[LeadershipCommand] = []
+            for command in commands:
+                error, is_change = self._check(command)
+                errors[command.topic_partition] = error
+                if is_change:
+                    accepted.append(command)
+            await self._fetchers.remove([command.topic_partition for command in accepted])
+            leaders: list[Partition] = []
+            followers: list[Partition] = []
+            for command in accepted:
+                try:
+                    partition = await self._carry_out(command)
+                except KafkaError as error:
+                    logger.error("%s: %s", command.topic_partition, error.message)
+                    errors[command.topic_partition] = error.code
+                    continue
+                (leaders if partition.is_leader else followers).append(partition)
+            stray = await self._stop_strays(commands) if is_full else []
+            self._fetchers.add(followers)
+            self._tell_listeners(leaders, [*followers, *stray])
+            return errors
+
+    def _check(self, command: LeadershipCommand) -> tuple[ErrorCode, bool]:
+        """(error, whether there is something to carry out)."""
+        tp = command.topic_partition
+        partition = self.partition(*tp)
+        if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
+            return ErrorCode.KAFKA_STORAGE_ERROR, False
+        known_id = ZERO_UUID if partition is None else partition.topic_id
+        if command.topic_id != ZERO_UUID and known_id not in (ZERO_UUID, command.topic_id):
+            return ErrorCode.INCONSISTENT_TOPIC_ID, False
+        known_epoch = NO_EPOCH if partition is None else partition.leader_epoch
+        if command.leader_epoch < known_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH, False
+        if partition is not None and command.leader_epoch == known_epoch:
+            if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
+                self._set_topic_id(partition, command.topic_id)
+                return ErrorCode.NONE, False
+            return ErrorCode.STALE_CONTROLLER_EPOCH, False
+        if self.broker_id not in command.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False
+        return ErrorCode.NONE, True
+
+    async def _carry_out(self, command: LeadershipCommand) -> Partition:
+        tp = command.topic_partition
+        partition = self.partition(*tp)
+        if partition is None:
+            log = await self.log_manager.get_or_create(tp, command.topic_id, command.is_new)
+            partition = self._adopt(tp, log, command.topic_id)
+        elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
+            self._set_topic_id(partition, command.topic_id)
+        if command.leader == self.broker_id:
+            # Queued before any append of this epoch can be, on the same lane: the epoch stands in its file before its
+            # first record stands in the log (KIP-101). Nothing may run between these two lines.
+            written = partition.log.assign_epoch(command.leader_epoch, partition.log.assigned_end_offset)
+            partition.become_leader(
+                command.leader_epoch, command.partition_epoch, command.controller_epoch, command.replicas, command.isr
+            )
+            await written
+        else:
+            partition.become_follower(
+                command.leader,
+                command.leader_epoch,
+                command.partition_epoch,
+                command.controller_epoch,
+                command.replicas,
+            )
+        logger.info("%r, isr %s", partition, list(command.isr))
+        return partition
+
+    def _adopt(self, tp: TopicPartition, log: Log, topic_id: bytes) -> Partition:
+        partition = Partition(self, tp, log, topic_id)
+        name = "kafka_server_brokertopicmetrics_bytes"
+        partition.bytes_in = self._metrics.counter(f"{name}in", "Bytes that clients produced.", topic=tp.topic).inc
+        partition.bytes_out = self._metrics.counter(f"{name}out", "Bytes that consumers fetched.", topic=tp.topic).inc
+        self.topics.setdefault(tp.topic, {})[tp.partition] = partition
+        if topic_id != ZERO_UUID:
+            self._topic_names[topic_id] = tp.topic
+        return partition
+
+    def _set_topic_id(self, partition: Partition, topic_id: bytes) -> None:
+        partition.topic_id = topic_id
+        self._topic_names[topic_id] = partition.topic
+
+    async def _stop_strays(self, commands: Sequence[LeadershipCommand]) -> list[Partition]:
+        named = {command.topic_partition for command in commands}
+        stray = [partition for partition in self.partitions() if partition.topic_partition not in named]
+        for partition in stray:
+            logger.warning("%s is not assigned to this broker any more: deleting it", partition.topic_partition)
+            await self._fetchers.remove([partition.topic_partition])
+            self._forget(partition)
+            await self.log_manager.delete(partition.topic_partition)
+        return stray
+
+    async def stop_replicas(
+        self, controller_epoch: int, commands: Sequence[StopCommand]
+    ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
+        """StopReplica: an error for each partition, or STALE_CONTROLLER_EPOCH for all.
+
+        Per partition: KAFKA_STORAGE_ERROR (offline directory), FENCED_LEADER_EPOCH (the command is older than what
+        this broker knows; -1 and -2 are never). A log without a partition is deleted too: its topic may have gone
+        while this broker was down.
+        """
+        async with self._commands:
+            if not self.accept_controller(controller_epoch):
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+            errors: dict[TopicPartition, ErrorCode] = {}
+            stopped: list[Partition] = []
+            for command in commands:
+                tp = command.topic_partition
+                partition = self.partition(*tp)
+                if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
+                    errors[tp] = ErrorCode.KAFKA_STORAGE_ERROR
+                    continue
+                if partition is not None and 0 <= command.leader_epoch < partition.leader_epoch:
+                    errors[tp] = ErrorCode.FENCED_LEADER_EPOCH
+                    continue
+                errors[tp] = await self._stop_one(command, partition)
+                if partition is not None:
+                    stopped.append(partition)
+            self._tell_listeners([], stopped)
+            return errors
+
+    async def _stop_one(self, command: StopCommand, partition: Partition | None) -> ErrorCode:
+        tp = command.topic_partition
+        await self._fetchers.remove([tp])
+        if partition is not None:
+            if command.delete:
+                self._forget(partition)
+            else:
+                partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        if not command.delete:
+            return ErrorCode.NONE
+        try:
+            await self.log_manager.delete(tp)
+        except KafkaError as error:
+            logger.error("%s cannot be deleted: %s", tp, error.message)
+            return error.code
+        return ErrorCode.NONE
+
+    def _forget(self, partition: Partition) -> None:
+        by_index = self.topics[partition.topic]
+        del by_index[partition.index]
+        if not by_index:
+            del self.topics[partition.topic]
+            self._topic_names.pop(partition.topic_id, None)
+            for direction in ("in", "out"):
+                self._metrics.remove(f"kafka_server_brokertopicmetrics_bytes{direction}", topic=partition.topic)
+        partition.is_leader = False
+        partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _tell_listeners(self, leaders: Sequence[Partition], others: Sequence[Partition]) -> None:
+        if leaders or others:
+            for listener in self._leadership_listeners:
+                listener(leaders, others)
+
+    # Timers
+
+    def _shrink_isrs(self) -> None:
+        for partition in self.partitions():
+            partition.shrink_isr()
+        self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)
+
+    def _checkpoint(self) -> None:
+        self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
+        if not self._is_checkpointing:
+            self._is_checkpointing = True
+            self.clock.spawn(self._write_checkpoint(), name="high watermark checkpoint")
+
+    async def _write_checkpoint(self) -> None:
+        try:
+            await self.log_manager.checkpoint_high_watermarks()
+        finally:
+            self._is_checkpointing = False
+
+    # Metrics
+
+    def _register_gauges(self, metrics: Metrics) -> None:
+        def count(holds: Callable[[Partition], bool]) -> Callable[[], float]:
+            return lambda: sum(1 for partition in self.partitions() if holds(partition))
+
+        prefix = "kafka_server_replicamanager_"
+        metrics.gauge(f"{prefix}partitioncount", "Replicas on this broker.", count(lambda _: True))
+        metrics.gauge(f"{prefix}leadercount", "Partitions this broker leads.", count(lambda p: p.is_leader))
+        metrics.gauge(
+            f"{prefix}underreplicatedpartitions",
+            "Led partitions whose ISR is smaller than their replicas.",
+            count(lambda p: p.is_under_replicated),
+        )
+        metrics.gauge(
+            f"{prefix}underminisrpartitioncount",
+            "Led partitions whose ISR is smaller than min.insync.replicas.",
+            count(lambda p: p.is_under_min_isr),
+        )
+        metrics.gauge(
+            f"{prefix}atminisrpartitioncount",
+            "Led partitions whose ISR is just min.insync.replicas.",
+            count(lambda p: p.is_leader and len(p.in_sync.committed) == p.min_isr),
+        )
+
+
+def _isr_counters(metrics: Metrics) -> dict[str, Counter]:
+    return {
+        "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
+        "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
+    }
+
+
+def topic_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    """Their names, in order."""
+    return [partition.topic_partition for partition in partitions]

@@ -1,0 +1,362 @@
+"""Fetch (key 1): records from an offset on, for consumers and followers.
+
+Behaviour
+    Answers at once when `min_bytes` are there, the client does not want to wait, or a partition has an error or
+    diverges; otherwise waits for as long as `max_wait_ms`. Consumers see records below the high watermark, followers
+    all. The first batch of the answer is returned even when it is larger than `max_bytes` (KIP-74). Records leave as
+    file ranges, untouched. A fetch as a follower acknowledges everything below its offset.
+    Sessions (KIP-227): every answer has session id 0, which tells the client that there is no session.
+    read_committed: there are no transactions yet, so the last stable offset is the high watermark.
+Errors, in this order
+    whole request: FETCH_SESSION_ID_NOT_FOUND (a session that was never given).
+    partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch as a follower by a
+    broker that is no replica), OFFSET_OUT_OF_RANGE.
+Versions
+    4: isolation level, last stable offset. 5: log start offset (KIP-107). 7: sessions. 9: current leader epoch
+    (KIP-320). 10: zstd. 11: rack (KIP-392): consumers may read from followers. 12: flexible, last fetched epoch and
+    diverging epoch (KIP-595). 13: topic ids (KIP-516). 15: replica epoch (KIP-903). 16: node endpoints (KIP-951).
+    17: directory ids (KIP-853).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.divergence import UNDEFINED
+from ottla_broker.replication.partition import Partition
+from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.leader_hints import NodeHints, current_leader
+from ottla_broker.storage.log import LogRead
+
+_NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_WITH_LEADER_HINT = (_NOT_LEADER, int(ErrorCode.FENCED_LEADER_EPOCH))
+_READ_COMMITTED = 1
+_FINAL_EPOCH = -1
+_INITIAL_EPOCH = 0
+
+
+def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
+    """Answers through `respond` once, possibly later."""
+    if request.session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH):
+        respond(FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)))
+        return
+    Fetching(services, context, request, respond).begin()
+
+
+class _Item:
+    """One partition of the request. `error` is 0 while it can be read."""
+
+    __slots__ = ("asked", "diverging", "error", "partition", "topic")
+
+    def __init__(self, topic: str, asked: Any) -> None:
+        self.topic = topic
+        self.asked = asked
+        self.partition: Partition | None = None
+        self.error = 0
+        self.diverging: EpochEndOffset | None = None
+
+
+class Fetching:
+    """One fetch request from its arrival to its answer; the `Waiter` of its partitions in between."""
+
+    __slots__ = (
+        "_context",
+        "_is_done",
+        "_is_registered",
+        "_items",
+        "_replica_epoch",
+        "_replica_id",
+        "_request",
+        "_respond",
+        "_services",
+        "_topics",
+        "bucket",
+        "is_woken",
+    )
+
+    def __init__(
+        self, services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]
+    ) -> None:
+        self._services = services
+        self._context = context
+        self._request = request
+        self._respond = respond
+        state = request.replica_state
+        self._replica_id: int = request.replica_id if state is None else state.replica_id
+        self._replica_epoch: int = -1 if state is None else state.replica_epoch
+        self._topics: list[tuple[Any, list[_Item]]] = []
+        self._items: list[_Item] = []
+        self._is_done = False
+        self._is_registered = False
+        self.is_woken = False
+        self.bucket: dict[Any, None] | None = None
+
+    def begin(self) -> None:
+        """Looks at every partition; answers, or starts to wait."""
+        self._resolve()
+        if self._replica_id >= 0:
+            self._acknowledge()
+        if self._request.max_wait_ms <= 0 or not self._items or self._is_satisfied():
+            self._answer()
+        else:
+            self._wait()
+
+    # Looking at the partitions
+
+    def _resolve(self) -> None:
+        manager = self._services.replica_manager
+        by_id = self._context.api_version >= 13
+        for topic in self._request.topics:
+            name = manager.topic_name(topic.topic_id) if by_id else topic.topic
+            items: list[_Item] = []
+            self._topics.append((topic, items))
+            by_index = manager.topics.get(name) if name is not None else None
+            for asked in topic.partitions:
+                item = _Item(name or "", asked)
+                items.append(item)
+                if name is None:
+                    item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
+                partition = None if by_index is None else by_index.get(asked.partition)
+                if partition is None or partition.log.is_failed:
+                    found = manager.partition_or_error(name, asked.partition)
+                    item.error = int(found) if isinstance(found, ErrorCode) else _NOT_LEADER
+                    continue
+                if by_id and partition.topic_id != topic.topic_id:
+                    item.error = int(ErrorCode.INCONSISTENT_TOPIC_ID)
+                    continue
+                item.partition = partition
+                self._check(item)
+            self._items += items
+
+    def _check(self, item: _Item) -> None:
+        """Sets `error` or `diverging` as of now."""
+        partition = item.partition
+        assert partition is not None
+        asked = item.asked
+        log = partition.log
+        offset = asked.fetch_offset
+        if log.is_failed:
+            item.error = _STORAGE_ERROR
+            return
+        epoch_error = partition.check_epoch(asked.current_leader_epoch)
+        if epoch_error:
+            item.error = int(epoch_error)
+        elif not partition.is_leader and (self._replica_id >= 0 or self._context.api_version < 11):
+            item.error = _NOT_LEADER
+        elif self._replica_id >= 0 and self._replica_id not in partition.followers:
+            item.error = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        elif offset < log.log_start_offset:
+            item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif asked.last_fetched_epoch >= 0:
+            self._check_divergence(item, partition)
+        elif offset > log.log_end_offset:
+            item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def _check_divergence(self, item: _Item, partition: Partition) -> None:
+        asked = item.asked
+        end = partition.divergence(asked.fetch_offset, asked.last_fetched_epoch)
+        if end is UNDEFINED:
+            item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif end is not None:
+            item.diverging = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+
+    def _acknowledge(self) -> None:
+        """As a follower's fetch: everything below its offsets is on its disk."""
+        for item in self._items:
+            partition = item.partition
+            if partition is not None and not item.error and item.diverging is None:
+                asked = item.asked
+                partition.on_follower_fetch(
+                    self._replica_id, asked.fetch_offset, asked.log_start_offset, self._replica_epoch
+                )
+
+    def _upper_offset(self, partition: Partition) -> int:
+        log = partition.log
+        return log.high_watermark if self._replica_id < 0 else log.log_end_offset
+
+    def _is_satisfied(self) -> bool:
+        """True when there is something to say at once."""
+        min_bytes = self._request.min_bytes
+        available = 0
+        for item in self._items:
+            if item.error or item.diverging is not None:
+                return True
+            partition = item.partition
+            assert partition is not None
+            offset = item.asked.fetch_offset
+            upper = self._upper_offset(partition)
+            if offset < upper and available < min_bytes:
+                if min_bytes <= 1:
+                    return True
+                available += min(partition.log.bytes_between(offset, upper), item.asked.partition_max_bytes)
+        return available >= min_bytes
+
+    # Waiting
+
+    def _wait(self) -> None:
+        is_consumer = self._replica_id < 0
+        for item in self._items:
+            partition = item.partition
+            assert partition is not None
+            (partition.watermark_waiters if is_consumer else partition.end_waiters)[self] = None
+        self._is_registered = True
+        self._services.replica_manager.wheel.arm(self, self._request.max_wait_ms / 1000)
+
+    def on_progress(self) -> None:
+        """Something happened to one of the partitions: look again."""
+        if self._is_done or not self._is_registered:
+            return
+        for item in self._items:
+            self._check(item)
+        if self._is_satisfied():
+            self._answer()
+
+    def on_timeout(self) -> None:
+        if not self._is_done:
+            for item in self._items:
+                self._check(item)
+            self._answer()
+
+    def _stop_waiting(self) -> None:
+        if not self._is_registered:
+            return
+        self._is_registered = False
+        TimerWheel.disarm(self)
+        is_consumer = self._replica_id < 0
+        for item in self._items:
+            partition = item.partition
+            if partition is not None:
+                (partition.watermark_waiters if is_consumer else partition.end_waiters).pop(self, None)
+
+    # Answering
+
+    def _answer(self) -> None:
+        self._is_done = True
+        self._stop_waiting()
+        self._read_from(0, self._request.max_bytes, [])
+
+    def _read_from(self, start: int, left_bytes: int, done: list[PartitionData]) -> None:
+        """Reads the items from `start` on, one after the other; goes on in a callback where the disk is slow."""
+        items = self._items
+        for position in range(start, len(items)):
+            item = items[position]
+            data = self._entry(item)
+            done.append(data)
+            partition = item.partition
+            if data.error_code or item.diverging is not None or partition is None:
+                continue
+            offset = item.asked.fetch_offset
+            upper = self._upper_offset(partition)
+            is_first = left_bytes == self._request.max_bytes
+            if offset >= upper or (left_bytes <= 0 and not is_first):
+                continue
+            try:
+                read = partition.log.read(
+                    offset, min(item.asked.partition_max_bytes, left_bytes), upper, at_least_one_batch=is_first
+                )
+            except KafkaError as error:
+                self._fail_entry(data, error)
+                continue
+            if isinstance(read, asyncio.Future):
+                if not read.done():
+                    read.add_done_callback(partial(self._go_on, position, left_bytes, done, partition))
+                    return
+                left_bytes -= self._take(read, data, partition)
+            else:
+                left_bytes -= self._put(read, data, partition)
+        self._finish(done)
+
+    def _go_on(
+        self,
+        position: int,
+        left_bytes: int,
+        done: list[PartitionData],
+        partition: Partition,
+        read: asyncio.Future[LogRead],
+    ) -> None:
+        if not read.cancelled():
+            size = self._take(read, done[-1], partition)
+            self._read_from(position + 1, left_bytes - size, done)
+
+    def _take(self, read: asyncio.Future[LogRead], data: PartitionData, partition: Partition) -> int:
+        error = read.exception()
+        if error is None:
+            return self._put(read.result(), data, partition)
+        if not isinstance(error, KafkaError):
+            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        self._fail_entry(data, error)
+        return 0
+
+    def _put(self, read: LogRead, data: PartitionData, partition: Partition) -> int:
+        size = read.size
+        if size:
+            data.records = read.chunks
+            if self._replica_id < 0:
+                partition.bytes_out(size)
+        return size
+
+    def _entry(self, item: _Item) -> PartitionData:
+        data = PartitionData(partition_index=item.asked.partition, records=b"", high_watermark=-1)
+        partition = item.partition
+        if item.error or partition is None:
+            error = item.error
+            data.error_code = _NOT_LEADER if error == _STORAGE_ERROR and self._context.api_version < 6 else error
+            data.aborted_transactions = None
+            return data
+        log = partition.log
+        data.high_watermark = data.last_stable_offset = log.high_watermark
+        data.log_start_offset = log.log_start_offset
+        data.aborted_transactions = [] if self._request.isolation_level == _READ_COMMITTED else None
+        data.diverging_epoch = item.diverging
+        return data
+
+    def _fail_entry(self, data: PartitionData, error: KafkaError) -> None:
+        code = int(error.code)
+        data.error_code = _NOT_LEADER if code == _STORAGE_ERROR and self._context.api_version < 6 else code
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+        data.aborted_transactions = None
+
+    def _finish(self, done: list[PartitionData]) -> None:
+        response = FetchResponse(responses=[])
+        position = 0
+        for topic, items in self._topics:
+            response.responses.append(
+                FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=done[position : position + len(items)]
+                )
+            )
+            position += len(items)
+        if self._context.api_version >= 16:
+            self._add_leader_hints(response, done)
+        self._respond(response)
+
+    def _add_leader_hints(self, response: FetchResponse, done: list[PartitionData]) -> None:
+        hints: NodeHints | None = None
+        for item, data in zip(self._items, done, strict=True):
+            if data.error_code in _WITH_LEADER_HINT:
+                leader, epoch = current_leader(self._services, item.topic, data.partition_index)
+                data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+                hints = hints or NodeHints(self._services, self._context.listener)
+                hints.add(leader)
+        if hints is not None:
+            response.node_endpoints = [
+                NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+                for broker, endpoint in hints
+            ]

@@ -1,0 +1,87 @@
+"""LeaderAndIsr (key 4, controller to broker): who leads the partitions of this broker, and with which replicas.
+
+Behaviour
+    Creates missing logs, makes this broker leader or follower of each partition, and answers when that is done: the
+    controller takes NONE as "this replica is online". Type 2 (full) names every partition of this broker; others are
+    stray and deleted.
+Errors, in this order
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+    partition: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH (the leader epoch is not greater),
+    UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica).
+Versions
+    1: IsNew. 2: grouped by topic, broker epoch (KIP-380). 3: adding and removing replicas (KIP-455). 4: flexible.
+    5: topic ids and type (KIP-516). 6: leader recovery state (KIP-704). 7: isKRaftController (KIP-866).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.replica_manager import LeadershipCommand
+from ottla_broker.server.context import RequestContext, Services
+
+FULL = 2
+"""Type of a request that names every partition of the broker."""
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> LeaderAndIsrResponse:
+    """Carries the request out before it answers."""
+    manager = services.replica_manager
+    version = context.api_version
+    if manager.is_stale_broker_epoch(request.broker_epoch):
+        return LeaderAndIsrResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    commands: list[LeadershipCommand] = []
+    if version >= 2:
+        for topic in request.topic_states:
+            commands.extend(_command(topic.topic_name, topic.topic_id, state) for state in topic.partition_states)
+    else:
+        commands.extend(_command(state.topic_name, ZERO_UUID, state) for state in request.ungrouped_partition_states)
+    errors = await manager.apply_leadership(
+        request.controller_epoch, commands, is_full=version >= 5 and request.type == FULL
+    )
+    if isinstance(errors, ErrorCode):
+        return LeaderAndIsrResponse(error_code=int(errors))
+    if version < 5:
+        return LeaderAndIsrResponse(
+            partition_errors=[
+                LeaderAndIsrPartitionError(topic_name=tp.topic, partition_index=tp.partition, error_code=int(error))
+                for tp, error in errors.items()
+            ]
+        )
+    return LeaderAndIsrResponse(
+        topics=[
+            LeaderAndIsrTopicError(
+                topic_id=topic.topic_id,
+                partition_errors=[
+                    LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index,
+                        error_code=int(errors[TopicPartition(topic.topic_name, state.partition_index)]),
+                    )
+                    for state in topic.partition_states
+                ],
+            )
+            for topic in request.topic_states
+        ]
+    )
+
+
+def _command(topic: str, topic_id: bytes, state: Any) -> LeadershipCommand:
+    return LeadershipCommand(
+        TopicPartition(topic, state.partition_index),
+        topic_id,
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+        state.controller_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        state.is_new,
+    )

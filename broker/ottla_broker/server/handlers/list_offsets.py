@@ -1,0 +1,111 @@
+"""ListOffsets (key 2): offsets by time, and the special ones.
+
+Behaviour
+    Timestamps: -1 latest (what the asker may read: the high watermark for clients, the log end for followers),
+    -2 earliest, -3 the record with the largest timestamp (v7+, KIP-734), -4 earliest local (v8+, KIP-405; nothing is
+    tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005; there is none: offset -1), otherwise the first
+    record with that timestamp or a later one. Nothing found: offset -1, timestamp -1.
+Errors, in this order, per partition
+    INVALID_REQUEST (named twice), UNSUPPORTED_VERSION (a special timestamp before its version), KAFKA_STORAGE_ERROR,
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+    NOT_LEADER_OR_FOLLOWER (not the leader), OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5): a new leader whose
+    high watermark has not reached the start of its epoch, so that what was latest before could seem to go back.
+Versions
+    1: one offset, and its timestamp. 2: isolation level, throttle time. 4: leader epochs (KIP-320).
+    5: OFFSET_NOT_AVAILABLE. 6: flexible. 7: -3. 8: -4. 9: -5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ottla_broker.replication.partition import Partition
+from ottla_broker.server.context import RequestContext, Services
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2
+
+_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_UNKNOWN = -1
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> ListOffsetsResponse:
+    """Waits where an offset has to be looked for in a segment."""
+    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            if named[topic.name, asked.partition_index] > 1:
+                answers.append(_failed(asked, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(await _answer(services, context, request.replica_id, topic.name, asked))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer(
+    services: Services, context: RequestContext, replica_id: int, topic: str, asked: Any
+) -> ListOffsetsPartitionResponse:
+    version = context.api_version
+    timestamp = asked.timestamp
+    if timestamp < LATEST_TIERED or version < _SINCE_VERSION.get(timestamp, 0):
+        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+    manager = services.replica_manager
+    if replica_id == DEBUGGING_CONSUMER:
+        found = manager.partition_or_error(topic, asked.partition_index)
+    else:
+        found = manager.leader_or_error(topic, asked.partition_index, asked.current_leader_epoch)
+    if isinstance(found, ErrorCode):
+        return _failed(asked, found)
+    try:
+        offset, at, epoch = await _look_up(found, timestamp, is_client=replica_id == CONSUMER)
+    except KafkaError as error:
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return _failed(asked, code)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, timestamp=at, offset=offset, leader_epoch=epoch
+    )
+
+
+async def _look_up(partition: Partition, timestamp: int, *, is_client: bool) -> tuple[int, int, int]:
+    """(offset, timestamp, leader epoch), each -1 where there is none."""
+    log = partition.log
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.log_start_offset, _UNKNOWN, log.epoch_at(log.log_start_offset)
+    if timestamp == LATEST_TIERED:
+        return _UNKNOWN, _UNKNOWN, _UNKNOWN
+    upper = log.high_watermark if is_client else log.log_end_offset
+    is_behind = is_client and partition.leader_epoch_start_offset > log.high_watermark
+    if timestamp == LATEST:
+        if is_behind:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return upper, _UNKNOWN, partition.leader_epoch
+    if timestamp == MAX_TIMESTAMP:
+        result = await log.offset_of_max_timestamp(upper)
+    else:
+        result = await log.offset_for_timestamp(timestamp, upper)
+    if result is None or result.offset >= upper:
+        if is_behind:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return _UNKNOWN, _UNKNOWN, _UNKNOWN
+    return result.offset, result.timestamp, result.leader_epoch
+
+
+def _failed(asked: Any, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=int(error))

@@ -1,0 +1,61 @@
+"""StopReplica (key 5, controller to broker): stop following or leading partitions, and delete them when asked.
+
+Behaviour
+    Stops the fetchers of the partitions, fails what waits for them, and deletes the logs of those to be deleted: they
+    are out of use when the answer leaves, their files go later.
+Errors, in this order
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+    partition: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (v3+: the command is older than what the broker knows).
+Versions
+    1: broker epoch, grouped by topic (KIP-380). 2: flexible. 3: leader epoch and deletion per partition (KIP-570).
+    4: isKRaftController (KIP-866).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.stop_replica import StopReplicaPartitionError, StopReplicaResponse
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.partition import NO_EPOCH
+from ottla_broker.replication.replica_manager import StopCommand
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> StopReplicaResponse:
+    """Carries the request out before it answers."""
+    manager = services.replica_manager
+    if manager.is_stale_broker_epoch(request.broker_epoch):
+        return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    errors = await manager.stop_replicas(request.controller_epoch, _commands(request, context.api_version))
+    if isinstance(errors, ErrorCode):
+        return StopReplicaResponse(error_code=int(errors))
+    return StopReplicaResponse(
+        partition_errors=[
+            StopReplicaPartitionError(topic_name=tp.topic, partition_index=tp.partition, error_code=int(error))
+            for tp, error in errors.items()
+        ]
+    )
+
+
+def _commands(request: Any, version: int) -> list[StopCommand]:
+    if version >= 3:
+        return [
+            StopCommand(
+                TopicPartition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition
+            )
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
+    delete = request.delete_partitions
+    if version >= 1:
+        return [
+            StopCommand(TopicPartition(topic.name, index), NO_EPOCH, delete)
+            for topic in request.topics
+            for index in topic.partition_indexes
+        ]
+    return [
+        StopCommand(TopicPartition(named.topic_name, named.partition_index), NO_EPOCH, delete)
+        for named in request.ungrouped_partitions
+    ]

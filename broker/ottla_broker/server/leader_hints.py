@@ -1,0 +1,42 @@
+"""Where a client finds the leader it did not find here: CurrentLeader and NodeEndpoints (KIP-951).
+
+Lives here: the look-up that Produce and Fetch share. Not here: which versions carry the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla_broker.metadata.cache import NO_LEADER, BrokerMetadata, Endpoint
+from ottla_broker.replication.partition import NO_EPOCH
+from ottla_broker.server.context import Services
+
+
+def current_leader(services: Services, topic: str, index: int) -> tuple[int, int]:
+    """(leader id, leader epoch) as far as this broker knows, each -1 where it does not.
+
+    Its own replica's state is newer than what UpdateMetadata told.
+    """
+    partition = services.replica_manager.partition(topic, index)
+    if partition is not None:
+        return partition.leader_id, partition.leader_epoch
+    known = services.metadata.partition(topic, index)
+    return (NO_LEADER, NO_EPOCH) if known is None else (known.leader, known.leader_epoch)
+
+
+class NodeHints:
+    """The brokers that an answer points to, each once, with their endpoints on the client's listener."""
+
+    def __init__(self, services: Services, listener: str) -> None:
+        self._services = services
+        self._listener = listener
+        self._found: dict[int, tuple[BrokerMetadata, Endpoint]] = {}
+
+    def add(self, broker_id: int) -> None:
+        metadata = self._services.metadata
+        endpoint = metadata.endpoint(broker_id, self._listener)
+        if endpoint is not None:
+            self._found[broker_id] = (metadata.brokers[broker_id], endpoint)
+
+    def __iter__(self) -> Iterator[tuple[BrokerMetadata, Endpoint]]:
+        return iter(self._found.values())

@@ -1,0 +1,93 @@
+"""Requests that wait: exactly-once completion, order, and a timer heap that does not grow."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.produce import PartitionProduceResponse
+from ottla_broker.replication.delayed import AckQueue, DelayedProduce, TimerWheel
+
+
+class _Waiting:
+    def __init__(self) -> None:
+        self.bucket: dict[object, None] | None = None
+        self.fired = asyncio.Event()
+
+    def on_timeout(self) -> None:
+        assert not self.fired.is_set()
+        self.fired.set()
+
+
+async def test_fifty_thousand_waiting_requests_cost_a_handful_of_timers() -> None:
+    wheel = TimerWheel(LoopClock())
+    operations = [_Waiting() for _ in range(50_000)]
+    for operation in operations:
+        wheel.arm(operation, 30.0)
+        wheel.disarm(operation)
+        wheel.arm(operation, 0.5)
+    assert wheel.timer_count < 40
+    for operation in operations:
+        wheel.disarm(operation)
+        wheel.disarm(operation)
+        assert operation.bucket is None
+
+
+async def test_a_timeout_never_comes_early_and_never_after_disarming() -> None:
+    clock = LoopClock()
+    wheel = TimerWheel(clock)
+    late, cancelled = _Waiting(), _Waiting()
+    started = clock.monotonic()
+    wheel.arm(cancelled, 0.005)
+    wheel.arm(late, 0.02)
+    wheel.disarm(cancelled)
+    await late.fired.wait()
+    assert clock.monotonic() - started >= 0.02
+    assert not cancelled.fired.is_set()
+
+
+def test_a_request_over_two_partitions_is_answered_once_when_both_are_acknowledged() -> None:
+    answers: list[str] = []
+    operation = DelayedProduce(lambda: answers.append("done"))
+    first, second = AckQueue(), AckQueue()
+    entries = [PartitionProduceResponse(index=0), PartitionProduceResponse(index=1)]
+    first.add(5, operation, entries[0])
+    second.add(9, operation, entries[1])
+    first.advance(4)
+    first.advance(5)
+    assert answers == []
+    second.advance(100)
+    second.advance(101)
+    operation.on_timeout()
+    assert answers == ["done"]
+    assert [entry.error_code for entry in entries] == [0, 0]
+
+
+def test_a_timed_out_request_tells_which_partitions_were_not_acknowledged_and_leaves_the_queues() -> None:
+    answers: list[str] = []
+    operation = DelayedProduce(lambda: answers.append("done"))
+    quick, slow = AckQueue(), AckQueue()
+    entries = [PartitionProduceResponse(index=0, base_offset=4), PartitionProduceResponse(index=1, base_offset=8)]
+    quick.add(5, operation, entries[0])
+    slow.add(9, operation, entries[1])
+    quick.advance(5)
+    operation.on_timeout()
+    slow.advance(9)
+    assert answers == ["done"]
+    assert [entry.error_code for entry in entries] == [0, ErrorCode.REQUEST_TIMED_OUT]
+    assert len(quick) == len(slow) == 0
+
+
+def test_losing_leadership_fails_what_waits_and_later_requests_are_not_touched() -> None:
+    answers: list[str] = []
+    queue = AckQueue()
+    old, new = DelayedProduce(lambda: answers.append("old")), DelayedProduce(lambda: answers.append("new"))
+    entries = [PartitionProduceResponse(base_offset=1), PartitionProduceResponse(base_offset=7)]
+    queue.add(2, old, entries[0])
+    queue.fail(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    queue.add(8, new, entries[1])
+    queue.advance(8, int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+    assert answers == ["old", "new"]
+    assert (entries[0].error_code, entries[0].base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert (entries[1].error_code, entries[1].base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 7)
