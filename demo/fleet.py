@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from ottla_broker.local.control import ask
+from ottla_broker.testing.jars import MissingRequirement, find_java, zookeeper_class_path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (CHECKOUT / "manifests" / "cluster.yaml", CHECKOUT / "manifests" / "topics.yaml")
@@ -55,11 +55,12 @@ class DemoFleet:
 
 def can_run_processes() -> bool:
     """True where Java and the jars of ZooKeeper are found."""
-    if shutil.which("java") is None:
+    try:
+        find_java()
+        zookeeper_class_path()
+    except MissingRequirement:
         return False
-    from ottla_broker.testing.zookeeper import jars_are_present
-
-    return jars_are_present()
+    return True
 
 
 def stops_itself() -> bool:

@@ -114,10 +114,14 @@ def read_and_compare(
             if error is not None:
                 if error.code() != KafkaError._PARTITION_EOF:
                     raise SystemExit(f"reading {topic}: {error}")
-                at_end.add(message.partition())
+                partition = message.partition()
+                assert partition is not None
+                at_end.add(partition)
                 continue
             found.read += 1
-            index = int(message.key())
+            key = message.key()
+            assert key is not None
+            index = int(key)
             found.repeated += seen[index]
             found.altered += message.value() != flights[index]
             seen[index] = 1

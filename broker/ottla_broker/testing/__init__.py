@@ -1,1 +1,5 @@
-"""Real parts for tests, ours and users'. Nothing here is a mock, and the broker itself imports nothing of it."""
+"""For tests, ours and users': a fleet in this process (`cluster`) and a real ZooKeeper (`testing.zookeeper`)."""
+
+from ottla_broker.testing.cluster import Cluster, cluster
+
+__all__ = ["Cluster", "cluster"]
