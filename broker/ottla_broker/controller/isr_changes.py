@@ -1,8 +1,8 @@
 """May a leader change its ISR? The rules of AlterPartition (KIP-497, KIP-841, KIP-704).
 
 Pure: `decide_isr_change` takes what the leader asks for and what the controller knows, and says what is written, that
-nothing needs to be written, or which error the leader gets. Not here: reading the request (`alter_partition`),
-writing the state znode (`controller`).
+nothing needs to be written, or which error the leader gets. Not here: reading the request (`server.handlers`),
+writing the state znode (`active`).
 
 The order of the checks (the first that fails is the answer)
 1. unknown partition                                          UNKNOWN_TOPIC_OR_PARTITION

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ottla_broker.controller.values import (
@@ -57,6 +58,9 @@ RETRY_S: Final = 0.1
 DELETIONS_PER_TRANSACTION: Final = 500
 """Keeps the transactions that remove a large topic well below ZooKeeper's 1 MB."""
 
+MAX_ZNODE_BYTES: Final = 1_000_000
+"""A little below ZooKeeper's jute.maxbuffer of 1 MiB, which counts the path and the rest of the request too."""
+
 SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -64,8 +68,15 @@ class ControllerFenced(Exception):
     """Another broker has become controller: nothing was written, and nothing may be any more."""
 
 
-class StateConflict(Exception):
-    """A partition's state znode is not at the expected version: read it again before deciding again."""
+@dataclass(frozen=True, slots=True)
+class StateConflict:
+    """A partition's state was not written: its znode is not as expected. Read it again before deciding again.
+
+    `is_gone`: the node that it stands in or below is not there.
+    """
+
+    reason: str
+    is_gone: bool
 
 
 class ControllerStore:
@@ -104,11 +115,15 @@ class ControllerStore:
         """All topics; the watch fires when one comes or goes."""
         return sorted(await self._children(znodes.TOPICS, watch))
 
-    async def topics(self, names: Iterable[str], watch: Watcher) -> dict[str, Topic]:
-        """The topics that are still there; each one's watch fires when its assignment changes or it goes."""
+    async def topics(self, names: Iterable[str], watch: Watcher) -> tuple[dict[str, Topic], list[str]]:
+        """(the topics that are still there, names of those that cannot be read).
+
+        The watch fires for each of them when its assignment changes or it goes.
+        """
         wanted = sorted(names)
         contents = await self._get_all([znodes.topic_path(name) for name in wanted], watch)
         found: dict[str, Topic] = {}
+        unreadable = []
         for name, content in zip(wanted, contents, strict=True):
             if content is None:
                 continue
@@ -116,7 +131,8 @@ class ControllerStore:
                 found[name] = _topic(name, znodes.TopicAssignment.decode(name, content[0]))
             except znodes.ZnodeError as error:
                 logger.error("topic %s is left alone: %s", name, error)
-        return found
+                unreadable.append(name)
+        return found, unreadable
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """The topic's overrides; none for a topic without a configuration node."""
@@ -235,7 +251,7 @@ class ControllerStore:
             try:
                 written = await self._settle(outcome, steps)
             except (BadVersion, NoNode, NodeExists) as error:
-                results[partition] = StateConflict(str(error))
+                results[partition] = StateConflict(str(error), isinstance(error, NoNode))
                 continue
             stat = written[-1]
             epoch = stat.version if isinstance(stat, Stat) else 0

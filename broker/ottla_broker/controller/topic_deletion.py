@@ -1,7 +1,7 @@
 """How a topic's deletion goes on: which replicas to delete now, which must wait, when it is complete.
 
 Pure: `decide_deletion` looks at one topic that has a marker in /admin/delete_topics. Not here: sending StopReplica
-and removing the znodes (`reign`).
+and removing the znodes (`active`).
 
 The phases
 1. The brokers are told to forget the topic (UpdateMetadata with leader -2): clients no longer see it.

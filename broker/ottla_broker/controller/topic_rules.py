@@ -1,7 +1,7 @@
 """What a topic may be called and how its partitions may be assigned (wire-protocol.md 5.28, KIP-464).
 
 Pure checks, each raising a KafkaError whose code and message go to the client as they are. Not here: the order in
-which an API applies them (`topic_requests`), the configuration (`ottla_broker.config.topics`), choosing brokers
+which an API applies them (`topic_plans`), the configuration (`ottla_broker.config.topics`), choosing brokers
 (`assignment`).
 """
 

@@ -1,0 +1,649 @@
+"""What the controller does while it is in office: the acts that follow each event.
+
+One `ActiveController` per term. Its coroutines run one at a time, one event after the other (`controller` sees to
+that), so no lock is needed although each awaits the store. Not here: being elected, the queue of events and the
+watches (`controller`), the requests of administrators (`administration`), deciding (`elections` and the other pure
+modules).
+
+Every act has the same shape: decide, write under the fence, note in the context what has been written, and tell the
+brokers in one batch at the end. What was written and not told when the controller dies, its successor tells.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.controller.channels_port import ControllerChannels
+from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.elections import Election, decide_after_offline, decide_initial
+from ottla_broker.controller.isr_changes import IsrChange, IsrDecision, decide_isr_change
+from ottla_broker.controller.metadata_waits import MetadataWaits
+from ottla_broker.controller.partition_states import PartitionState, initial_partition_state
+from ottla_broker.controller.replica_states import ReplicaState
+from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
+from ottla_broker.controller.topic_deletion import decide_deletion
+from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic, TopicPartition
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.coordination import Watcher
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+
+logger = logging.getLogger("ottla.controller")
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What is to be called when something in the store changes."""
+
+    brokers: Watcher
+    topics: Watcher
+    topic: Watcher
+    deletions: Watcher
+    isr_notifications: Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's answer to LeaderAndIsr or StopReplica; `deleted` are the partitions that the latter was to delete."""
+
+    broker: int
+    broker_epoch: int
+    api_key: ApiKey
+    response: Any
+    deleted: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """What a leader is told about one partition of its AlterPartition."""
+
+    error: ErrorCode
+    leadership: LeaderAndIsr | None = None
+
+
+class ActiveController:
+    """The acts of one term of office. Any of them may raise ControllerFenced: then the term is over."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        context: ControllerContext,
+        store: ControllerStore,
+        channels: ControllerChannels,
+        clock: Clock,
+        config: Mapping[str, Any],
+        listener: str,
+        watches: Watches,
+        on_answer: Callable[[Answer], None],
+    ) -> None:
+        """`listener` is the inter-broker one; `on_answer` queues an event that ends in `answered`."""
+        self.context = context
+        self.store = store
+        self.waits = MetadataWaits()
+        self.config = config
+        self._broker_id = broker_id
+        self._channels = channels
+        self._clock = clock
+        self._listener = listener
+        self._watches = watches
+        self._on_answer = on_answer
+        self._unreadable: set[TopicPartition] = set()
+        """Partitions whose state znode cannot be read: nothing is decided about them."""
+        self._unreadable_topics: set[str] = set()
+        self._is_over = False
+
+    def leave_office(self, error: Exception) -> None:
+        """Nothing is sent any more, and whoever waits gets the error. The channels are closed."""
+        self._is_over = True
+        self._channels.close_all()
+        self.waits.give_up(error)
+
+    # Taking office
+
+    async def take_office(self) -> None:
+        """Reads everything, arms the watches, tells every broker, and elects where a leader is missing."""
+        context = self.context
+        context.brokers = await self.store.brokers(await self.store.broker_ids(self._watches.brokers))
+        names = await self.store.topic_names(self._watches.topics)
+        for topic in await self._read_topics(names):
+            context.add_topic(topic)
+        await self._read_leadership(list(context.partitions()))
+        if self.config["delete.topic.enable"]:
+            marked = await self.store.topics_to_delete(self._watches.deletions)
+            context.topics_to_delete = {name for name in marked if context.has_topic(name)}
+        for broker in context.broker_ids():
+            self._channels.open(context.brokers[broker])
+        # The brokers must know each other's endpoints before they are told to follow one another.
+        first = RequestBatch()
+        first.tell_metadata(context.brokers)
+        self._send(first)
+        for partition in context.partitions():
+            state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))
+            context.init_partition(partition, state)
+        for replica in context.replicas_on(_all_brokers(context)):
+            online = context.is_online(replica)
+            context.init_replica(replica, ReplicaState.ONLINE if online else ReplicaState.OFFLINE)
+        batch = RequestBatch()
+        await self._elect(context.partitions(), batch)
+        self._tell_everything(context.brokers, batch)
+        batch.tell_metadata(context.brokers, context.partitions())
+        self._send(batch)
+        await self.topics_to_delete_changed()
+        await self.isr_notified()
+
+    async def _read_topics(self, names: Sequence[str]) -> list[Topic]:
+        """The topics, watched, each with an id; those that cannot be read are remembered and left alone."""
+        found, unreadable = await self.store.topics(names, self._watches.topic)
+        self._unreadable_topics.difference_update(names)
+        self._unreadable_topics.update(unreadable)
+        return [await self._with_topic_id(found[name]) for name in sorted(found)]
+
+    async def _with_topic_id(self, topic: Topic) -> Topic:
+        if topic.topic_id is not None:
+            return topic
+        return await self.store.give_topic_id(Topic(topic.name, self.new_topic_id(), topic.partitions))
+
+    def new_topic_id(self) -> bytes:
+        """A random id; as Kafka's, its text form does not begin with '-', which tools would take for an option."""
+        while True:
+            found = self._clock.uuid4().bytes
+            if found[0] >> 2 != 62:
+                return found
+
+    async def _read_leadership(self, partitions: Sequence[TopicPartition]) -> None:
+        """Brings the context up to date with the state znodes of these partitions.
+
+        ControllerFenced when a later controller has written one of them.
+        """
+        found = await self.store.leadership(partitions)
+        for partition in partitions:
+            self._unreadable.discard(partition)
+            leadership = found.get(partition)
+            if leadership is None:
+                self.context.leadership.pop(partition, None)
+                if partition in found:
+                    self._unreadable.add(partition)
+                continue
+            if leadership.controller_epoch > self.context.epoch:
+                raise ControllerFenced(f"{partition} was written by controller epoch {leadership.controller_epoch}")
+            self.context.leadership[partition] = leadership
+
+    # Brokers
+
+    async def brokers_changed(self) -> None:
+        """Brokers have gone, come, or both: a new epoch under a known id is a restart that was too quick to be seen."""
+        context = self.context
+        found = await self.store.brokers(await self.store.broker_ids(self._watches.brokers))
+        gone = [
+            broker
+            for broker in context.broker_ids()
+            if broker not in found or found[broker].epoch != context.brokers[broker].epoch
+        ]
+        come = [broker for broker in sorted(found) if broker not in context.brokers or broker in gone]
+        if gone:
+            logger.info("brokers gone: %s", gone)
+            await self._brokers_gone(gone)
+        if come:
+            logger.info("brokers come: %s", come)
+            await self._brokers_come({broker: found[broker] for broker in come})
+
+    async def _brokers_gone(self, brokers: Sequence[int]) -> None:
+        context = self.context
+        for broker in brokers:
+            self._channels.close(broker)
+            if broker == self._broker_id:
+                self.waits.reset()
+            del context.brokers[broker]
+            context.forget_failed_directories(broker)
+        await self._replicas_gone(context.replicas_on(brokers))
+
+    async def _replicas_gone(self, replicas: Sequence[Replica]) -> None:
+        """These replicas cannot be used any more: their leaders move, their ISRs shrink, everybody hears of it."""
+        context = self.context
+        batch = RequestBatch()
+        affected = []
+        for replica in replicas:
+            if context.is_deleting(replica.topic):
+                if context.replica_state(replica) is ReplicaState.DELETION_STARTED:
+                    context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
+                continue
+            context.move_replica(replica, ReplicaState.OFFLINE)
+            affected.append(replica.topic_partition)
+            # Only a broker that lives with a failed directory hears this one.
+            batch.stop(replica, delete=False)
+        await self._elect(affected, batch)
+        # Also without any change of leadership: which brokers live and which replicas are offline has changed.
+        batch.tell_metadata(context.brokers, affected)
+        self._send(batch)
+
+    async def _brokers_come(self, brokers: Mapping[int, Any]) -> None:
+        context = self.context
+        known = context.broker_ids()
+        for broker in sorted(brokers):
+            context.brokers[broker] = brokers[broker]
+            context.forget_failed_directories(broker)
+            self._channels.open(brokers[broker])
+        if known:
+            introduction = RequestBatch()
+            introduction.tell_metadata(known)
+            self._send(introduction)
+        welcome = RequestBatch()
+        welcome.tell_metadata(brokers, context.partitions())
+        self._send(welcome)
+        replicas = context.replicas_on(brokers)
+        for replica in replicas:
+            if not context.is_deleting(replica.topic):
+                context.move_replica(replica, ReplicaState.ONLINE)
+        batch = RequestBatch()
+        await self._elect(context.partitions(), batch)
+        self._tell_everything(brokers, batch)
+        # The replicas that are back are no longer offline in anybody's metadata.
+        batch.tell_metadata(context.brokers, (replica.topic_partition for replica in replicas))
+        self._send(batch)
+        await self._delete_topics(sorted({replica.topic for replica in replicas}))
+
+    def _tell_everything(self, brokers: Iterable[int], batch: RequestBatch) -> None:
+        """A full LeaderAndIsr for each of the brokers.
+
+        While some znode cannot be read, "everything" is not known: then the request does not claim to be full, for a
+        broker deletes what a full one does not name.
+        """
+        if not self._unreadable and not self._unreadable_topics:
+            for broker in sorted(brokers):
+                batch.tell_everything(broker)
+        for replica in self.context.replicas_on(brokers):
+            if not self.context.is_deleting(replica.topic):
+                batch.tell_leadership([replica.broker], replica.topic_partition)
+
+    # Topics and partitions
+
+    async def topics_changed(self) -> None:
+        """Topics have come, made by a tool; or their znodes are gone without a deletion that we know of."""
+        context = self.context
+        names = await self.store.topic_names(self._watches.topics)
+        for name in sorted(set(context.topic_names()) - set(names)):
+            logger.warning("topic %s has vanished from the store: forgotten", name)
+            context.remove_topic(name)
+        unknown = [name for name in names if not context.has_topic(name)]
+        await self.add_topics(await self._read_topics(unknown))
+
+    async def topic_changed(self, name: str) -> None:
+        """The topic's assignment has changed: partitions may have been added."""
+        for topic in await self._read_topics([name]):
+            if self.context.has_topic(name):
+                await self.add_partitions(topic)
+            else:
+                await self.add_topics([topic])
+
+    async def watch_topics(self, names: Sequence[str]) -> None:
+        """Arms the watch of topics that this controller has just created itself."""
+        await self.store.topics(names, self._watches.topic)
+
+    async def add_topics(self, topics: Sequence[Topic]) -> None:
+        """Topics that stand in the store and are new here: elects their first leaders and tells the brokers."""
+        partitions: list[TopicPartition] = []
+        for topic in topics:
+            if not self.context.has_topic(topic.name):
+                self.context.add_topic(topic)
+                partitions.extend(self.context.partitions_of(topic.name))
+        await self._start_partitions(partitions)
+
+    async def add_partitions(self, topic: Topic) -> None:
+        """Partitions of a known topic that are new here."""
+        context = self.context
+        present = set(context.partitions_of(topic.name))
+        added = [
+            TopicPartition(topic.name, partition)
+            for partition in sorted(topic.partitions)
+            if TopicPartition(topic.name, partition) not in present
+        ]
+        if not added:
+            return
+        if context.is_deleting(topic.name):
+            logger.warning("partitions added to topic %s, which is being deleted, are left out", topic.name)
+            return
+        known = context.topic(topic.name)
+        grown = dict(known.partitions)
+        grown.update({partition.partition: topic.partitions[partition.partition] for partition in added})
+        context.add_topic(Topic(topic.name, known.topic_id, grown))
+        await self._start_partitions(added)
+
+    async def _start_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        if not partitions:
+            return
+        context = self.context
+        for partition in partitions:
+            context.move_partition(partition, PartitionState.NEW)
+            for broker in context.replicas_of(partition):
+                context.move_replica(Replica(*partition, broker), ReplicaState.NEW)
+        batch = RequestBatch()
+        await self._elect(partitions, batch, is_new=True)
+        for partition in partitions:
+            online = context.online_brokers(partition)
+            for broker in context.replicas_of(partition):
+                context.move_replica(
+                    Replica(*partition, broker), ReplicaState.ONLINE if broker in online else ReplicaState.OFFLINE
+                )
+        batch.tell_metadata(context.brokers, partitions)
+        self._send(batch)
+
+    # Elections
+
+    async def _elect(self, partitions: Iterable[TopicPartition], batch: RequestBatch, *, is_new: bool = False) -> None:
+        """Decides for each partition, writes what changed, and puts it into the batch.
+
+        A state znode that somebody else has written meanwhile (a leader of an older protocol, our own write whose
+        answer was lost) is read again and decided again.
+        """
+        context = self.context
+        pending = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in self._unreadable})
+        while pending:
+            elections = await self._decide(pending)
+            new = frozenset(partition for partition in elections if partition not in context.leadership)
+            written = await self.store.write_leadership(
+                {partition: election.leadership for partition, election in elections.items()}, context.epoch, new=new
+            )
+            conflicts: dict[TopicPartition, StateConflict] = {}
+            for partition, outcome in written.items():
+                if isinstance(outcome, StateConflict):
+                    logger.info("%s: decided again, %s", partition, outcome.reason)
+                    conflicts[partition] = outcome
+                    continue
+                context.leadership[partition] = outcome
+                _log_election(partition, elections[partition], outcome)
+                batch.tell_leadership(context.online_brokers(partition), partition, is_new=is_new or partition in new)
+                batch.tell_metadata(context.brokers, [partition])
+            self._note_partition_states(partition for partition in pending if partition not in conflicts)
+            pending = await self._read_conflicts(conflicts, new, batch) if conflicts else []
+
+    async def _read_conflicts(
+        self, conflicts: Mapping[TopicPartition, StateConflict], new: frozenset[TopicPartition], batch: RequestBatch
+    ) -> list[TopicPartition]:
+        """Reads the states that were not as expected; gives the partitions to decide about again."""
+        context = self.context
+        await self._read_leadership(sorted(conflicts))
+        again = []
+        for partition in sorted(conflicts):
+            if partition in self._unreadable:
+                continue
+            if partition in context.leadership:
+                batch.tell_leadership(context.online_brokers(partition), partition)
+                batch.tell_metadata(context.brokers, [partition])
+            elif partition in new:
+                if conflicts[partition].is_gone:
+                    # The topic itself has been removed under us; the watch on topics tells.
+                    continue
+                await self.store.repair_partition_node(partition)
+            again.append(partition)
+        return again
+
+    async def _decide(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
+        context = self.context
+        unclean: dict[str, bool] = {}
+        elections: dict[TopicPartition, Election] = {}
+        for partition in partitions:
+            replicas, online = context.replicas_of(partition), context.online_brokers(partition)
+            current = context.leadership.get(partition)
+            if current is None:
+                election = decide_initial(replicas, online, context.epoch)
+            else:
+                if online and not online.intersection(current.isr) and partition.topic not in unclean:
+                    unclean[partition.topic] = await self._is_unclean_allowed(partition.topic)
+                allowed = unclean.get(partition.topic, False)
+                election = decide_after_offline(replicas, current, online=online, unclean=allowed)
+            if election is not None:
+                elections[partition] = election
+        return elections
+
+    async def _is_unclean_allowed(self, topic: str) -> bool:
+        override = (await self.store.topic_config(topic)).get("unclean.leader.election.enable")
+        if override is not None:
+            return override.strip().lower() == "true"
+        return bool(self.config["unclean.leader.election.enable"])
+
+    def _note_partition_states(self, partitions: Iterable[TopicPartition]) -> None:
+        context = self.context
+        for partition in partitions:
+            if partition in context.leadership:
+                offline = context.leads_nobody_online(partition)
+                context.move_partition(partition, PartitionState.OFFLINE if offline else PartitionState.ONLINE)
+
+    # Deleting topics
+
+    async def topics_to_delete_changed(self) -> None:
+        """Markers have come, by us or by a tool."""
+        context = self.context
+        marked = await self.store.topics_to_delete(self._watches.deletions)
+        if not self.config["delete.topic.enable"]:
+            context.topics_to_delete.clear()
+            for name in marked:
+                logger.warning("topic %s is not deleted: delete.topic.enable is false", name)
+                await self.store.unmark_for_deletion(name)
+            return
+        for name in marked:
+            if not context.has_topic(name):
+                await self.store.unmark_for_deletion(name)
+        await self.start_deletions([name for name in marked if context.has_topic(name)])
+
+    async def start_deletions(self, names: Sequence[str]) -> None:
+        """Deletes topics that have a marker."""
+        self.context.topics_to_delete.update(names)
+        await self._delete_topics([name for name in names if name not in self.context.deletion_started])
+
+    async def _delete_topics(self, names: Sequence[str]) -> None:
+        """Takes the next step of each of these topics that is being deleted."""
+        context = self.context
+        batch = RequestBatch()
+        for name in sorted(names):
+            if not context.is_deleting(name) or not context.has_topic(name):
+                continue
+            if name not in context.deletion_started:
+                context.deletion_started.add(name)
+                partitions = context.partitions_of(name)
+                for partition in partitions:
+                    context.move_partition(partition, PartitionState.OFFLINE)
+                    context.move_partition(partition, PartitionState.NON_EXISTENT)
+                batch.tell_metadata(context.brokers, partitions)
+            step = decide_deletion(context, name)
+            logger.info("deletion of topic %s: %s", name, step.reason)
+            for replica in step.wait_for:
+                if context.replica_state(replica) is not ReplicaState.DELETION_STARTED:
+                    context.move_replica(replica, ReplicaState.OFFLINE)
+                context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
+            for replica in step.delete:
+                context.move_replica(replica, ReplicaState.OFFLINE)
+                context.move_replica(replica, ReplicaState.DELETION_STARTED)
+                batch.stop(replica, delete=True)
+        self._send(batch)
+        await self._complete_deletions(names)
+
+    async def _complete_deletions(self, names: Iterable[str]) -> None:
+        context = self.context
+        for name in sorted(set(names)):
+            if name in context.deletion_started and decide_deletion(context, name).is_complete:
+                await self.store.remove_topic(name)
+                context.remove_topic(name)
+                logger.info("topic %s is deleted", name)
+
+    # Answers of brokers
+
+    async def answered(self, answer: Answer) -> None:
+        """An answer to LeaderAndIsr or StopReplica; one to an earlier incarnation of the broker says nothing."""
+        broker = self.context.brokers.get(answer.broker)
+        if broker is None or broker.epoch != answer.broker_epoch:
+            return
+        if answer.api_key is ApiKey.LEADER_AND_ISR:
+            await self._leadership_answered(answer.broker, answer.response)
+        else:
+            await self._stop_answered(answer.broker, answer.deleted, answer.response)
+
+    async def _leadership_answered(self, broker: int, response: Any) -> None:
+        """LeaderAndIsr: 56 means that the replica's directory has failed, NONE that it works; others are stale."""
+        context = self.context
+        if response.error_code != ErrorCode.NONE:
+            return
+        gone, back = [], []
+        for topic in response.topics:
+            name = context.topic_name(bytes(topic.topic_id))
+            for entry in topic.partition_errors if name is not None else ():
+                replica = Replica(str(name), entry.partition_index, broker)
+                if broker not in context.replicas_of(replica.topic_partition):
+                    continue
+                if entry.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                    if context.set_directory_failed(replica, True):
+                        gone.append(replica)
+                elif entry.error_code == ErrorCode.NONE and context.set_directory_failed(replica, False):
+                    back.append(replica)
+        if gone:
+            logger.warning("broker %d: the log directories of %d replicas have failed", broker, len(gone))
+            await self._replicas_gone(gone)
+        if back:
+            await self._replicas_back(back)
+
+    async def _replicas_back(self, replicas: Sequence[Replica]) -> None:
+        batch = RequestBatch()
+        partitions = []
+        for replica in replicas:
+            if not self.context.is_deleting(replica.topic):
+                self.context.move_replica(replica, ReplicaState.ONLINE)
+                partitions.append(replica.topic_partition)
+        await self._elect(partitions, batch)
+        batch.tell_metadata(self.context.brokers, partitions)
+        self._send(batch)
+        await self._delete_topics(sorted({replica.topic for replica in replicas}))
+
+    async def _stop_answered(self, broker: int, deleted: Sequence[TopicPartition], response: Any) -> None:
+        """StopReplica: which of the replicas that were to be deleted are gone."""
+        context = self.context
+        errors = {
+            TopicPartition(entry.topic_name, entry.partition_index): entry.error_code
+            for entry in response.partition_errors
+        }
+        for partition in deleted:
+            replica = Replica(*partition, broker)
+            if context.replica_state(replica) is not ReplicaState.DELETION_STARTED:
+                continue
+            error = response.error_code or errors.get(partition, ErrorCode.NONE)
+            if error == ErrorCode.NONE:
+                context.move_replica(replica, ReplicaState.DELETION_SUCCESSFUL)
+            else:
+                logger.warning("broker %d could not delete %s: error %d", broker, partition, error)
+                context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
+        await self._complete_deletions(partition.topic for partition in deleted)
+
+    # ISR
+
+    async def alter_isrs(
+        self, changes: Mapping[TopicPartition, IsrChange], version: int
+    ) -> dict[TopicPartition, IsrAnswer]:
+        """AlterPartition of one leader: each change is judged, written, and told to every broker."""
+        context = self.context
+        epochs = {broker: context.brokers[broker].epoch for broker in context.broker_ids()}
+        decisions: dict[TopicPartition, IsrDecision] = {}
+        for partition, change in sorted(changes.items()):
+            decisions[partition] = decide_isr_change(
+                change,
+                None if context.is_deleting(partition.topic) else context.leadership.get(partition),
+                replicas=context.replicas_of(partition),
+                online=context.online_brokers(partition),
+                broker_epochs=epochs,
+                version=version,
+            )
+        to_write = {partition: decision.write for partition, decision in decisions.items() if decision.write}
+        written = await self.store.write_leadership(to_write, context.epoch, new=frozenset())
+        batch = RequestBatch()
+        answers: dict[TopicPartition, IsrAnswer] = {}
+        conflicts = []
+        for partition, decision in decisions.items():
+            outcome = written.get(partition)
+            if isinstance(outcome, StateConflict):
+                conflicts.append(partition)
+                answers[partition] = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
+                continue
+            if outcome is not None:
+                context.leadership[partition] = outcome
+                batch.tell_metadata(context.brokers, [partition])
+            if decision.error is ErrorCode.NONE:
+                logger.debug("%s: %s", partition, decision.reason)
+                answers[partition] = IsrAnswer(ErrorCode.NONE, context.leadership[partition])
+            else:
+                logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
+                answers[partition] = IsrAnswer(decision.error)
+        if conflicts:
+            await self._read_leadership(conflicts)
+            batch.tell_metadata(context.brokers, conflicts)
+        self._send(batch)
+        return answers
+
+    async def isr_notified(self) -> None:
+        """Leaders of an older protocol have written state znodes themselves: read them and tell everybody."""
+        paths, partitions = await self.store.isr_notifications(self._watches.isr_notifications)
+        known = [partition for partition in partitions if partition in self.context.leadership]
+        if known:
+            await self._read_leadership(known)
+            batch = RequestBatch()
+            batch.tell_metadata(self.context.brokers, known)
+            self._send(batch)
+        await self.store.delete_nodes(paths)
+
+    # Sending
+
+    def _send(self, batch: RequestBatch) -> None:
+        if self._is_over:
+            return
+        for request in batch.build(self.context, self._broker_id, self._listener):
+            if request.broker == self._broker_id and request.api_key is ApiKey.UPDATE_METADATA:
+                self.waits.sent(frozenset(topic.topic_name for topic in request.body.topic_states))
+            self._channels.send(
+                request.broker,
+                request.api_key,
+                request.version,
+                request.body,
+                self._answer_handler(request.broker, request.api_key, request.body),
+            )
+
+    def _answer_handler(self, broker: int, api_key: ApiKey, body: Any) -> Callable[[Any], None]:
+        epoch = self.context.brokers[broker].epoch
+        deleted = tuple(deleted_partitions(body)) if api_key is ApiKey.STOP_REPLICA else ()
+
+        def on_response(response: Any) -> None:
+            if self._is_over:
+                return
+            if api_key is not ApiKey.UPDATE_METADATA:
+                self._on_answer(Answer(broker, epoch, api_key, response, deleted))
+            elif broker == self._broker_id:
+                self.waits.answered()
+
+        return on_response
+
+
+def deleted_partitions(stop_replica: Any) -> list[TopicPartition]:
+    """The partitions that a StopReplica v3+ asks to delete."""
+    return [
+        TopicPartition(topic.topic_name, entry.partition_index)
+        for topic in stop_replica.topic_states
+        for entry in topic.partition_states
+        if entry.delete_partition
+    ]
+
+
+def _all_brokers(context: ControllerContext) -> list[int]:
+    """Every broker that holds a replica, alive or not."""
+    return sorted({broker for partition in context.partitions() for broker in context.replicas_of(partition)})
+
+
+def _log_election(partition: TopicPartition, election: Election, written: LeaderAndIsr) -> None:
+    logger.log(
+        logging.WARNING if election.unclean else logging.INFO,
+        "%s: leader %d, epoch %d, ISR %s: %s",
+        partition,
+        written.leader,
+        written.leader_epoch,
+        list(written.isr),
+        election.reason,
+    )

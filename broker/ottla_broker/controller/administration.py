@@ -1,0 +1,179 @@
+"""What administrators and leaders ask the active controller for: creating, growing and deleting topics, ISR changes.
+
+Each function runs as one event of the controller's queue. It judges, writes, tells the brokers, and gives a result
+per topic at once; where the client wants to wait until its broker knows, the result carries a future for that. Not
+here: time limits and not being the controller (`controller`), the wire (`server.handlers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller.active import ActiveController, IsrAnswer
+from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.isr_changes import IsrChange
+from ottla_broker.controller.store import MAX_ZNODE_BYTES, topic_znode_bytes
+from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
+from ottla_broker.controller.values import NO_LEADER, Topic, TopicPartition
+from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+
+@dataclass(slots=True)
+class TopicResult:
+    """What became of one topic of a request. `plan` is what was created, or would be."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    plan: TopicPlan | None = None
+    done: asyncio.Future[None] | None = None
+    """Completes when the controller's broker knows of it; None when there is nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIsrChanges:
+    """The changes of one topic, which is named by its id (AlterPartition v2+) or by its name."""
+
+    topic_id: bytes | None
+    name: str | None
+    changes: Mapping[int, IsrChange]
+
+
+async def create_topics(
+    active: ActiveController,
+    topics: Sequence[NewTopic],
+    *,
+    config: BrokerConfig,
+    clock: Clock,
+    mode: RackMode,
+    validate_only: bool,
+) -> list[TopicResult]:
+    """One result per topic, in their order."""
+    results = []
+    for new in topics:
+        result = TopicResult(new.name)
+        try:
+            plan = plan_topic(new, active.context, config, active.new_topic_id(), clock.random.randrange, mode)
+            _check_size(plan.topic)
+            result.plan = plan
+            if not validate_only:
+                await _create(active, plan)
+                result.done = _when_led(active, clock, new.name)
+        except KafkaError as error:
+            result.plan, result.error, result.message = None, error.code, error.message
+        results.append(result)
+    return results
+
+
+async def _create(active: ActiveController, plan: TopicPlan) -> None:
+    if not await active.store.create_topic(plan.topic, plan.overrides):
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{plan.topic.name}' already exists.")
+    await active.add_topics([plan.topic])
+    await active.watch_topics([plan.topic.name])
+
+
+async def create_partitions(
+    active: ActiveController, growths: Sequence[TopicGrowth], *, clock: Clock, validate_only: bool
+) -> list[TopicResult]:
+    """One result per topic, in their order."""
+    results = []
+    for growth in growths:
+        result = TopicResult(growth.name)
+        try:
+            added = plan_growth(growth, active.context)
+            if not validate_only:
+                await _grow(active, growth.name, added)
+                result.done = _when_led(active, clock, growth.name)
+        except KafkaError as error:
+            result.error, result.message = error.code, error.message
+        results.append(result)
+    return results
+
+
+async def _grow(active: ActiveController, name: str, added: Mapping[int, tuple[int, ...]]) -> None:
+    grown = await active.store.grow_topic(name, added)
+    if grown is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' was deleted or changed by another program."
+        )
+    await active.add_partitions(grown)
+
+
+async def delete_topics(active: ActiveController, names: Sequence[str], *, clock: Clock) -> list[TopicResult]:
+    """One result per topic, in their order. One that is being deleted already is unknown to clients."""
+    results = []
+    accepted = []
+    for name in names:
+        if not active.context.has_topic(name) or active.context.is_deleting(name):
+            results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This topic does not exist."))
+            continue
+        await active.store.mark_for_deletion(name)
+        accepted.append(name)
+        results.append(TopicResult(name))
+    await active.start_deletions(accepted)
+    for result in results:
+        if result.error is ErrorCode.NONE:
+            result.done = clock.create_future()
+            active.waits.add(result.name, lambda: True, result.done)
+    return results
+
+
+async def alter_isrs(
+    active: ActiveController, broker: int, broker_epoch: int, topics: Sequence[TopicIsrChanges], version: int
+) -> list[dict[int, IsrAnswer]]:
+    """Answers per topic and partition. KafkaError STALE_BROKER_EPOCH when the sender is not the living broker."""
+    context = active.context
+    living = context.brokers.get(broker)
+    if living is None or living.epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker} has the epoch {None if living is None else living.epoch}, not {broker_epoch}",
+        )
+    names: list[str | None] = []
+    changes: dict[TopicPartition, IsrChange] = {}
+    for topic in topics:
+        name = topic.name if topic.topic_id is None else context.topic_name(topic.topic_id)
+        names.append(name)
+        if name is not None:
+            changes.update({TopicPartition(name, partition): change for partition, change in topic.changes.items()})
+    answers = await active.alter_isrs(changes, version)
+    return [
+        {
+            partition: IsrAnswer(ErrorCode.UNKNOWN_TOPIC_ID)
+            if name is None
+            else answers[TopicPartition(name, partition)]
+            for partition in topic.changes
+        }
+        for name, topic in zip(names, topics, strict=True)
+    ]
+
+
+def _when_led(active: ActiveController, clock: Clock, name: str) -> asyncio.Future[None]:
+    """Completes once every partition has a leader and the controller's broker knows."""
+    future: asyncio.Future[None] = clock.create_future()
+    active.waits.add(name, _is_led(active, name), future)
+    return future
+
+
+def _is_led(active: ActiveController, name: str) -> Callable[[], bool]:
+    def is_led() -> bool:
+        leadership = active.context.leadership
+        return all(
+            partition in leadership and leadership[partition].leader != NO_LEADER
+            for partition in active.context.partitions_of(name)
+        )
+
+    return is_led
+
+
+def _check_size(topic: Topic) -> None:
+    size = topic_znode_bytes(topic)
+    if size > MAX_ZNODE_BYTES:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{topic.name}' would need a znode of {size} bytes, the coordination store takes {MAX_ZNODE_BYTES}.",
+        )

@@ -1,0 +1,402 @@
+"""The controller of one broker: in office or waiting, one event at a time.
+
+On the calling side of the Coordination and Clock ports, and of `channels_port`. Lives here: standing for election,
+resigning, the queue of events, and the calls of the handlers. Not here: what the one in office does (`active`,
+`administration`).
+
+The discipline. Everything happens in one task that takes events from a queue: watches, answers of brokers, requests
+of handlers. An event awaits its writes, and the next one starts when it is done. So the context is never seen half
+changed, and no lock exists. Watches and answers only queue; callers get futures.
+
+The end of a term. Three things end it: the fence (a write finds a later controller epoch), the end of the session,
+and an error that nobody foresaw. The first two take effect at once. After the third the context may be half
+changed: the office is given up, and whoever gets it reads everything anew. Events of an earlier term are dropped,
+requests are answered with NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller import administration, election
+from ottla_broker.controller.active import ActiveController, Answer, IsrAnswer, Watches
+from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
+from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.channels_port import ControllerChannels
+from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.election import NO_CONTROLLER, Office
+from ottla_broker.controller.store import ControllerFenced, ControllerStore
+from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger("ottla.controller")
+
+T = TypeVar("T")
+
+PAUSE_AFTER_FAILURE_S: Final = 1.0
+"""After an unforeseen error this broker lets the others stand first."""
+
+
+@dataclass(slots=True)
+class _Event:
+    name: str
+    run: Callable[[], Awaitable[None]]
+    refuse: Callable[[KafkaError], None] | None = None
+    """For a request: tells the caller that it was not carried out."""
+
+
+class Controller:
+    """One per broker. `start` once the broker is registered; `stop` before its session is closed."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        config: BrokerConfig,
+        clock: Clock,
+        coordination: Coordination,
+        channels: ControllerChannels,
+        listener: str,
+    ) -> None:
+        """`listener` is the name of the inter-broker listener."""
+        self._broker_id = broker_id
+        self._config = config
+        self._clock = clock
+        self._coordination = coordination
+        self._channels = channels
+        self._listener = listener
+        self._events: deque[_Event] = deque()
+        self._queued_changes: set[tuple[int, str]] = set()
+        """Changes that are queued and not yet looked at: one look is enough for all of them."""
+        self._wake_up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._active: ActiveController | None = None
+        self._office: Office | None = None
+        self._holder = NO_CONTROLLER
+        self._stand_from = 0.0
+        self._is_registered = False
+        self._has_stopped = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Stands for election for the first time and goes on in the background. The broker must be registered.
+
+        Returns when it is known who is controller (and this broker, if it is, has taken office).
+        """
+        self._is_registered = True
+        self._coordination.add_session_listener(self._on_session_event)
+        first: asyncio.Future[None] = self._clock.create_future()
+
+        async def stand_first() -> None:
+            try:
+                await self._stand()
+            finally:
+                if not first.done():
+                    first.set_result(None)
+
+        self._put(_Event("first election", stand_first))
+        self._task = self._clock.spawn(self._run(), name=f"controller of broker {self._broker_id}")
+        await first
+
+    async def stop(self) -> None:
+        """Leaves office and ends the task. /controller goes with the session."""
+        self._has_stopped = True
+        self._resign("the broker stops")
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._refuse_all()
+
+    def broker_registered(self) -> None:
+        """The broker has registered again under a new session: it may stand for election."""
+        self._is_registered = True
+        self._put(_Event("registered", self._stand))
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            # At once: /controller is gone with the session, and another broker may be in office already.
+            self._resign("the session has expired")
+            self._holder = NO_CONTROLLER
+            self._is_registered = False
+
+    # What others may ask
+
+    @property
+    def is_active(self) -> bool:
+        return self._active is not None
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that holds /controller as far as this one has seen, -1 for nobody."""
+        return self._broker_id if self._active is not None else self._holder
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of this broker's term, -1 while it is not in office."""
+        return -1 if self._office is None or self._active is None else self._office.epoch
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic of this id (16 bytes), None when there is none or this broker is not the controller."""
+        return None if self._active is None else self._active.context.topic_name(topic_id)
+
+    def offline_partitions(self) -> int:
+        """Partitions without a usable leader, 0 while not in office (OfflinePartitionsCount)."""
+        if self._active is None:
+            return 0
+        context = self._active.context
+        return sum(
+            1
+            for partition in context.partitions()
+            if not context.is_deleting(partition.topic)
+            and (partition not in context.leadership or context.leads_nobody_online(partition))
+        )
+
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+        mode: RackMode = RackMode.ENFORCED,
+    ) -> list[TopicResult]:
+        """Creates topics and waits until this broker knows their leaders.
+
+        One result per topic in their order; REQUEST_TIMED_OUT for one that is created but not yet known in time.
+        Raises KafkaError(NOT_CONTROLLER).
+        """
+
+        def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
+            return administration.create_topics(
+                active, topics, config=self._config, clock=self._clock, mode=mode, validate_only=validate_only
+            )
+
+        return await self._wait_for(await self._request("create topics", act), timeout_ms)
+
+    async def create_partitions(
+        self, growths: Sequence[TopicGrowth], *, timeout_ms: int, validate_only: bool = False
+    ) -> list[TopicResult]:
+        """Adds partitions to topics; results, waiting and errors as `create_topics`."""
+
+        def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
+            return administration.create_partitions(active, growths, clock=self._clock, validate_only=validate_only)
+
+        return await self._wait_for(await self._request("create partitions", act), timeout_ms)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
+        """Starts the deletion of topics and waits until this broker has forgotten them.
+
+        Results and errors as `create_topics`. Files and znodes go later, those on a dead broker when it returns.
+        `delete.topic.enable` is the caller's to check.
+        """
+
+        def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
+            return administration.delete_topics(active, names, clock=self._clock)
+
+        return await self._wait_for(await self._request("delete topics", act), timeout_ms)
+
+    async def alter_isrs(
+        self, broker: int, broker_epoch: int, topics: Sequence[TopicIsrChanges], version: int
+    ) -> list[dict[int, IsrAnswer]]:
+        """AlterPartition (KIP-497) of the leader `broker`: answers per topic and partition.
+
+        Raises KafkaError NOT_CONTROLLER or STALE_BROKER_EPOCH.
+        """
+
+        def act(active: ActiveController) -> Awaitable[list[dict[int, IsrAnswer]]]:
+            return administration.alter_isrs(active, broker, broker_epoch, topics, version)
+
+        return await self._request("alter ISRs", act)
+
+    async def _wait_for(self, results: list[TopicResult], timeout_ms: int) -> list[TopicResult]:
+        waiting = [result.done for result in results if result.done is not None]
+        if waiting and timeout_ms > 0:
+            await asyncio.wait(waiting, timeout=timeout_ms / 1000)
+        for result in results:
+            if result.done is None:
+                continue
+            if not result.done.done():
+                result.done.cancel()
+            if result.done.cancelled() or result.done.exception() is not None or timeout_ms <= 0:
+                # It is done all the same, and goes on should this broker have lost its office meanwhile.
+                result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT.message
+        return results
+
+    # The queue
+
+    def _put(self, event: _Event) -> None:
+        if self._has_stopped:
+            if event.refuse is not None:
+                event.refuse(_not_controller())
+            return
+        self._events.append(event)
+        self._wake_up.set()
+
+    async def _request(self, name: str, act: Callable[[ActiveController], Awaitable[T]]) -> T:
+        """Queues a request and waits for its result. KafkaError(NOT_CONTROLLER) out of office."""
+        future: asyncio.Future[T] = self._clock.create_future()
+
+        def refuse(error: KafkaError) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        async def run() -> None:
+            if self._active is None:
+                refuse(_not_controller())
+                return
+            try:
+                result = await act(self._active)
+            except KafkaError as error:
+                refuse(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        self._put(_Event(name, run, refuse))
+        return await future
+
+    async def _run(self) -> None:
+        while True:
+            while not self._events:
+                self._wake_up.clear()
+                await self._wake_up.wait()
+            event = self._events.popleft()
+            try:
+                await event.run()
+            except (ControllerFenced, SessionExpired) as error:
+                self._resign(str(error) or type(error).__name__)
+                _refuse(event, _not_controller())
+                if isinstance(error, ControllerFenced):
+                    self._put(_Event("stand again", self._stand))
+            except Exception as error:
+                logger.exception("controller event '%s' failed", event.name)
+                _refuse(event, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller failed: {error!r}"))
+                await self._give_up_office()
+            except asyncio.CancelledError:
+                _refuse(event, _not_controller())
+                raise
+
+    def _refuse_all(self) -> None:
+        while self._events:
+            _refuse(self._events.popleft(), _not_controller())
+
+    # Elections
+
+    async def _stand(self) -> None:
+        """Sees who is controller; stands when nobody is. At start, when /controller changes, after a new session."""
+        while True:
+            holder = await election.find_holder(self._coordination, self._clock, self._watch(None, self._stand))
+            if holder is not None:
+                self._holder = holder.broker_id
+                if self._active is not None and not holder.is_this_session:
+                    self._resign(f"broker {holder.broker_id} is controller")
+                return
+            self._holder = NO_CONTROLLER
+            self._resign("/controller is gone")
+            if not self._is_registered:
+                # A controller that is no live broker would elect nobody on itself: first the registration.
+                return
+            wait_s = self._stand_from - self._clock.monotonic()
+            if wait_s > 0:
+                self._clock.call_later(wait_s, self._put, _Event("stand after a pause", self._stand))
+                return
+            office = await election.stand(self._coordination, self._clock, self._broker_id)
+            if office is not None:
+                await self._take_office(office)
+
+    async def _take_office(self, office: Office) -> None:
+        logger.info("broker %d is controller, epoch %d", self._broker_id, office.epoch)
+        context = ControllerContext(office.epoch, office.epoch_version)
+        active = ActiveController(
+            broker_id=self._broker_id,
+            context=context,
+            store=ControllerStore(self._coordination, self._clock, office.epoch_version),
+            channels=self._channels,
+            clock=self._clock,
+            config=self._config,
+            listener=self._listener,
+            watches=Watches(
+                brokers=self._watch(office, lambda: self._acting().brokers_changed()),
+                topics=self._watch(office, lambda: self._acting().topics_changed()),
+                topic=self._watch_topics(office),
+                deletions=self._watch(office, lambda: self._acting().topics_to_delete_changed()),
+                isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
+            ),
+            on_answer=lambda answer: self._answered(office, answer),
+        )
+        self._office, self._active = office, active
+        await active.take_office()
+
+    def _resign(self, why: str) -> None:
+        active, self._active = self._active, None
+        if active is not None:
+            logger.info("broker %d is no longer controller: %s", self._broker_id, why)
+            active.leave_office(_not_controller())
+
+    async def _give_up_office(self) -> None:
+        """After an unforeseen error: another broker, or this one after a pause, starts from what the store says."""
+        self._stand_from = self._clock.monotonic() + PAUSE_AFTER_FAILURE_S
+        was_active = self._active is not None
+        self._resign("it failed")
+        if was_active and self._office is not None:
+            await election.give_up_office(self._coordination, self._office)
+        self._clock.call_later(PAUSE_AFTER_FAILURE_S, self._put, _Event("stand after a failure", self._stand))
+
+    # Watches and answers: they queue, and only for the term they belong to
+
+    def _acting(self) -> ActiveController:
+        if self._active is None:
+            raise ControllerFenced("out of office")
+        return self._active
+
+    def _is_in(self, office: Office | None) -> bool:
+        return office is None or (self._active is not None and self._office is office)
+
+    def _queue_change(self, office: Office | None, event: WatchEvent, run: Callable[[], Awaitable[None]]) -> None:
+        # An earlier term's look would find itself out of office: the terms do not share their looks.
+        key = (0 if office is None else office.epoch, event.path)
+        if key in self._queued_changes or not self._is_in(office):
+            return
+
+        async def look() -> None:
+            self._queued_changes.discard(key)
+            if self._is_in(office):
+                await run()
+
+        self._queued_changes.add(key)
+        self._put(_Event(f"{event.path} has changed", look))
+
+    def _watch(self, office: Office | None, run: Callable[[], Awaitable[None]]) -> Watcher:
+        return lambda event: self._queue_change(office, event, run)
+
+    def _watch_topics(self, office: Office) -> Watcher:
+        def on_change(event: WatchEvent) -> None:
+            name = event.path.rpartition("/")[2]
+            self._queue_change(office, event, lambda: self._acting().topic_changed(name))
+
+        return on_change
+
+    def _answered(self, office: Office, answer: Answer) -> None:
+        async def take_in() -> None:
+            if self._is_in(office):
+                await self._acting().answered(answer)
+
+        self._put(_Event(f"answer of broker {answer.broker}", take_in))
+
+
+def _not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER)
+
+
+def _refuse(event: _Event, error: KafkaError) -> None:
+    if event.refuse is not None:
+        event.refuse(error)

@@ -1,0 +1,287 @@
+"""A fleet as the controller sees it: embedded coordination, registered brokers, and channels that record.
+
+The channels stand for the wire: every request is encoded and decoded in the version it names, answered in order, and
+kept. What a broker answers can be set, and a broker can be kept from answering.
+"""
+
+import asyncio
+from collections import deque
+from types import SimpleNamespace
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller.controller import Controller
+from ottla_broker.coordination import znodes
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.ports.coordination import NodeExists, NoNode
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import leader_and_isr, stop_replica, update_metadata
+
+LISTENER = "INTERNAL"
+
+
+class RecordingChannels:
+    """Implements ControllerChannels for one controller."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.sent = []
+        """(broker, api key, request) in the order of sending."""
+        self.open_brokers = {}
+        self.silent = set()
+        """Brokers that do not answer for now; their answers wait."""
+        self.storage_errors = set()
+        """(broker, topic, partition) whose LeaderAndIsr is answered with KAFKA_STORAGE_ERROR."""
+        self.delete_errors = set()
+        """(broker, topic, partition) whose StopReplica is answered with KAFKA_STORAGE_ERROR."""
+        self._held = {}
+        self._changed = asyncio.Event()
+
+    def open(self, broker):
+        assert broker.id not in self.open_brokers
+        assert broker.endpoint(LISTENER) is not None
+        self.open_brokers[broker.id] = broker
+        self._held[broker.id] = deque()
+
+    def close(self, broker_id):
+        self.open_brokers.pop(broker_id, None)
+        self._held.pop(broker_id, None)
+
+    def close_all(self):
+        self.open_brokers.clear()
+        self._held.clear()
+
+    def send(self, broker_id, api_key, version, request, on_response):
+        queue = self._held[broker_id]
+        frame = b"".join(bytes(chunk) for chunk in codec.frame_request(api_key, version, 1, "controller", request))
+        view = memoryview(frame)[4:]
+        header = codec.read_request_header(view)
+        assert header.api_version == version
+        decoded = codec.module(api_key).read_request(version, view, header.body_offset)
+        assert decoded.broker_epoch == self.open_brokers[broker_id].epoch
+        self.sent.append((broker_id, ApiKey(api_key), decoded))
+        queue.append((decoded, on_response))
+        if broker_id not in self.silent:
+            self.clock.call_soon(self._answer_next, broker_id, queue)
+        self._changed.set()
+
+    def speak(self, broker_id):
+        """The broker answers again, beginning with what waits."""
+        self.silent.discard(broker_id)
+        queue = self._held[broker_id]
+        for _ in range(len(queue)):
+            self._answer_next(broker_id, queue)
+
+    def _answer_next(self, broker_id, queue):
+        if queue is not self._held.get(broker_id) or not queue:
+            return
+        request, on_response = queue.popleft()
+        on_response(self._response(broker_id, request))
+        self._changed.set()
+
+    def _response(self, broker_id, request):
+        if isinstance(request, update_metadata.UpdateMetadataRequest):
+            return update_metadata.UpdateMetadataResponse()
+        if isinstance(request, leader_and_isr.LeaderAndIsrRequest):
+            return leader_and_isr.LeaderAndIsrResponse(
+                topics=[
+                    leader_and_isr.LeaderAndIsrTopicError(
+                        topic_id=topic.topic_id,
+                        partition_errors=[
+                            leader_and_isr.LeaderAndIsrPartitionError(
+                                partition_index=state.partition_index,
+                                error_code=self._code(
+                                    (broker_id, topic.topic_name, state.partition_index), self.storage_errors
+                                ),
+                            )
+                            for state in topic.partition_states
+                        ],
+                    )
+                    for topic in request.topic_states
+                ]
+            )
+        return stop_replica.StopReplicaResponse(
+            partition_errors=[
+                stop_replica.StopReplicaPartitionError(
+                    topic_name=topic.topic_name,
+                    partition_index=state.partition_index,
+                    error_code=self._code((broker_id, topic.topic_name, state.partition_index), self.delete_errors),
+                )
+                for topic in request.topic_states
+                for state in topic.partition_states
+            ]
+        )
+
+    @staticmethod
+    def _code(key, errors):
+        return ErrorCode.KAFKA_STORAGE_ERROR if key in errors else ErrorCode.NONE
+
+    # What tests ask
+
+    def requests(self, broker_id=None, api_key=None):
+        return [
+            request
+            for broker, key, request in self.sent
+            if (broker_id is None or broker == broker_id) and (api_key is None or key is api_key)
+        ]
+
+    def forget(self):
+        self.sent.clear()
+
+    async def until(self, is_true, limit_s=10.0):
+        """Waits until something sent or answered makes it true."""
+
+        async def wait():
+            while not is_true():
+                self._changed.clear()
+                await self._changed.wait()
+
+        await asyncio.wait_for(wait(), limit_s)
+
+    def leadership(self, broker_id, topic, partition=0):
+        """The last LeaderAndIsr state that the broker was sent for the partition."""
+        return _last(self.requests(broker_id, ApiKey.LEADER_AND_ISR), topic, partition)
+
+    def metadata(self, broker_id, topic, partition=0):
+        """The last UpdateMetadata state that the broker was sent for the partition."""
+        return _last(self.requests(broker_id, ApiKey.UPDATE_METADATA), topic, partition)
+
+    def deleted(self, broker_id):
+        return {
+            (topic.topic_name, state.partition_index)
+            for request in self.requests(broker_id, ApiKey.STOP_REPLICA)
+            for topic in request.topic_states
+            for state in topic.partition_states
+            if state.delete_partition
+        }
+
+
+def _last(requests, topic, partition):
+    found = None
+    for request in requests:
+        for entry in request.topic_states:
+            if entry.topic_name == topic:
+                for state in entry.partition_states:
+                    if state.partition_index == partition:
+                        found = state
+    return found
+
+
+class Fleet:
+    """Brokers with a session and a controller each."""
+
+    def __init__(self, tmp_path, **config):
+        self._store = EmbeddedStore(str(tmp_path / "coordination.db"))
+        self._config = {"zookeeper.connect": "127.0.0.1:2181", **{k.replace("_", "."): v for k, v in config.items()}}
+        self.tool = EmbeddedCoordination(self._store)
+        self.brokers = {}
+
+    async def __aenter__(self):
+        await self.tool.start()
+        for path in znodes.PERSISTENT_PATHS:
+            steps = path.split("/")[1:]
+            for depth in range(len(steps)):
+                try:
+                    await self.tool.create("/" + "/".join(steps[: depth + 1]))
+                except NodeExists:
+                    continue
+        return self
+
+    async def __aexit__(self, *_):
+        for broker_id in sorted(self.brokers):
+            broker = self.brokers[broker_id]
+            if broker.controller is not None:
+                await broker.controller.stop()
+            broker.clock.cancel_all()
+            await broker.session.close()
+        await self.tool.close()
+        await self._store.close()
+
+    async def register(self, broker_id, rack=None):
+        """A broker that is registered and whose controller does not run."""
+        session = EmbeddedCoordination(self._store)
+        await session.start()
+        await self.announce(session, broker_id, rack)
+        clock = LoopClock(seed=broker_id)
+        self.brokers[broker_id] = SimpleNamespace(
+            id=broker_id, session=session, clock=clock, controller=None, channels=None
+        )
+        return self.brokers[broker_id]
+
+    async def announce(self, session, broker_id, rack=None):
+        await session.create(
+            znodes.BrokerRegistration.path(broker_id),
+            znodes.BrokerRegistration(
+                broker_id,
+                (
+                    znodes.Endpoint(LISTENER, "127.0.0.1", 19000 + broker_id),
+                    znodes.Endpoint("CLIENT", "127.0.0.1", 9092 + broker_id),
+                ),
+                1,
+                rack,
+            ).encode(),
+            ephemeral=True,
+        )
+
+    async def start_controller(self, broker_id):
+        broker = self.brokers[broker_id]
+        broker.channels = RecordingChannels(broker.clock)
+        broker.controller = Controller(
+            broker_id=broker_id,
+            config=BrokerConfig.from_mapping({"broker.id": str(broker_id), **self._config}),
+            clock=broker.clock,
+            coordination=broker.session,
+            channels=broker.channels,
+            listener=LISTENER,
+        )
+        await broker.controller.start()
+        return broker.controller, broker.channels
+
+    async def kill(self, broker_id):
+        """The broker's session ends: its registration, and /controller if it held it, are gone."""
+        broker = self.brokers.pop(broker_id)
+        if broker.controller is not None:
+            await broker.controller.stop()
+        broker.clock.cancel_all()
+        await broker.session.close()
+
+    async def bounce(self, broker_id):
+        """A restart so quick that one look sees the same id with another epoch."""
+        broker = self.brokers[broker_id]
+        path = znodes.BrokerRegistration.path(broker_id)
+        data, _ = await broker.session.get(path)
+        first = broker.session.delete(path)
+        second = broker.session.create(path, data, ephemeral=True)
+        await asyncio.gather(first, second)
+
+    async def state(self, topic, partition=0):
+        data, stat = await self.tool.get(znodes.PartitionState.path(topic, partition))
+        return znodes.PartitionState.decode(topic, partition, data), stat
+
+    async def assignment(self, topic):
+        data, _ = await self.tool.get(znodes.topic_path(topic))
+        return znodes.TopicAssignment.decode(topic, data)
+
+    async def until_gone(self, path):
+        """Waits on the node's watch until it is deleted."""
+        while True:
+            changed = asyncio.Event()
+            if await self.tool.exists(path, lambda _, changed=changed: changed.set()) is None:
+                return
+            await asyncio.wait_for(changed.wait(), 10)
+
+    async def exists(self, path):
+        try:
+            await self.tool.get(path)
+        except NoNode:
+            return False
+        return True
+
+
+async def fleet_of(fleet, brokers=3, racks=()):
+    """Registers brokers 0.. and starts the controller of broker 0."""
+    for broker_id in range(brokers):
+        await fleet.register(broker_id, racks[broker_id] if racks else None)
+    return await fleet.start_controller(0)
