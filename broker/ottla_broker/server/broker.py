@@ -261,7 +261,7 @@ class Broker:
         replica_manager.start()
         group_coordinator = self._group_coordinator = GroupCoordinator(
             clock=clock,
-            log=ReplicatedGroupLog(replica_manager, clock, config["offsets.load.buffer.size"]),
+            log=ReplicatedGroupLog(replica_manager, clock, config),
             metrics=self.metrics,
             config=config,
             partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),

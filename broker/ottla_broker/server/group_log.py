@@ -1,30 +1,43 @@
-"""`__consumer_offsets` as the group coordinator sees it: `groups.log.GroupLog` over the replica manager."""
+"""The log behind `__consumer_offsets` on this broker's own replicas: the production `GroupLog`.
+
+Stands between the coordinator and the ReplicaManager. Appends go the way of a produce request with a deadline;
+loading reads the local log to its end, records above the high watermark included: they are this leader's history.
+Ports used: Clock.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ottla_broker.groups.log import AppendOutcome, LoadedBatch
-from ottla_broker.ports import Clock
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.groups.records import Record
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import batches
-from ottla_broker.records.record import Record, build_batch, decode_records
+from ottla_broker.records.batch import batches, is_intact
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.errors import RecordsError
+from ottla_broker.records.record import build_batch, build_records, decode_records
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_manager import ReplicaManager
-from ottla_broker.server.topic_creation import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from ottla_broker.groups.coordinator import GroupCoordinator
-    from ottla_broker.groups.records import Record as GroupRecord
 
-_ALL = -1
+logger = logging.getLogger("ottla.groups")
+
+_WRITE_POLL_S = 0.01
+"""Pause before the end of the log is looked at again while the lane is still writing it."""
 
 
 class _Acknowledgement:
-    """The entry of an append in the queue of those that wait."""
+    """What an AckQueue writes the outcome of one append into."""
 
     __slots__ = ("base_offset", "error_code")
 
@@ -34,80 +47,73 @@ class _Acknowledgement:
 
 
 class ReplicatedGroupLog:
-    """See `GroupLog`.
+    """See `ottla_broker.groups.log.GroupLog`."""
 
-    Args:
-        load_bytes: `offsets.load.buffer.size`, how much is read at a time while a partition is loaded.
-    """
-
-    def __init__(self, replica_manager: ReplicaManager, clock: Clock, load_bytes: int) -> None:
-        self._replica_manager = replica_manager
+    def __init__(self, replica_manager: ReplicaManager, clock: Clock, config: Mapping[str, Any]) -> None:
+        self._replicas = replica_manager
         self._clock = clock
-        self._load_bytes = load_bytes
+        self._codec = Codec(int(config.get("offsets.topic.compression.codec", 0)))
+        self._load_bytes = int(config.get("offsets.load.buffer.size", 5_242_880))
 
     def append(
-        self, partition: int, leader_epoch: int, records: Sequence[GroupRecord], *, required_acks: int, timeout_ms: int
+        self, partition: int, leader_epoch: int, records: Sequence[Record], *, required_acks: int, timeout_ms: int
     ) -> asyncio.Future[AppendOutcome]:
-        outcome: asyncio.Future[AppendOutcome] = self._clock.create_future()
-        leader = self._leader(partition, leader_epoch)
-        if isinstance(leader, ErrorCode):
-            outcome.set_result(AppendOutcome(leader))
-            return outcome
-        now_ms = self._clock.now_ms()
-        batch = build_batch([Record(i, now_ms, r.key, r.value) for i, r in enumerate(records)])
+        future: asyncio.Future[AppendOutcome] = self._clock.create_future()
+        batch = build_batch(build_records(records, self._clock.now_ms()), codec=self._codec)
         try:
-            info = leader.append(memoryview(batch), required_acks)
+            replica = self._leader(partition, leader_epoch)
+            info = replica.append(memoryview(batch), required_acks)
         except KafkaError as error:
-            outcome.set_result(AppendOutcome(error.code))
-            return outcome
-        entry = _Acknowledgement(info.first_offset)
-
-        def finish() -> None:
-            if not outcome.done():
-                outcome.set_result(AppendOutcome(ErrorCode.of(entry.error_code), entry.base_offset))
-
-        reached = leader.log.high_watermark if required_acks == _ALL else leader.log.log_end_offset
-        if required_acks == 0 or reached > info.last_offset:
-            finish()
-            return outcome
-        waiting = DelayedProduce(finish)
-        queue = leader.acks_all if required_acks == _ALL else leader.acks_leader
-        queue.add(info.last_offset + 1, waiting, entry)
-        self._replica_manager.wheel.arm(waiting, timeout_ms / 1000)
-        return outcome
+            future.set_result(AppendOutcome(error.code))
+            return future
+        log = replica.log
+        acknowledgement = _Acknowledgement(info.first_offset)
+        if required_acks == 0:
+            is_done = True
+        elif required_acks == -1:
+            is_done = log.high_watermark > info.last_offset
+            if is_done:
+                acknowledgement.error_code = replica.acknowledgement()
+        else:
+            is_done = log.log_end_offset > info.last_offset
+        if is_done:
+            _finish(future, acknowledgement)
+            return future
+        waiting = DelayedProduce(partial(_finish, future, acknowledgement))
+        queue = replica.acks_all if required_acks == -1 else replica.acks_leader
+        queue.add(info.last_offset + 1, waiting, acknowledgement)
+        self._replicas.wheel.arm(waiting, timeout_ms / 1000)
+        return future
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
-        leader = self._leader(partition, leader_epoch)
-        if isinstance(leader, ErrorCode):
-            raise OSError(f"{CONSUMER_OFFSETS}-{partition} cannot be read: {leader.message}")
-        log = leader.log
-        offset, end = log.log_start_offset, log.log_end_offset
+        """Raises KafkaError as soon as this broker does not lead in that epoch any more. A batch that cannot be read
+        is logged and skipped: one bad batch shall not hide all groups."""
+        log = self._leader(partition, leader_epoch).log
+        # What this replica took in as a follower may still be on its way to the disk.
+        offset, end = log.log_start_offset, log.assigned_end_offset
         while offset < end:
-            found = log.read(offset, self._load_bytes, end, True)
-            if isinstance(found, asyncio.Future):
-                found = await found
-            data = b"".join(_take(chunk) for chunk in found.chunks)
-            before = offset
+            self._leader(partition, leader_epoch)
+            if offset >= log.log_end_offset:
+                await self._clock.sleep(_WRITE_POLL_S)
+                continue
+            found = log.read(offset, self._load_bytes, log.log_end_offset, True)
+            found = await found if asyncio.isfuture(found) else found
+            data = b"".join(_bytes(chunk) for chunk in found.chunks)
+            start = offset
             for position, header in batches(data):
-                if header.last_offset < offset:
-                    continue
-                offset = header.last_offset + 1
+                offset = header.next_offset
                 batch = memoryview(data)[position : position + header.size]
-                yield LoadedBatch(
-                    base_offset=header.base_offset,
-                    records=decode_records(batch),
-                    producer_id=header.producer_id,
-                    is_transactional=header.is_transactional,
-                    is_control=header.is_control,
-                )
-            if offset == before:
-                raise OSError(f"{CONSUMER_OFFSETS}-{partition} has no whole batch at offset {offset}")
-            await asyncio.sleep(0)  # a long log must not keep the loop from everybody else
+                loaded = _decode(partition, batch, header)
+                if loaded is not None:
+                    yield loaded
+            if offset == start:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{OFFSETS_TOPIC}-{partition}: no whole batch at {offset}")
 
-    def _leader(self, partition: int, leader_epoch: int) -> Partition | ErrorCode:
-        found = self._replica_manager.partition(CONSUMER_OFFSETS, partition)
-        if found is None or not found.is_leader or found.leader_epoch != leader_epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    def _leader(self, partition: int, leader_epoch: int) -> Partition:
+        found = self._replicas.leader_or_error(OFFSETS_TOPIC, partition, leader_epoch)
+        if isinstance(found, ErrorCode):
+            is_fenced = found in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_fenced else found)
         return found
 
 
@@ -116,22 +122,36 @@ def follow_group_leadership(replica_manager: ReplicaManager, coordinator: GroupC
 
     def on_change(leaders: Sequence[Partition], others: Sequence[Partition]) -> None:
         for partition in others:
-            if partition.topic == CONSUMER_OFFSETS:
-                is_gone = replica_manager.partition(CONSUMER_OFFSETS, partition.index) is None
+            if partition.topic == OFFSETS_TOPIC:
+                is_gone = replica_manager.partition(OFFSETS_TOPIC, partition.index) is None
                 coordinator.on_resignation(partition.index, None if is_gone else partition.leader_epoch)
         for partition in leaders:
-            if partition.topic == CONSUMER_OFFSETS:
+            if partition.topic == OFFSETS_TOPIC:
                 coordinator.on_election(partition.index, partition.leader_epoch)
 
     replica_manager.add_leadership_listener(on_change)
 
 
-def _take(chunk: object) -> bytes:
-    """The bytes of a chunk, its file range released."""
-    if isinstance(chunk, bytes | bytearray | memoryview):
-        return bytes(chunk)
+def _finish(future: asyncio.Future[AppendOutcome], acknowledgement: _Acknowledgement) -> None:
+    if not future.done():  # cancelled: the broker is halting
+        future.set_result(AppendOutcome(ErrorCode.of(acknowledgement.error_code), acknowledgement.base_offset))
+
+
+def _bytes(chunk: bytes | bytearray | memoryview | FileRange) -> bytes | bytearray | memoryview:
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return chunk
     try:
-        data: bytes = chunk.read()  # type: ignore[attr-defined]
-        return data
+        return chunk.read()
     finally:
-        chunk.release()  # type: ignore[attr-defined]
+        chunk.release()
+
+
+def _decode(partition: int, batch: memoryview, header: Any) -> LoadedBatch | None:
+    try:
+        if not is_intact(batch):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not fit")
+        records = decode_records(batch)
+    except (KafkaError, RecordsError) as error:
+        logger.error("skipping the batch at %s-%d offset %d: %s", OFFSETS_TOPIC, partition, header.base_offset, error)
+        return None
+    return LoadedBatch(header.base_offset, records, header.producer_id, header.is_transactional, header.is_control)
