@@ -1,0 +1,261 @@
+"""kill -9 of real processes on a real ZooKeeper: nothing acknowledged is lost, and what starts again is right."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla_broker.testing.zookeeper import ZooKeeperServer
+from tests.integration.processes import BrokerProcess
+
+pytestmark = pytest.mark.java
+TOPIC = "load"
+PARTITIONS = 3
+
+
+@pytest.fixture
+def chroot(zookeeper: ZooKeeperServer, tmp_path: Path) -> str:
+    return f"{zookeeper.connect}/{tmp_path.name}"
+
+
+@pytest.fixture
+def three(tmp_path: Path, chroot: str) -> Iterator[list[BrokerProcess]]:
+    brokers = [
+        BrokerProcess(
+            tmp_path / f"broker-{n}", n, chroot, {"min.insync.replicas": "2", "replica.lag.time.max.ms": "5000"}
+        )
+        for n in range(3)
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield brokers
+    finally:
+        for broker in brokers:
+            broker.close()
+
+
+class Load:
+    """An idempotent producer that never stops, and what it was told was stored."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+        self.failed: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 120_000,
+                "queue.buffering.max.messages": 2000,
+            }
+        )
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._count = 0
+        self._progress = threading.Condition()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wait_for(self, more: int) -> None:
+        """Returns when `more` further records have been acknowledged."""
+        with self._progress:
+            target = self._total() + more
+            assert self._progress.wait_for(lambda: self._total() >= target, timeout=90), self.failed[:3]
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert self._producer.flush(90) == 0
+
+    def _total(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._producer.produce(
+                    TOPIC, f"{self._count}".encode(), partition=self._count % PARTITIONS, on_delivery=self._delivered
+                )
+                self._count += 1
+            except BufferError:
+                self._producer.poll(0.05)
+            self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        with self._progress:
+            if error is not None:
+                self.failed.append(str(error))
+            else:
+                value, partition = message.value(), message.partition()
+                assert value is not None and partition is not None
+                self.acknowledged[partition].append(value.decode())
+            self._progress.notify_all()
+
+
+def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[str]]:
+    """Every record of a topic by partition, in order of offsets."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
+    ended: set[int] = set()
+    deadline = time.monotonic() + 60
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, f"read {found} only"
+        for message in consumer.consume(1000, 1.0):
+            partition, error = message.partition(), message.error()
+            assert partition is not None
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(partition)
+                continue
+            value = message.value()
+            assert value is not None
+            found[partition].append(value.decode())
+    consumer.close()
+    return found
+
+
+def create(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
+
+
+def test_each_of_three_brokers_is_killed_under_load_and_nothing_is_lost_or_doubled(three: list[BrokerProcess]) -> None:
+    bootstrap = ",".join(broker.address for broker in three)
+    create(bootstrap, TOPIC, PARTITIONS, 3)
+    load = Load(bootstrap)
+    load.start()
+    try:
+        load.wait_for(500)
+        for broker in three:
+            broker.kill()
+            load.wait_for(500)  # the others go on without it
+            broker.start()
+            load.wait_for(500)
+    finally:
+        load.stop()
+    assert load.failed == []
+    found = read_all(bootstrap, TOPIC, PARTITIONS)
+    for partition, acknowledged in load.acknowledged.items():
+        assert found[partition] == acknowledged, f"partition {partition}"
+
+
+def test_a_torn_last_batch_is_cut_off_at_start(tmp_path: Path, chroot: str) -> None:
+    broker = BrokerProcess(tmp_path / "broker", 0, chroot)
+    try:
+        broker.start()
+        create(broker.address, "torn", 1, 1)
+        producer = Producer({"bootstrap.servers": broker.address, "acks": "all", "linger.ms": 0})
+        for number in range(20):
+            producer.produce("torn", f"value {number}")
+            assert producer.flush(30) == 0
+        broker.kill()
+        log = broker.log_dirs[0] / "torn-0" / f"{0:020d}.log"
+        whole = log.read_bytes()
+        log.write_bytes(whole + whole[: len(whole) // 40])  # the beginning of one more batch
+        broker.start()
+        assert log.stat().st_size == len(whole)
+        producer.produce("torn", "after")
+        assert producer.flush(30) == 0
+        expected = [*(f"value {number}" for number in range(20)), "after"]
+        assert read_all(broker.address, "torn", 1) == {0: expected}
+    finally:
+        broker.close()
+
+
+def test_a_broker_killed_with_sigkill_registers_at_once(tmp_path: Path, chroot: str) -> None:
+    """Without re-attachment it would wait for the end of its old session: a minute here."""
+    broker = BrokerProcess(tmp_path / "broker", 0, chroot, {"zookeeper.session.timeout.ms": "60000"})
+    try:
+        broker.start()
+        broker.kill()
+        broker.start()
+        assert "belongs to another session" not in broker.log
+    finally:
+        broker.close()
+
+
+def test_a_second_broker_with_the_same_id_refuses_to_start_and_the_first_goes_on(tmp_path: Path, chroot: str) -> None:
+    first = BrokerProcess(tmp_path / "first", 5, chroot)
+    second = BrokerProcess(tmp_path / "second", 5, chroot)
+    try:
+        first.start()
+        second.launch()
+        assert second.wait() == 1
+        assert "broker 5 is already running" in second.log
+        assert first.is_ready()
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_broker_without_an_id_gets_one_and_keeps_it(tmp_path: Path, chroot: str) -> None:
+    brokers = [BrokerProcess(tmp_path / name, -1, chroot) for name in ("a", "b")]
+    try:
+        for broker in brokers:
+            broker.start()
+        ids = [meta(broker)["broker.id"] for broker in brokers]
+        assert ids == ["1001", "1002"]
+        brokers[0].stop()
+        brokers[0].start()
+        assert meta(brokers[0])["broker.id"] == "1001"
+    finally:
+        for broker in brokers:
+            broker.close()
+
+
+def test_a_directory_that_comes_back_empty_is_never_formatted_again(tmp_path: Path, chroot: str) -> None:
+    broker = BrokerProcess(tmp_path / "broker", 0, chroot, disks=2)
+    try:
+        broker.start()
+        assert broker.stop() == 0
+        broker.properties["ottla.log.dirs.format"] = ""
+        lost = broker.log_dirs[1]
+        lost.rename(tmp_path / "elsewhere")
+        lost.mkdir()
+        broker.launch()
+        assert broker.wait() == 1
+        assert str(lost) in broker.log.splitlines()[-1]
+        assert list(lost.glob("meta.properties")) == []
+    finally:
+        broker.close()
+
+
+@pytest.mark.parametrize(("key", "stranger"), [("cluster.id", "AAAAAAAAAAAAAAAAAAAAAA"), ("broker.id", "77")])
+def test_a_directory_of_somebody_else_is_refused_with_both_ids(
+    tmp_path: Path, chroot: str, key: str, stranger: str
+) -> None:
+    broker = BrokerProcess(tmp_path / "broker", 3, chroot)
+    try:
+        broker.start()
+        assert broker.stop() == 0
+        path = broker.log_dirs[0] / "meta.properties"
+        own = meta(broker)[key]
+        path.write_text(path.read_text().replace(f"{key}={own}", f"{key}={stranger}"))
+        broker.launch()
+        assert broker.wait() == 1
+        last = broker.log.splitlines()[-1]
+        assert own in last and stranger in last
+    finally:
+        broker.close()
+
+
+def meta(broker: BrokerProcess) -> dict[str, str]:
+    lines = (broker.log_dirs[0] / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
