@@ -1,0 +1,134 @@
+"""A group coordinator in virtual time on an in-memory log whose records are real batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any
+
+from ottla_broker.groups.coordinator import GroupCoordinator
+from ottla_broker.groups.decisions import JoinAnswer, SyncAnswer, SyncRequest
+from ottla_broker.groups.log import AppendOutcome, LoadedBatch
+from ottla_broker.groups.records import Record
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.batch import read_header
+from ottla_broker.records.record import build_batch, build_records, decode_records
+from simulation.clock import SimulatedClock
+from simulation.world import World
+from tests.broker.groups.driver import join_request
+
+
+def in_virtual_time(scenario: Callable[[Clock], Coroutine[Any, Any, None]]) -> None:
+    """Runs the scenario to its end; whatever a task of it left unhandled fails the test."""
+    world = World(1)
+    clock = SimulatedClock(world.machine("m", "10.0.0.1").start_process())
+    world.run(scenario(clock))
+    assert world.problems == []
+
+
+class MemoryLog:
+    """A `GroupLog`: batches in memory, appended during the call, confirmed `delay_s` later."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.batches: dict[int, list[bytes]] = {}
+        self.epochs: dict[int, int] = {}
+        self.delay_s = 0.005
+        self.error = ErrorCode.NONE
+        """What appends answer from now on; with an error nothing is written."""
+        self.failing_reads = 0
+        self.read_delay_s = 0.0
+
+    def lead(self, partition: int, leader_epoch: int) -> None:
+        self.epochs[partition] = leader_epoch
+
+    def append(
+        self, partition: int, leader_epoch: int, records: Sequence[Record], *, required_acks: int, timeout_ms: int
+    ) -> asyncio.Future[AppendOutcome]:
+        assert required_acks == -1
+        assert timeout_ms == 5_000
+        future: asyncio.Future[AppendOutcome] = self.clock.create_future()
+        error = self.error
+        if self.epochs.get(partition) != leader_epoch:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        offset = -1
+        if error is ErrorCode.NONE:
+            batches = self.batches.setdefault(partition, [])
+            offset = read_header(batches[-1]).next_offset if batches else 0
+            batches.append(bytes(build_batch(build_records(records, self.clock.now_ms(), offset))))
+        self.clock.call_later(self.delay_s, future.set_result, AppendOutcome(error, offset))
+        return future
+
+    async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
+        await self.clock.sleep(self.read_delay_s)
+        if self.failing_reads:
+            self.failing_reads -= 1
+            raise OSError(5, "Input/output error")
+        for batch in list(self.batches.get(partition, [])):
+            header = read_header(batch)
+            yield LoadedBatch(
+                header.base_offset,
+                decode_records(batch),
+                header.producer_id,
+                header.is_transactional,
+                header.is_control,
+            )
+
+
+class Broker:
+    """One coordinator; leads every partition of `__consumer_offsets` unless told otherwise."""
+
+    def __init__(
+        self, clock: Clock, log: MemoryLog | None = None, *, partitions: int = 4, epoch: int = 0, **config: int
+    ) -> None:
+        self.clock = clock
+        self.log = log or MemoryLog(clock)
+        self.metrics = Metrics()
+        self.partitions = partitions
+        self.coordinator = GroupCoordinator(
+            clock=clock,
+            log=self.log,
+            metrics=self.metrics,
+            config={name.replace("__", "."): value for name, value in config.items()},
+            partition_count=lambda: partitions,
+        )
+        self.coordinator.start()
+        for partition in range(partitions):
+            self.elect(partition, epoch)
+        self._ids = 0
+
+    def elect(self, partition: int, epoch: int) -> None:
+        self.log.lead(partition, epoch)
+        self.coordinator.on_election(partition, epoch)
+
+    async def loaded(self) -> None:
+        while self.coordinator.list()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await self.clock.sleep(0.01)
+
+    def join(self, group_id: str, member_id: str = "", **changes: object) -> asyncio.Task[JoinAnswer]:
+        self._ids += 1
+        changes.setdefault("new_member_id", f"member-{self._ids}")
+        request = join_request(member_id, **changes)
+        return self.clock.spawn(self.coordinator.join(group_id, request), name="join")
+
+    def sync(
+        self, group_id: str, member_id: str, generation_id: int, assignments: dict[str, bytes] | None = None
+    ) -> asyncio.Task[SyncAnswer]:
+        request = SyncRequest(generation_id, member_id, None, None, None, assignments or {})
+        return self.clock.spawn(self.coordinator.sync(group_id, request), name="sync")
+
+    async def stable_group(self, group_id: str, count: int = 2, **changes: object) -> list[str]:
+        joins = await asyncio.gather(*[self.join(group_id, **changes) for _ in range(count)])
+        members = [join.member_id for join in joins]
+        generation = joins[0].generation_id
+        assignments = {member: f"{generation}/{member}".encode() for member in members}
+        syncs = await asyncio.gather(
+            *[
+                self.sync(group_id, member, generation, assignments if member == joins[0].leader else None)
+                for member in members
+            ]
+        )
+        assert [sync.assignment for sync in syncs] == list(assignments.values())
+        return members

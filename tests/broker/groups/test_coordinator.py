@@ -1,0 +1,481 @@
+"""The group coordinator on an in-memory log, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from ottla_broker.groups.coordinator import LOAD_RETRY_S
+from ottla_broker.groups.decisions import LeavingMember
+from ottla_broker.groups.offsets import CommittedOffset
+from ottla_broker.groups.partitioning import partition_for
+from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from tests.broker.groups.surroundings import Broker, MemoryLog, in_virtual_time
+
+NONE = ErrorCode.NONE
+ORDERS = TopicPartition("orders", 0)
+PAYMENTS = TopicPartition("payments", 1)
+SUBSCRIBED_TO_ORDERS = (("range", bytes.fromhex("0001000000010006") + b"orders" + bytes.fromhex("ffffffff")),)
+DAY_S = 86_400.0
+
+
+def offset(value: int, clock: Clock, metadata: str = "") -> CommittedOffset:
+    return CommittedOffset(value, -1, metadata, clock.now_ms())
+
+
+def committed(broker: Broker, group_id: str) -> dict[TopicPartition, int]:
+    error, found = broker.coordinator.fetch(group_id, None, require_stable=False)
+    assert error is NONE
+    return {each.partition: each.committed.offset for each in found if each.committed is not None}
+
+
+def test_members_join_and_get_their_assignment_once_it_is_stored() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        members = await broker.stable_group("g", 3)
+        assert all(broker.coordinator.heartbeat("g", member, None, 1) is NONE for member in members)
+        description = broker.coordinator.describe("g")
+        assert description.state == "Stable"
+        assert description.snapshot is not None
+        assert [member.member_id for member in description.snapshot.members] == members
+        assert len(broker.log.batches[partition_for("g", 4)]) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_a_commit_is_answered_only_when_the_log_has_it() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        broker.log.delay_s = 2.0
+        commit = clock.spawn(broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(7, clock)}), name="commit")
+        await clock.sleep(1.0)
+        assert not commit.done()
+        assert committed(broker, "g") == {}
+        _, (unstable,) = broker.coordinator.fetch("g", [ORDERS], require_stable=True)
+        assert unstable.error is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert await commit == {ORDERS: NONE}
+        assert committed(broker, "g") == {ORDERS: 7}
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("append_error", "answer"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_a_commit_that_cannot_be_stored_answers_as_kafka_does(append_error: ErrorCode, answer: ErrorCode) -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        broker.log.error = append_error
+        assert await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(7, clock)}) == {ORDERS: answer}
+        assert committed(broker, "g") == {}
+        _, (fetched,) = broker.coordinator.fetch("g", [ORDERS], require_stable=True)
+        assert fetched.error is NONE, "nothing is on its way any more"
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("append_error", "answer"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REBALANCE_IN_PROGRESS),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_assignment_that_cannot_be_stored_answers_as_kafka_does(append_error: ErrorCode, answer: ErrorCode) -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        join = await broker.join("g")
+        broker.log.error = append_error
+        assert (await broker.sync("g", join.member_id, 1, {join.member_id: b"A"})).error is answer
+
+    in_virtual_time(scenario)
+
+
+def test_too_long_metadata_is_refused_and_the_rest_of_the_commit_is_stored() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        assert not broker.coordinator.is_metadata_too_large("x" * 4096)
+        assert not broker.coordinator.is_metadata_too_large("ä" * 4096)
+        assert broker.coordinator.is_metadata_too_large("😀" * 2049), "two UTF-16 units each"
+        answers = await broker.coordinator.commit(
+            "g", "", None, -1, {ORDERS: offset(1, clock, "x" * 4097), PAYMENTS: offset(2, clock, "note")}
+        )
+        assert answers == {ORDERS: ErrorCode.OFFSET_METADATA_TOO_LARGE, PAYMENTS: NONE}
+        assert committed(broker, "g") == {PAYMENTS: 2}
+
+    in_virtual_time(scenario)
+
+
+def test_another_broker_goes_on_with_what_the_log_says() -> None:
+    async def scenario(clock: Clock) -> None:
+        first = Broker(clock)
+        await first.loaded()
+        leader, follower = await first.stable_group("g", 2, protocols=SUBSCRIBED_TO_ORDERS)
+        await first.coordinator.commit("g", leader, None, 1, {ORDERS: offset(5, clock)})
+        await first.coordinator.commit("g", leader, None, 1, {ORDERS: offset(6, clock), PAYMENTS: offset(1, clock)})
+        await first.coordinator.commit("simple", "", None, -1, {ORDERS: offset(9, clock, "mark")})
+        await first.coordinator.commit("deleted", "", None, -1, {ORDERS: offset(1, clock)})
+        assert await first.coordinator.delete("deleted") is NONE
+        before = first.coordinator.describe("g").snapshot
+        assert before is not None
+
+        second = Broker(clock, first.log, epoch=1)
+        await second.loaded()
+        after = second.coordinator.describe("g").snapshot
+        assert after is not None
+        # The record tells since when the group completed its rebalance, a moment before it was stable.
+        assert replace(after, current_state_timestamp_ms=before.current_state_timestamp_ms) == before
+        assert committed(second, "g") == {ORDERS: 6, PAYMENTS: 1}
+        assert committed(second, "simple") == {ORDERS: 9}
+        assert second.coordinator.describe("deleted").state == "Dead"
+        assert second.coordinator.heartbeat("g", follower, None, 1) is NONE
+        assert await second.coordinator.commit("g", leader, None, 1, {ORDERS: offset(8, clock)}) == {ORDERS: NONE}
+        # The first one does not lead any more, and its appends are refused.
+        assert await first.coordinator.commit("g", leader, None, 1, {ORDERS: offset(7, clock)}) == {
+            ORDERS: ErrorCode.NOT_COORDINATOR
+        }
+        assert committed(second, "g") == {ORDERS: 8, PAYMENTS: 1}
+
+    in_virtual_time(scenario)
+
+
+def test_while_loading_each_request_hears_what_its_clients_understand() -> None:
+    async def scenario(clock: Clock) -> None:
+        log = MemoryLog(clock)
+        log.read_delay_s = 10.0
+        broker = Broker(clock, log)
+        coordinator = broker.coordinator
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await broker.join("g")).error is loading
+        assert (await broker.sync("g", "m", 1)).error is ErrorCode.REBALANCE_IN_PROGRESS
+        assert coordinator.heartbeat("g", "m", None, 1) is NONE
+        assert coordinator.leave("g", [LeavingMember("m")]) == (loading, [])
+        assert await coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}) == {ORDERS: loading}
+        assert coordinator.fetch("g", None, require_stable=False) == (loading, [])
+        assert coordinator.describe("g").error is loading
+        assert await coordinator.delete("g") is loading
+        assert (await coordinator.delete_offsets("g", [ORDERS]))[0] is loading
+        assert coordinator.list()[0] is loading
+        await broker.loaded()
+        assert (await broker.join("g")).error is NONE
+
+    in_virtual_time(scenario)
+
+
+def test_a_partition_that_cannot_be_read_is_tried_again_and_never_served_empty() -> None:
+    async def scenario(clock: Clock) -> None:
+        first = Broker(clock)
+        await first.loaded()
+        await first.coordinator.commit("g", "", None, -1, {ORDERS: offset(5, clock)})
+        first.log.failing_reads = 7
+        second = Broker(clock, first.log, epoch=1)
+        await clock.sleep(LOAD_RETRY_S / 2)
+        assert second.coordinator.fetch("g", None, require_stable=False)[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await second.loaded()
+        assert committed(second, "g") == {ORDERS: 5}
+
+    in_virtual_time(scenario)
+
+
+def test_resignation_answers_whoever_waits_and_an_older_one_is_ignored() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, epoch=5)
+        await broker.loaded()
+        waiting = broker.join("g")
+        await clock.sleep(1.0)
+        index = partition_for("g", 4)
+        broker.coordinator.on_resignation(index, 4)
+        await clock.sleep(0.1)
+        assert not waiting.done()
+        broker.coordinator.on_resignation(index, 6)
+        assert (await waiting).error is ErrorCode.NOT_COORDINATOR
+        assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR
+        broker.coordinator.on_election(index, 5)
+        assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR, "an old election is ignored"
+        broker.elect(index, 7)
+        await broker.loaded()
+        assert (await broker.join("g")).error is NONE
+
+    in_virtual_time(scenario)
+
+
+def test_resignation_while_loading_leaves_nothing_behind() -> None:
+    async def scenario(clock: Clock) -> None:
+        log = MemoryLog(clock)
+        log.read_delay_s = 1.0
+        broker = Broker(clock, log, partitions=1)
+        await clock.sleep(0.5)
+        broker.coordinator.on_resignation(0, 1)
+        await clock.sleep(5.0)
+        assert broker.coordinator.list() == (NONE, [])
+        assert (await broker.join("g")).error is ErrorCode.NOT_COORDINATOR
+
+    in_virtual_time(scenario)
+
+
+def test_a_leader_that_is_elected_again_keeps_its_groups() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1)
+        broker.elect(partition_for("g", 4), 1)
+        assert broker.coordinator.heartbeat("g", member, None, 1) is NONE
+        answers = await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(3, clock)})
+        assert answers == {ORDERS: NONE}
+
+    in_virtual_time(scenario)
+
+
+def test_session_timeouts_run_on_the_clock_and_heartbeats_move_them() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        leader, follower = await broker.stable_group("g", 2, session_timeout_ms=6_000)
+        for _ in range(20):
+            await clock.sleep(2.0)
+            assert broker.coordinator.heartbeat("g", leader, None, 1) is NONE
+            assert broker.coordinator.heartbeat("g", follower, None, 1) is NONE
+        await clock.sleep(5.9)
+        assert broker.coordinator.heartbeat("g", leader, None, 1) is NONE
+        await clock.sleep(0.2)
+        assert broker.coordinator.heartbeat("g", leader, None, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert broker.coordinator.heartbeat("g", follower, None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    in_virtual_time(scenario)
+
+
+def test_a_session_timeout_that_was_made_shorter_counts_at_once() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1, session_timeout_ms=60_000)
+        again = await broker.join("g", member, session_timeout_ms=6_000)
+        await broker.sync("g", member, again.generation_id, {member: b"A"})
+        await clock.sleep(6.1)
+        assert broker.coordinator.heartbeat("g", member, None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("timeout_ms", [5_999, 1_800_001])
+def test_session_timeouts_have_bounds(timeout_ms: int) -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        assert (await broker.join("g", session_timeout_ms=timeout_ms)).error is ErrorCode.INVALID_SESSION_TIMEOUT
+
+    in_virtual_time(scenario)
+
+
+def test_unknown_groups_and_ids_hear_kafkas_errors() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        coordinator = broker.coordinator
+        invalid, unknown = ErrorCode.INVALID_GROUP_ID, ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await broker.join("")).error is invalid
+        assert (await broker.sync("", "m", 1)).error is invalid
+        assert coordinator.heartbeat("", "m", None, 1) is invalid
+        assert coordinator.leave("", [LeavingMember("m")])[0] is invalid
+        assert (await coordinator.delete_offsets("", [ORDERS]))[0] is invalid
+        assert (await broker.join("g", "m")).error is unknown
+        assert (await broker.sync("g", "m", 1)).error is unknown
+        assert coordinator.heartbeat("g", "m", None, 1) is unknown
+        assert coordinator.leave("g", [LeavingMember("m")]) == (NONE, [unknown])
+        commit = {ORDERS: offset(1, clock)}
+        assert await coordinator.commit("g", "m", None, 3, commit) == {ORDERS: ErrorCode.ILLEGAL_GENERATION}
+        assert coordinator.describe("g").state == "Dead"
+        assert await coordinator.delete("g") is ErrorCode.GROUP_ID_NOT_FOUND
+        assert (await coordinator.delete_offsets("g", [ORDERS]))[0] is ErrorCode.GROUP_ID_NOT_FOUND
+        assert coordinator.list() == (NONE, [])
+        # The empty id is a group of the time before groups were managed.
+        assert await coordinator.commit("", "", None, -1, commit) == {ORDERS: NONE}
+        assert committed(broker, "") == {ORDERS: 1}
+        assert await coordinator.delete("") is NONE
+
+    in_virtual_time(scenario)
+
+
+def test_groups_with_members_are_not_deleted() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1)
+        await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock)})
+        assert await broker.coordinator.delete("g") is ErrorCode.NON_EMPTY_GROUP
+        broker.coordinator.leave("g", [LeavingMember(member)])
+        assert broker.coordinator.describe("g").state == "Empty"
+        assert await broker.coordinator.delete("g") is NONE
+        assert await broker.coordinator.delete("g") is ErrorCode.GROUP_ID_NOT_FOUND
+        second = Broker(clock, broker.log, epoch=1)
+        await second.loaded()
+        assert second.coordinator.list() == (NONE, [])
+
+    in_virtual_time(scenario)
+
+
+def test_a_commit_on_its_way_does_not_bring_a_deleted_group_back() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        commit = clock.spawn(broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}), name="commit")
+        await clock.sleep(0.001)
+        assert await broker.coordinator.delete("g") is NONE
+        await commit
+        assert broker.coordinator.list() == (NONE, [])
+        second = Broker(clock, broker.log, epoch=1)
+        await second.loaded()
+        assert second.coordinator.list() == (NONE, [])
+
+    in_virtual_time(scenario)
+
+
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1, protocols=SUBSCRIBED_TO_ORDERS)
+        await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock), PAYMENTS: offset(2, clock)})
+        assert await broker.coordinator.delete_offsets("g", [ORDERS, PAYMENTS]) == (
+            NONE,
+            {ORDERS: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, PAYMENTS: NONE},
+        )
+        assert committed(broker, "g") == {ORDERS: 1}
+        await broker.stable_group("connect", 1, protocol_type="connect")
+        assert (await broker.coordinator.delete_offsets("connect", [ORDERS]))[0] is ErrorCode.NON_EMPTY_GROUP
+
+    in_virtual_time(scenario)
+
+
+def test_offsets_of_deleted_topics_go_and_stay_gone() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock), PAYMENTS: offset(2, clock)})
+        broker.coordinator.on_partitions_deleted([ORDERS])
+        assert committed(broker, "g") == {PAYMENTS: 2}
+        second = Broker(clock, broker.log, epoch=1)
+        await second.loaded()
+        assert committed(second, "g") == {PAYMENTS: 2}
+
+    in_virtual_time(scenario)
+
+
+def test_an_empty_groups_offsets_expire_together_when_it_has_been_empty_long_enough() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1, session_timeout_ms=1_800_000)
+        await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock)})
+        for _ in range(8 * 96):
+            await clock.sleep(900.0)
+            broker.coordinator.heartbeat("g", member, None, 1)
+        assert committed(broker, "g") == {ORDERS: 1}, "a group with members keeps its offsets"
+        broker.coordinator.leave("g", [LeavingMember(member)])
+        await clock.sleep(6.9 * DAY_S)
+        assert committed(broker, "g") == {ORDERS: 1}
+        await clock.sleep(0.2 * DAY_S)
+        assert broker.coordinator.list() == (NONE, [])
+        second = Broker(clock, broker.log, epoch=1)
+        await second.loaded()
+        assert second.coordinator.list() == (NONE, [])
+
+    in_virtual_time(scenario)
+
+
+def test_offsets_of_topics_that_nobody_subscribes_to_expire() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, offsets__retention__minutes=60, offsets__retention__check__interval__ms=60_000)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1, protocols=SUBSCRIBED_TO_ORDERS, session_timeout_ms=1_800_000)
+        await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock), PAYMENTS: offset(2, clock)})
+        for _ in range(5):
+            await clock.sleep(900.0)
+            broker.coordinator.heartbeat("g", member, None, 1)
+        assert committed(broker, "g") == {ORDERS: 1}
+
+    in_virtual_time(scenario)
+
+
+def test_offsets_of_a_group_without_members_expire_by_their_last_commit_or_their_own_time() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, offsets__retention__minutes=60, offsets__retention__check__interval__ms=60_000)
+        await broker.loaded()
+        own_time = CommittedOffset(3, -1, "", clock.now_ms(), clock.now_ms() + 7_200_000)
+        await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock), PAYMENTS: own_time})
+        await clock.sleep(3_590.0)
+        assert committed(broker, "g") == {ORDERS: 1, PAYMENTS: 3}
+        await clock.sleep(120.0)
+        assert committed(broker, "g") == {PAYMENTS: 3}
+        await clock.sleep(3_600.0)
+        assert broker.coordinator.list() == (NONE, [])
+
+    in_virtual_time(scenario)
+
+
+def test_closing_answers_whoever_waits_and_refuses_the_rest() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        waiting = broker.join("g")
+        await clock.sleep(0.1)
+        broker.coordinator.close()
+        assert (await waiting).error is ErrorCode.NOT_COORDINATOR
+        assert (await broker.join("g")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert broker.coordinator.list()[0] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    in_virtual_time(scenario)
+
+
+def test_metrics_follow_the_groups() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        (member,) = await broker.stable_group("g", 1)
+        await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock)})
+        await broker.coordinator.commit("simple", "", None, -1, {ORDERS: offset(1, clock)})
+        text = broker.metrics.exposition().decode()
+        lines = [
+            "kafka_coordinator_group_groupmetadatamanager_numgroups 2.0",
+            "kafka_coordinator_group_groupmetadatamanager_numoffsets 2.0",
+            "kafka_coordinator_group_groupmetadatamanager_numgroupsstable 1.0",
+            "kafka_coordinator_group_groupmetadatamanager_numgroupsempty 1.0",
+            "kafka_server_group_coordinator_metrics_offset_commit_total 2.0",
+            "kafka_server_group_coordinator_metrics_group_completed_rebalance_total 1.0",
+        ]
+        assert [line for line in lines if line not in text.splitlines()] == []
+
+    in_virtual_time(scenario)
+
+
+def test_a_thousand_members_rebalance_together() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        members = await broker.stable_group("g", 1_000)
+        rejoins = [broker.join("g", member) for member in members]
+        answers = await asyncio.gather(*rejoins)
+        assert {answer.generation_id for answer in answers} == {2}
+        assert sum(bool(answer.members) for answer in answers) == 1
+
+    in_virtual_time(scenario)
