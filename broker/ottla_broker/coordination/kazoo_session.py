@@ -93,6 +93,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
         on_state: Callable[[SessionClient, LinkState], None],
         logger: logging.Logger,
     ) -> None:
+        self.logger: logging.Logger
         self._absent: set[str] = set()
         self._on_state = on_state
         super().__init__(

@@ -1,0 +1,79 @@
+"""What every test may ask for: a real ZooKeeper, a free port; and what happens to tests whose needs are not met.
+
+Tests marked `java` need a Java runtime and the jars of scripts/fetch-jars.sh, tests marked `root` need root. Where that
+is missing they are skipped, with a reason that names the script, so that pytest's summary counts them. With
+OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing goes untested unseen.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+# `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
+# without all the others.
+if TYPE_CHECKING:
+    from ottla_broker.testing.zookeeper import ZooKeeperServer
+
+
+@functools.cache
+def why_java_tests_cannot_run() -> str:
+    """The reason, or "" when they can."""
+    from ottla_broker.testing.jars import MissingRequirement, find_java, kafka_class_path, zookeeper_class_path
+
+    try:
+        find_java()
+        kafka_class_path()
+        zookeeper_class_path()
+    except MissingRequirement as missing:
+        return str(missing)
+    return ""
+
+
+def why_root_tests_cannot_run() -> str:
+    """The reason, or "" when they can."""
+    return "" if os.geteuid() == 0 else "needs root: run it as root, packages come from scripts/install-system.sh"
+
+
+REASONS: dict[str, Callable[[], str]] = {"java": why_java_tests_cannot_run, "root": why_root_tests_cannot_run}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("OTTLA_TEST_ALL") == "1":
+        return
+    for item in items:
+        for marker, why in REASONS.items():
+            if item.get_closest_marker(marker) and why():
+                item.add_marker(pytest.mark.skip(reason=why()))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if os.environ.get("OTTLA_TEST_ALL") != "1":
+        return
+    for marker, why in REASONS.items():
+        if item.get_closest_marker(marker) and why():
+            pytest.fail(f"OTTLA_TEST_ALL=1 and {why()}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One real ZooKeeper 3.9 for the whole run (marker `java`). Tests take a chroot of their own in it.
+
+    Sessions may be as short as one second.
+    """
+    from ottla_broker.testing.zookeeper import ZooKeeperServer
+
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on now."""
+    from ottla_broker.testing.zookeeper import free_port as find_free_port
+
+    return find_free_port()

@@ -1,0 +1,60 @@
+"""The Coordination port on the embedded store and on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+from ottla_broker.ports.coordination import Coordination
+from ottla_broker.testing.zookeeper import ZooKeeperServer
+from tests.contract.coordination_contract import CoordinationContract
+
+SESSION_TIMEOUT_MS = 1000
+
+
+class EmbeddedHarness:
+    def __init__(self, store: EmbeddedStore) -> None:
+        self.store = store
+
+    def new(self) -> Coordination:
+        return EmbeddedCoordination(self.store, session_timeout_ms=SESSION_TIMEOUT_MS)
+
+    async def expire(self, coordination: Coordination) -> None:
+        self.store.expire_session(coordination.session_id)
+
+
+class ZooKeeperHarness:
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self.connect = f"{server.connect}/contract/{uuid.uuid4()}"
+
+    def new(self) -> Coordination:
+        return ZooKeeperCoordination(self.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+
+    async def expire(self, coordination: Coordination) -> None:
+        # Whoever knows id and password may take a session over, and close it.
+        other = self.new()
+        await other.start((coordination.session_id, coordination.session_password))
+        await other.close()
+
+
+class TestEmbeddedCoordination(CoordinationContract):
+    @pytest.fixture
+    async def harness(self, tmp_path: Path) -> AsyncIterator[EmbeddedHarness]:
+        store = EmbeddedStore(str(tmp_path / "coordination.sqlite"))
+        yield EmbeddedHarness(store)
+        await store.close()
+
+
+@pytest.mark.java
+class TestZooKeeperCoordination(CoordinationContract):
+    @pytest.fixture
+    async def harness(self, zookeeper: ZooKeeperServer) -> AsyncIterator[ZooKeeperHarness]:
+        yield ZooKeeperHarness(zookeeper)
+        # Let the threads of abandoned connections hand over their last word before the loop closes.
+        await asyncio.sleep(0)
