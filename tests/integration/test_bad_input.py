@@ -1,4 +1,4 @@
-"""What no decent client sends. Each gets Kafka's error or a closed connection, one log line, and nobody else notices."""
+"""What no decent client sends: it gets Kafka's error or a closed connection, one log line, and nobody else notices."""
 
 from __future__ import annotations
 

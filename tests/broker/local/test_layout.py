@@ -1,0 +1,93 @@
+"""Where a local fleet keeps things, and what it keeps between runs."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.local.layout import FleetStateError, Layout, write_properties
+from ottla_operator.model.cluster import KafkaCluster
+from ottla_operator.model.documents import load_documents
+
+
+def cluster(brokers: str = "", name: str = "c") -> KafkaCluster:
+    text = (
+        f"apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaCluster\nmetadata: {{name: {name}}}\n"
+        f"spec: {{brokers: {{{brokers}}}}}"
+    )
+    return load_documents([("f", text)]).clusters[0]
+
+
+def test_ports_are_kept_between_runs_and_when_the_fleet_grows(tmp_path: Path) -> None:
+    first = Layout(tmp_path, cluster("replicas: 2"))
+    first.assign_ports()
+    again = Layout(tmp_path, cluster("replicas: 3"))
+    again.assign_ports()
+    assert again.places()[:2] == first.places()
+    ports = [p for place in again.places() for p in (place.client_port, place.internal_port, place.http_port)]
+    assert len(set(ports)) == 9
+
+
+def test_a_client_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "a", cluster("replicas: 1"))
+    layout.assign_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", layout.places()[0].client_port))
+        taken.listen()
+        other = Layout(tmp_path / "b", cluster("replicas: 1"))
+        other.assign_ports()
+    assert other.places()[0].client_port > layout.places()[0].client_port
+
+
+@pytest.mark.parametrize(
+    ("brokers", "racks"),
+    [
+        ("replicas: 5", ["rack-0", "rack-1", "rack-2", "rack-0", "rack-1"]),
+        ("replicas: 3, racks: [a, b]", ["a", "b", "a"]),
+    ],
+)
+def test_broker_i_is_in_rack_i_mod_the_number_of_racks(tmp_path: Path, brokers: str, racks: list[str]) -> None:
+    layout = Layout(tmp_path, cluster(brokers))
+    layout.assign_ports()
+    assert [layout.rack(place.id) for place in layout.places()] == racks
+
+
+def test_a_brokers_configuration_is_one_that_the_broker_accepts(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, cluster("replicas: 2, disks: [{name: a}, {name: b}], config: {min.insync.replicas: 2}"))
+    layout.assign_ports()
+    path = tmp_path / "server.properties"
+    write_properties(path, layout.broker_config(layout.places()[1], "127.0.0.1:2181/x"))
+    config = BrokerConfig.from_properties(path.read_text())
+    assert config.unknown_keys == ()
+    assert config.broker_id == 1
+    assert config["broker.rack"] == "rack-1"
+    assert config["min.insync.replicas"] == 2
+    assert config["offsets.topic.replication.factor"] == 2
+    assert config.log_dirs == (str(tmp_path / "broker-1" / "a"), str(tmp_path / "broker-1" / "b"))
+    assert config.formattable_log_dirs == config.log_dirs
+    assert config.listeners.inter_broker == "INTERNAL"
+
+
+def test_a_directory_that_was_formatted_never_may_be_again(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, cluster("replicas: 1, disks: [{name: a}, {name: b}]"))
+    layout.assign_ports()
+    directory = tmp_path / "broker-0" / "a"
+    directory.mkdir(parents=True)
+    (directory / "meta.properties").write_text("version=0\ndirectory.id=xyz\n")
+    layout.record_formatted(0)
+    (directory / "meta.properties").unlink()
+    again = Layout(tmp_path, cluster("replicas: 1, disks: [{name: a}, {name: b}]"))
+    config = BrokerConfig.from_mapping(again.broker_config(again.places()[0], "h:1"))
+    assert config.formattable_log_dirs == (str(tmp_path / "broker-0" / "b"),)
+
+
+def test_the_data_of_another_fleet_is_refused(tmp_path: Path) -> None:
+    Layout(tmp_path, cluster(name="one")).assign_ports()
+    with pytest.raises(FleetStateError, match="holds the fleet 'one', not 'two'"):
+        Layout(tmp_path, cluster(name="two"))
+    (tmp_path / "fleet.json").write_text("{")
+    with pytest.raises(FleetStateError, match="cannot be read"):
+        Layout(tmp_path, cluster(name="one"))

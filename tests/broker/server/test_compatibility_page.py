@@ -1,0 +1,24 @@
+"""The compatibility page tells what is listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla_broker.protocol import codec
+from ottla_broker.server import compatibility
+from ottla_broker.server.dispatch import LISTED
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "compatibility.md"
+
+
+def test_the_page_has_the_table_of_what_is_listed() -> None:
+    page = PAGE.read_text()
+    assert compatibility.written_into(page) == page
+
+
+def test_nothing_is_listed_beyond_its_definition_or_beyond_kafka() -> None:
+    for listing in LISTED:
+        defined = codec.spec(listing.api_key)
+        lowest, highest = compatibility.KAFKA_3_9[listing.api_key]
+        assert defined.min_version <= listing.lowest <= listing.highest <= defined.max_version
+        assert lowest <= listing.lowest and listing.highest <= highest
