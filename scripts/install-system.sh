@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the full test run and the benchmark need from outside Python: a Java 17 runtime, Maven and kcat (Debian
+# Installs what the full test run and the benchmark need from outside Python: Java 17, Maven and kcat (Debian
 # packages, only what is missing, only as root on Debian) and the jars of fetch-jars.sh. Otherwise one line names what
 # is missing. With --check nothing is installed: it prints what is missing and ends with 1, or with 0 when all is there.
 set -euo pipefail
@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
 
 packages=()
-command -v java > /dev/null || packages+=(openjdk-17-jre-headless)
+command -v javac > /dev/null || packages+=(openjdk-17-jdk-headless) # javac: a test compiles a small program
 command -v mvn > /dev/null || packages+=(maven)
 command -v kcat > /dev/null || packages+=(kcat)
 
