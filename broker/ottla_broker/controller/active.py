@@ -26,11 +26,12 @@ from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
 from ottla_broker.controller.topic_deletion import decide_deletion
-from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic, TopicPartition
+from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 
@@ -117,7 +118,7 @@ class ActiveController:
             marked = await self.store.topics_to_delete(self._watches.deletions)
             context.topics_to_delete = {name for name in marked if context.has_topic(name)}
         for broker in context.broker_ids():
-            self._channels.open(context.brokers[broker])
+            self._open_channel(broker)
         # The brokers must know each other's endpoints before they are told to follow one another.
         first = RequestBatch()
         first.tell_metadata(context.brokers)
@@ -227,7 +228,7 @@ class ActiveController:
         for broker in sorted(brokers):
             context.brokers[broker] = brokers[broker]
             context.forget_failed_directories(broker)
-            self._channels.open(brokers[broker])
+            self._open_channel(broker)
         if known:
             introduction = RequestBatch()
             introduction.tell_metadata(known)
@@ -593,10 +594,18 @@ class ActiveController:
 
     # Sending
 
+    def _open_channel(self, broker: int) -> None:
+        if self.context.brokers[broker].endpoint(self._listener) is None:
+            logger.error("broker %d cannot be reached: it has no listener %s", broker, self._listener)
+            return
+        self._channels.open(self.context.brokers[broker])
+
     def _send(self, batch: RequestBatch) -> None:
         if self._is_over:
             return
         for request in batch.build(self.context, self._broker_id, self._listener):
+            if self.context.brokers[request.broker].endpoint(self._listener) is None:
+                continue
             if request.broker == self._broker_id and request.api_key is ApiKey.UPDATE_METADATA:
                 self.waits.sent(frozenset(topic.topic_name for topic in request.body.topic_states))
             self._channels.send(

@@ -17,9 +17,10 @@ from ottla_broker.controller.assignment import RackMode
 from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.store import MAX_ZNODE_BYTES, topic_znode_bytes
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
-from ottla_broker.controller.values import NO_LEADER, Topic, TopicPartition
+from ottla_broker.controller.values import NO_LEADER, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
 
 
 @dataclass(slots=True)

@@ -23,7 +23,10 @@ class ControllerChannels(Protocol):
     """
 
     def open(self, broker: Broker) -> None:
-        """Starts the queue of a registered broker, at the endpoint of the inter-broker listener."""
+        """Starts the queue of a registered broker, at the endpoint of the inter-broker listener.
+
+        Nothing is ever sent to a broker that has no such endpoint.
+        """
         ...
 
     def close(self, broker_id: int) -> None:

@@ -10,15 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from ottla_broker.controller.partition_states import PartitionState, check_partition_transition
 from ottla_broker.controller.replica_states import ReplicaState, check_replica_transition
-from ottla_broker.controller.values import (
-    NO_LEADER,
-    Broker,
-    LeaderAndIsr,
-    Replica,
-    ReplicaAssignment,
-    Topic,
-    TopicPartition,
-)
+from ottla_broker.controller.values import NO_LEADER, Broker, LeaderAndIsr, Replica, ReplicaAssignment, Topic
+from ottla_broker.records.ids import TopicPartition
 
 
 class ControllerContext:

@@ -45,6 +45,10 @@ PAUSE_AFTER_FAILURE_S: Final = 1.0
 """After an unforeseen error this broker lets the others stand first."""
 
 
+LEAVE_WITHIN_S: Final = 2.0
+"""A broker that stops does not wait longer for a store that does not answer."""
+
+
 @dataclass(slots=True)
 class _Event:
     name: str
@@ -108,14 +112,21 @@ class Controller:
         await first
 
     async def stop(self) -> None:
-        """Leaves office and ends the task. /controller goes with the session."""
+        """Leaves office, so that another broker can take it while this one still flushes, and ends the task."""
         self._has_stopped = True
+        was_active = self._active is not None
         self._resign("the broker stops")
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
         self._refuse_all()
+        if was_active and self._office is not None:
+            try:
+                await asyncio.wait_for(election.give_up_office(self._coordination, self._office), LEAVE_WITHIN_S)
+            except TimeoutError:
+                # The store is out of reach: /controller goes with the session.
+                return
 
     def broker_registered(self) -> None:
         """The broker has registered again under a new session: it may stand for election."""

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Set
 from enum import Enum
 
-from ottla_broker.controller.values import LeaderAndIsr, TopicPartition
+from ottla_broker.controller.values import LeaderAndIsr
+from ottla_broker.records.ids import TopicPartition
 
 
 class PartitionState(Enum):

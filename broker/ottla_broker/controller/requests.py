@@ -23,11 +23,11 @@ from ottla_broker.controller.values import (
     Broker,
     LeaderAndIsr,
     Replica,
-    TopicPartition,
 )
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.generated import leader_and_isr, stop_replica, update_metadata
+from ottla_broker.records.ids import TopicPartition
 
 LEADER_AND_ISR_VERSION: Final = 7
 UPDATE_METADATA_VERSION: Final = 8

@@ -19,15 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ottla_broker.controller.values import (
-    Broker,
-    Endpoint,
-    LeaderAndIsr,
-    LeaderRecoveryState,
-    ReplicaAssignment,
-    Topic,
-    TopicPartition,
-)
+from ottla_broker.controller.values import Broker, Endpoint, LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import (
@@ -47,6 +39,7 @@ from ottla_broker.ports.coordination import (
     Stat,
     Watcher,
 )
+from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 

@@ -1,4 +1,4 @@
-"""The values the controller thinks in: partitions, replicas, leadership, brokers.
+"""The values the controller thinks in: replicas, leadership, brokers, topics.
 
 Plain immutable values, shared by the pure decisions, the context and the requests. Not here: their JSON and paths
 (`ottla_broker.coordination.znodes`) and their wire form (`requests`).
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla_broker.records.ids import TopicPartition as TopicPartition
+from ottla_broker.records.ids import TopicPartition
 
 NO_LEADER = -1
 """Leader of a partition that nobody can lead now."""

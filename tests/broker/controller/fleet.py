@@ -210,13 +210,13 @@ class Fleet:
         )
         return self.brokers[broker_id]
 
-    async def announce(self, session, broker_id, rack=None):
+    async def announce(self, session, broker_id, rack=None, listener=LISTENER):
         await session.create(
             znodes.BrokerRegistration.path(broker_id),
             znodes.BrokerRegistration(
                 broker_id,
                 (
-                    znodes.Endpoint(LISTENER, "127.0.0.1", 19000 + broker_id),
+                    znodes.Endpoint(listener, "127.0.0.1", 19000 + broker_id),
                     znodes.Endpoint("CLIENT", "127.0.0.1", 9092 + broker_id),
                 ),
                 1,
@@ -240,10 +240,8 @@ class Fleet:
         return broker.controller, broker.channels
 
     async def kill(self, broker_id):
-        """The broker's session ends: its registration, and /controller if it held it, are gone."""
+        """A crash whose session has ended: its registration, and /controller if it held it, are gone."""
         broker = self.brokers.pop(broker_id)
-        if broker.controller is not None:
-            await broker.controller.stop()
         broker.clock.cancel_all()
         await broker.session.close()
 

@@ -482,3 +482,38 @@ async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):
                 ]
             )
     assert traces[0] == traces[1]
+
+
+async def test_a_controller_that_stops_leaves_its_office_to_another_at_once(fleet):
+    controller, channels = await fleet_of(fleet)
+    second, to = await fleet.start_controller(1)
+    await controller.stop()
+    await to.until(lambda: second.is_active)
+    assert second.epoch == 2 and not channels.open_brokers
+    with pytest.raises(KafkaError) as refused:
+        await controller.create_topics([NewTopic("t", 1, 1)], timeout_ms=WAIT_MS)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_an_unforeseen_error_costs_the_office_and_not_the_fleet(fleet):
+    controller, channels = await fleet_of(fleet)
+    second, to = await fleet.start_controller(1)
+    await create(controller, "t", {0: (1, 2)})
+
+    def broken(*_):
+        raise RuntimeError("the wire has a bug")
+
+    channels.send = broken
+    with pytest.raises(KafkaError) as refused:
+        await create(controller, "u", {0: (1, 2)})
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    await to.until(lambda: second.is_active and to.metadata(2, "u"))
+    assert not controller.is_active and (await fleet.state("u"))[0].leader == 1
+
+
+async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet):
+    controller, channels = await fleet_of(fleet)
+    await fleet.announce(fleet.tool, 9, listener="ELSEWHERE")
+    await channels.until(lambda: channels.requests(0)[-1].live_brokers[-1].id == 9)
+    assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
+    assert 9 not in channels.open_brokers

@@ -1,0 +1,84 @@
+"""AlterPartition (key 56, leader to controller; KIP-497): a leader changes the ISR of its partitions.
+
+Behaviour
+    Each partition by itself; what is accepted stands in the state znode before the answer leaves, and is told to
+    every broker by UpdateMetadata. An accepted partition is answered with its state, also when it already was as
+    asked for. The leader epoch does not change.
+Errors, in this order
+    whole request: NOT_CONTROLLER, STALE_BROKER_EPOCH.
+    partition: UNKNOWN_TOPIC_ID (v2+), then those of `controller.isr_changes`: UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_CONTROLLER, FENCED_LEADER_EPOCH, INVALID_REQUEST, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA (v0 and 1:
+    OPERATION_NOT_ATTEMPTED). INVALID_UPDATE_VERSION also when the znode was written by somebody else meanwhile.
+Versions
+    1: leader recovery state (KIP-704). 2: topic ids. 3: broker epochs of the ISR's members (KIP-903).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.controller.active import IsrAnswer
+from ottla_broker.controller.administration import TopicIsrChanges
+from ottla_broker.controller.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.protocol.generated.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    PartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+    TopicData,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    """Answers for every partition, in the order of the request."""
+    version = context.api_version
+    changes = [
+        TopicIsrChanges(
+            bytes(topic.topic_id) if version >= 2 else None,
+            topic.topic_name if version < 2 else None,
+            {entry.partition_index: _change(request.broker_id, entry, version) for entry in topic.partitions},
+        )
+        for topic in request.topics
+    ]
+    try:
+        answers = await services.controller.alter_isrs(request.broker_id, request.broker_epoch, changes, version)
+    except KafkaError as error:
+        return AlterPartitionResponse(error_code=int(error.code))
+    return AlterPartitionResponse(
+        topics=[_topic(topic, answer) for topic, answer in zip(request.topics, answers, strict=True)]
+    )
+
+
+def _change(broker: int, entry: PartitionData, version: int) -> IsrChange:
+    return IsrChange(
+        broker,
+        entry.leader_epoch,
+        entry.partition_epoch,
+        [(member.broker_id, member.broker_epoch) for member in entry.new_isr_with_epochs]
+        if version >= 3
+        else [(member, UNKNOWN_BROKER_EPOCH) for member in entry.new_isr],
+        entry.leader_recovery_state,
+    )
+
+
+def _topic(topic: TopicData, answers: dict[int, IsrAnswer]) -> ResponseTopicData:
+    return ResponseTopicData(
+        topic_name=topic.topic_name,
+        topic_id=topic.topic_id,
+        partitions=[_partition(index, answer) for index, answer in answers.items()],
+    )
+
+
+def _partition(index: int, answer: IsrAnswer) -> ResponsePartitionData:
+    state = answer.leadership
+    if state is None:
+        return ResponsePartitionData(partition_index=index, error_code=int(answer.error))
+    return ResponsePartitionData(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        leader_recovery_state=int(state.recovery_state),
+        partition_epoch=state.partition_epoch,
+    )

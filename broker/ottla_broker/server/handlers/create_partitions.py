@@ -1,0 +1,67 @@
+"""CreatePartitions (key 37, at the controller; KIP-195).
+
+Behaviour
+    Adds partitions to topics, up to the count asked for in all. Replicas that are not dictated go on where the
+    topic's creation ended (KIP-36). The answer leaves when this broker knows a leader of every partition.
+Errors, in this order
+    NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one answer for it). Then those of
+    `controller.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,
+    REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS (not more than now), INVALID_REPLICA_ASSIGNMENT.
+    REQUEST_TIMED_OUT: added, not yet known here.
+Versions
+    2: flexible. 3: may be throttled (KIP-599).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.controller.administration import TopicResult
+from ottla_broker.controller.topic_plans import TopicGrowth
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Adds what it can and answers for every topic, in the order of the request."""
+    times = Counter(topic.name for topic in request.topics)
+    growths = [
+        TopicGrowth(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [tuple(entry.broker_ids) for entry in topic.assignments],
+        )
+        for topic in request.topics
+        if times[topic.name] == 1
+    ]
+    try:
+        if not services.controller.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        found = (
+            await services.controller.create_partitions(
+                growths, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+            )
+            if growths
+            else []
+        )
+        results = {result.name: result for result in found}
+        for name in times:
+            if times[name] > 1:
+                results[name] = TopicResult(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+    except KafkaError as error:
+        results = {name: TopicResult(name, error.code, error.message) for name in times}
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=name, error_code=int(results[name].error), error_message=results[name].message
+            )
+            for name in times
+        ]
+    )

@@ -1,0 +1,122 @@
+"""CreateTopics (key 19, at the controller).
+
+Behaviour
+    Each topic by itself: one that is refused hinders no other. Counts of -1 mean num.partitions and
+    default.replication.factor. Replicas are spread over racks (KIP-36); a request of a broker (automatic creation)
+    ignores racks that only some brokers have. The answer leaves when this broker knows a leader of every partition.
+Errors, in this order
+    NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice). TOPIC_AUTHORIZATION_FAILED (__cluster_metadata).
+    Then those of `controller.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST (counts
+    and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
+    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG. REQUEST_TIMED_OUT: created, not yet known here.
+Versions
+    1: validateOnly, error messages. 2: throttle time. 4: -1 for the counts (KIP-464). 5: flexible; the counts and
+    configuration of what was created (KIP-525). 6: may be throttled (KIP-599). 7: topic id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller.administration import TopicResult
+from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.topic_rules import CLUSTER_METADATA_TOPIC
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Creates what it can and answers for every topic, in the order of the request."""
+    times = Counter(topic.name for topic in request.topics)
+    refused: dict[int, CreatableTopicResult] = {}
+    wanted: list[tuple[int, NewTopic]] = []
+    for index, topic in enumerate(request.topics):
+        if not services.controller.is_active:
+            refused[index] = _refusal(topic.name, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+        elif times[topic.name] > 1:
+            refused[index] = _refusal(topic.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+        elif topic.name == CLUSTER_METADATA_TOPIC:
+            refused[index] = _refusal(
+                topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
+            )
+        else:
+            try:
+                wanted.append((index, _new_topic(topic)))
+            except KafkaError as error:
+                refused[index] = _refusal(topic.name, error.code, error.message)
+    answers = dict(refused)
+    if wanted:
+        for (index, _), answer in zip(wanted, await _create(services, context, request, wanted), strict=True):
+            answers[index] = answer
+    return CreateTopicsResponse(topics=[answers[index] for index in sorted(answers)])
+
+
+async def _create(
+    services: Services, context: RequestContext, request: CreateTopicsRequest, wanted: list[tuple[int, NewTopic]]
+) -> list[CreatableTopicResult]:
+    try:
+        results = await services.controller.create_topics(
+            [new for _, new in wanted],
+            timeout_ms=request.timeout_ms,
+            validate_only=request.validate_only,
+            mode=RackMode.SAFE if context.is_privileged else RackMode.ENFORCED,
+        )
+    except KafkaError as error:
+        return [_refusal(new.name, error.code, error.message) for _, new in wanted]
+    return [_answer(result, services.dynamic_config.config, request.validate_only) for result in results]
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) when a partition's replicas are dictated twice."""
+    assignment: dict[int, tuple[int, ...]] = {}
+    for entry in topic.assignments:
+        if entry.partition_index in assignment:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {entry.partition_index}",
+            )
+        assignment[entry.partition_index] = tuple(entry.broker_ids)
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignment or None,
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _answer(result: TopicResult, config: BrokerConfig, validate_only: bool) -> CreatableTopicResult:
+    plan = result.plan
+    if result.error is not ErrorCode.NONE or plan is None:
+        return _refusal(result.name, result.error, result.message)
+    answer = CreatableTopicResult(
+        name=result.name,
+        num_partitions=len(plan.topic.partitions),
+        replication_factor=len(plan.topic.partitions[0].replicas),
+        configs=[
+            CreatableTopicConfigs(
+                name=found.name,
+                value=found.value,
+                read_only=found.is_read_only,
+                config_source=int(found.source),
+                is_sensitive=found.is_sensitive,
+            )
+            for found in config.topic_config(plan.overrides).describe_all()
+        ],
+    )
+    if not validate_only and plan.topic.topic_id is not None:
+        answer.topic_id = plan.topic.topic_id
+    return answer
+
+
+def _refusal(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=int(code), error_message=message, configs=[])

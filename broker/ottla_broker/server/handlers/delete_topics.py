@@ -1,0 +1,82 @@
+"""DeleteTopics (key 20, at the controller).
+
+Behaviour
+    Marks topics for deletion, by name or by id. The answer leaves when this broker has forgotten them; logs and
+    znodes go afterwards, those of a dead broker when it returns.
+Errors, in this order
+    NOT_CONTROLLER, then TOPIC_DELETION_DISABLED (delete.topic.enable; INVALID_REQUEST before v3), for every topic.
+    INVALID_REQUEST for every topic when one has both name and id. UNKNOWN_TOPIC_ID. UNKNOWN_TOPIC_OR_PARTITION, also
+    for one that is being deleted already. REQUEST_TIMED_OUT: marked, not yet forgotten here.
+Versions
+    1: throttle time. 4: flexible. 5: error messages, may be throttled (KIP-599). 6: topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.controller.administration import TopicResult
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Deletes what it can and answers for every topic, in the order of the request."""
+    states = (
+        request.topics
+        if context.api_version >= 6
+        else [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    )
+    refusal = _refusal_of_all(services, context.api_version, states)
+    if refusal is not None:
+        return DeleteTopicsResponse(
+            responses=[_answer(state.name, bytes(state.topic_id), refusal.code, refusal.message) for state in states]
+        )
+    names = [_name_of(services, state) for state in states]
+    # A topic asked for twice, perhaps by name and by id, is deleted once and answered twice.
+    results = await _delete(services, list(dict.fromkeys(n for n in names if n is not None)), request.timeout_ms)
+    answers = []
+    for state, name in zip(states, names, strict=True):
+        topic_id = bytes(state.topic_id)
+        if name is not None:
+            answers.append(_answer(name, topic_id, results[name].error, results[name].message))
+        elif topic_id != ZERO_UUID:
+            answers.append(_answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
+        else:
+            answers.append(_answer(None, topic_id, ErrorCode.INVALID_REQUEST, "The topic has neither name nor id."))
+    return DeleteTopicsResponse(responses=answers)
+
+
+async def _delete(services: Services, names: list[str], timeout_ms: int) -> dict[str, TopicResult]:
+    if not names:
+        return {}
+    try:
+        results = await services.controller.delete_topics(names, timeout_ms=timeout_ms)
+    except KafkaError as error:
+        return {name: TopicResult(name, error.code, error.message) for name in names}
+    return {result.name: result for result in results}
+
+
+def _refusal_of_all(services: Services, version: int, states: list[DeleteTopicState]) -> KafkaError | None:
+    if not services.controller.is_active:
+        return KafkaError(ErrorCode.NOT_CONTROLLER)
+    if not services.config["delete.topic.enable"]:
+        return KafkaError(ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
+    if any(state.name is not None and bytes(state.topic_id) != ZERO_UUID for state in states):
+        return KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
+    return None
+
+
+def _name_of(services: Services, state: DeleteTopicState) -> str | None:
+    if bytes(state.topic_id) == ZERO_UUID:
+        return state.name
+    return services.controller.topic_name(bytes(state.topic_id))
+
+
+def _answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=message)

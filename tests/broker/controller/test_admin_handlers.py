@@ -1,0 +1,258 @@
+"""The handlers of the controller's APIs: what a client gets, in every version."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import alter_partition as ap
+from ottla_broker.protocol.generated import create_partitions as cp
+from ottla_broker.protocol.generated import create_topics as ct
+from ottla_broker.protocol.generated import delete_topics as dt
+from ottla_broker.server.handlers import alter_partition, create_partitions, create_topics, delete_topics
+from tests.broker.controller.fleet import Fleet, fleet_of
+
+HANDLERS = {
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.ALTER_PARTITION: alter_partition,
+}
+
+
+class Client:
+    """Sends requests to a controller's handlers, through the codec both ways."""
+
+    def __init__(self, controller, **config):
+        broker_config = BrokerConfig.from_mapping(
+            {"zookeeper.connect": "x:2181", **{key.replace("_", "."): value for key, value in config.items()}}
+        )
+        self.services = SimpleNamespace(
+            controller=controller, config=broker_config, dynamic_config=SimpleNamespace(config=broker_config)
+        )
+
+    async def ask(self, api_key, version, request):
+        frame = b"".join(bytes(chunk) for chunk in codec.frame_request(api_key, version, 7, "test", request))
+        view = memoryview(frame)[4:]
+        header = codec.read_request_header(view)
+        decoded = codec.module(api_key).read_request(version, view, header.body_offset)
+        context = SimpleNamespace(api_key=api_key, api_version=version, is_privileged=False)
+        response = await HANDLERS[api_key].handle(self.services, context, decoded)
+        answer = b"".join(bytes(chunk) for chunk in codec.frame_response(api_key, version, 7, response))
+        return codec.read_response_frame(api_key, version, memoryview(answer)[4:])[1]
+
+
+@pytest.fixture
+async def fleet(tmp_path):
+    async with Fleet(tmp_path) as fleet:
+        yield fleet
+
+
+def topic(name, partitions=1, factor=1, **rest):
+    return ct.CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **rest)
+
+
+@pytest.mark.parametrize("version", range(8))
+async def test_create_topics_in_every_version(fleet, version):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    response = await client.ask(
+        ApiKey.CREATE_TOPICS,
+        version,
+        ct.CreateTopicsRequest(topics=[topic("good", 2, 2), topic("twice"), topic("twice"), topic("bad/name")]),
+    )
+    good, first, second, bad = response.topics
+    assert [entry.name for entry in response.topics] == ["good", "twice", "twice", "bad/name"]
+    assert good.error_code == ErrorCode.NONE
+    assert first.error_code == second.error_code == ErrorCode.INVALID_REQUEST
+    assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    if version >= 1:
+        assert "bad/name" in bad.error_message
+    if version >= 5:
+        assert (good.num_partitions, good.replication_factor) == (2, 2)
+        assert (bad.num_partitions, bad.replication_factor, bad.configs) == (-1, -1, [])
+    if version >= 7:
+        assert bytes(good.topic_id) == (await fleet.assignment("good")).topic_id.bytes
+
+
+async def test_create_topics_tells_the_configuration_with_its_sources(fleet):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller, log_retention_hours="2")
+    configs = [ct.CreatableTopicConfig(name="segment.bytes", value="1048576")]
+    response = await client.ask(
+        ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", -1, -1, configs=configs)])
+    )
+    found = {entry.name: (entry.value, entry.config_source) for entry in response.topics[0].configs}
+    assert found["segment.bytes"] == ("1048576", 1)
+    assert found["retention.ms"] == ("7200000", 4)
+    assert found["max.message.bytes"][1] == 5
+    assert (response.topics[0].num_partitions, response.topics[0].replication_factor) == (1, 1)
+
+
+async def test_validate_only_creates_nothing_and_tells_what_would_be(fleet):
+    controller, _ = await fleet_of(fleet)
+    response = await Client(controller).ask(
+        ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 3, 2)], validate_only=True)
+    )
+    (answer,) = response.topics
+    assert (answer.error_code, answer.num_partitions, bytes(answer.topic_id)) == (0, 3, ZERO_UUID)
+    assert not await fleet.exists("/brokers/topics/t")
+
+
+async def test_dictated_replicas(fleet):
+    controller, _ = await fleet_of(fleet)
+
+    def with_assignment(name, *entries):
+        return topic(
+            name,
+            -1,
+            -1,
+            assignments=[ct.CreatableReplicaAssignment(partition_index=p, broker_ids=list(b)) for p, b in entries],
+        )
+
+    response = await Client(controller).ask(
+        ApiKey.CREATE_TOPICS,
+        7,
+        ct.CreateTopicsRequest(
+            topics=[with_assignment("t", (0, (2, 1)), (1, (0, 2))), with_assignment("u", (0, (1,)), (0, (2,)))]
+        ),
+    )
+    assert [answer.error_code for answer in response.topics] == [0, ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert (await fleet.assignment("t")).partitions == {0: (2, 1), 1: (0, 2)}
+
+
+async def test_a_broker_that_is_not_controller_answers_every_item_so(fleet):
+    await fleet_of(fleet)
+    controller, _ = await fleet.start_controller(1)
+    client = Client(controller)
+    created = await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("a"), topic("b")]))
+    assert [entry.error_code for entry in created.topics] == [ErrorCode.NOT_CONTROLLER] * 2
+    deleted = await client.ask(ApiKey.DELETE_TOPICS, 5, dt.DeleteTopicsRequest(topic_names=["a", "b"]))
+    assert [entry.error_code for entry in deleted.responses] == [ErrorCode.NOT_CONTROLLER] * 2
+    grown = await client.ask(
+        ApiKey.CREATE_PARTITIONS, 3, cp.CreatePartitionsRequest(topics=[cp.CreatePartitionsTopic(name="a", count=2)])
+    )
+    assert [entry.error_code for entry in grown.results] == [ErrorCode.NOT_CONTROLLER]
+    altered = await client.ask(ApiKey.ALTER_PARTITION, 3, ap.AlterPartitionRequest(broker_id=1, broker_epoch=1))
+    assert altered.error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_delete_topics_in_every_version(fleet, version):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t")]))
+    request = (
+        dt.DeleteTopicsRequest(
+            topics=[dt.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("t", "unknown")], timeout_ms=10_000
+        )
+        if version >= 6
+        else dt.DeleteTopicsRequest(topic_names=["t", "unknown"], timeout_ms=10_000)
+    )
+    response = await client.ask(ApiKey.DELETE_TOPICS, version, request)
+    assert [(entry.name, entry.error_code) for entry in response.responses] == [
+        ("t", ErrorCode.NONE),
+        ("unknown", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    await fleet.until_gone("/brokers/topics/t")
+
+
+async def test_delete_topics_by_id(fleet):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t"), topic("u")]))
+    known, unknown = (await fleet.assignment("t")).topic_id.bytes, b"\x01" * 16
+    both = await client.ask(
+        ApiKey.DELETE_TOPICS,
+        6,
+        dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name="u", topic_id=known)], timeout_ms=10_000),
+    )
+    assert [entry.error_code for entry in both.responses] == [ErrorCode.INVALID_REQUEST]
+    response = await client.ask(
+        ApiKey.DELETE_TOPICS,
+        6,
+        dt.DeleteTopicsRequest(
+            topics=[dt.DeleteTopicState(name=None, topic_id=each) for each in (known, unknown, known)],
+            timeout_ms=10_000,
+        ),
+    )
+    assert [(entry.name, entry.error_code) for entry in response.responses] == [
+        ("t", ErrorCode.NONE),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("t", ErrorCode.NONE),
+    ]
+    await fleet.until_gone("/brokers/topics/t")
+    assert await fleet.exists("/brokers/topics/u")
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+async def test_deletion_that_is_switched_off(fleet, version, code):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller, delete_topic_enable="false")
+    response = await client.ask(ApiKey.DELETE_TOPICS, version, dt.DeleteTopicsRequest(topic_names=["t"]))
+    assert [entry.error_code for entry in response.responses] == [code]
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_create_partitions_in_every_version(fleet, version):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 1, 2), topic("u", 1, 2)]))
+
+    def grow(name, count, *replicas):
+        return cp.CreatePartitionsTopic(
+            name=name,
+            count=count,
+            assignments=[cp.CreatePartitionsAssignment(broker_ids=list(ids)) for ids in replicas] or None,
+        )
+
+    response = await client.ask(
+        ApiKey.CREATE_PARTITIONS,
+        version,
+        cp.CreatePartitionsRequest(
+            topics=[grow("t", 3, (2, 0), (1, 2)), grow("u", 1), grow("none", 2), grow("x", 2), grow("x", 3)],
+            timeout_ms=10_000,
+        ),
+    )
+    assert [(entry.name, entry.error_code) for entry in response.results] == [
+        ("t", ErrorCode.NONE),
+        ("u", ErrorCode.INVALID_PARTITIONS),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("x", ErrorCode.INVALID_REQUEST),
+    ]
+    stored = (await fleet.assignment("t")).partitions
+    assert (stored[1], stored[2]) == ((2, 0), (1, 2))
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_alter_partition_in_every_version(fleet, version):
+    controller, channels = await fleet_of(fleet)
+    client = Client(controller)
+    assignments = [ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])]
+    await client.ask(
+        ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", -1, -1, assignments=assignments)])
+    )
+    epoch = channels.open_brokers[1].epoch
+    members = (
+        {"new_isr_with_epochs": [ap.BrokerState(broker_id=1, broker_epoch=epoch)]} if version >= 3 else {"new_isr": [1]}
+    )
+    named = {"topic_id": (await fleet.assignment("t")).topic_id.bytes} if version >= 2 else {"topic_name": "t"}
+    request = ap.AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=epoch,
+        topics=[
+            ap.TopicData(
+                **named, partitions=[ap.PartitionData(partition_index=0, leader_epoch=0, partition_epoch=0, **members)]
+            )
+        ],
+    )
+    response = await client.ask(ApiKey.ALTER_PARTITION, version, request)
+    assert response.error_code == ErrorCode.NONE
+    (answer,) = response.topics[0].partitions
+    assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, [1], 1)
+    request.broker_epoch = epoch + 1
+    assert (await client.ask(ApiKey.ALTER_PARTITION, version, request)).error_code == ErrorCode.STALE_BROKER_EPOCH
