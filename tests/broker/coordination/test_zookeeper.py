@@ -1,0 +1,318 @@
+"""The ZooKeeper adapter where the network matters: lost connections, a server that restarts, chroots, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
+from ottla_broker.ports.coordination import (
+    Check,
+    ConnectionLoss,
+    CoordinationError,
+    Create,
+    NodeExists,
+    NoNode,
+    SessionEvent,
+    Set,
+    WatchEvent,
+    WatchKind,
+)
+from ottla_broker.testing.zookeeper import ZooKeeperServer, free_port
+from tests.contract.coordination_contract import Heard
+
+SESSION_TIMEOUT_MS = 10_000
+
+
+class Wire:
+    """A TCP road to the server that can be cut for one client while others go on."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._is_cut = False
+        self._is_blocked = False
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> int:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Every connection ends, new ones are closed at once."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    def swallow_answers(self) -> None:
+        """Requests go through, answers get lost."""
+        self._is_blocked = True
+
+    def mend(self) -> None:
+        self._is_cut = self._is_blocked = False
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._writers += [writer, server_writer]
+        await asyncio.gather(self._pump(reader, server_writer, False), self._pump(server_reader, writer, True))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, are_answers: bool) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not (are_answers and self._is_blocked):
+                    writer.write(data)
+        except ConnectionError:
+            pass
+        writer.close()
+
+
+class Surroundings:
+    """A session over a wire that can be cut, one that is never disturbed, and what the first was told."""
+
+    def __init__(self, wire: Wire, cut_off: ZooKeeperCoordination, steady: ZooKeeperCoordination) -> None:
+        self.wire = wire
+        self.cut_off = cut_off
+        self.steady = steady
+        self.told: Heard[SessionEvent] = Heard()
+        cut_off.add_session_listener(self.told)
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/tests/{uuid.uuid4()}"
+
+
+@pytest.fixture
+async def surroundings(zookeeper: ZooKeeperServer, chroot: str) -> AsyncIterator[Surroundings]:
+    wire = Wire(zookeeper.port)
+    port = await wire.open()
+    steady = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+    cut_off = ZooKeeperCoordination(f"127.0.0.1:{port}{chroot}", session_timeout_ms=SESSION_TIMEOUT_MS)
+    await steady.start()
+    await cut_off.start()
+    yield Surroundings(wire, cut_off, steady)
+    await cut_off.close()
+    await steady.close()
+    await wire.close()
+
+
+@pytest.mark.java
+async def test_watches_survive_a_lost_connection_and_tell_what_was_missed(surroundings: Surroundings) -> None:
+    wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
+    for name in ("changed", "deleted", "parent", "quiet"):
+        await cut_off.create(f"/{name}")
+    heard: Heard[WatchEvent] = Heard()
+    await cut_off.get("/changed", heard)
+    await cut_off.exists("/deleted", heard)
+    assert await cut_off.exists("/created", heard) is None
+    await cut_off.children("/parent", heard)
+    quiet: Heard[WatchEvent] = Heard()
+    await cut_off.get("/quiet", quiet)
+    await cut_off.children("/quiet", quiet)
+    assert await cut_off.exists("/still-absent", quiet) is None
+    session = cut_off.session_id
+    wire.cut()
+    await told.until(1)
+    await steady.set("/changed", b"x")
+    await steady.delete("/deleted")
+    await steady.create("/created")
+    await steady.create("/parent/child")
+    # Called while the connection is away: it waits, and may not overtake the events.
+    read = cut_off.get("/changed")
+    assert heard.events == []
+    wire.mend()
+    assert (await read)[0] == b"x"
+    assert sorted(heard.events, key=lambda event: event.path) == [
+        WatchEvent(WatchKind.CHANGED, "/changed"),
+        WatchEvent(WatchKind.CREATED, "/created"),
+        WatchEvent(WatchKind.DELETED, "/deleted"),
+        WatchEvent(WatchKind.CHILDREN, "/parent"),
+    ]
+    assert told.events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+    assert cut_off.session_id == session
+    assert quiet.events == []
+    await steady.create("/quiet/child")
+    await steady.create("/still-absent")
+    await steady.set("/quiet", b"x")
+    assert await quiet.until(3) == [
+        WatchEvent(WatchKind.CHILDREN, "/quiet"),
+        WatchEvent(WatchKind.CREATED, "/still-absent"),
+        WatchEvent(WatchKind.CHANGED, "/quiet"),
+    ]
+
+
+@pytest.mark.java
+async def test_watches_survive_two_lost_connections_in_a_row(surroundings: Surroundings) -> None:
+    wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
+    heard: Heard[WatchEvent] = Heard()
+    assert await cut_off.exists("/a", heard) is None
+    for round_number in (1, 2):
+        wire.cut()
+        await told.until(2 * round_number - 1)
+        wire.mend()
+        await told.until(2 * round_number)
+    await steady.create("/a")
+    assert await heard.until(1) == [WatchEvent(WatchKind.CREATED, "/a")]
+
+
+@pytest.mark.java
+async def test_thousands_of_watches_are_set_again(surroundings: Surroundings) -> None:
+    wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
+    heard: Heard[WatchEvent] = Heard()
+    await cut_off.create("/a")
+    paths = [f"/a/{'x' * 80}-{number}" for number in range(4000)]
+    for first in range(0, 4000, 1000):
+        await cut_off.multi([Create(path) for path in paths[first : first + 1000]])
+    await asyncio.gather(*(cut_off.get(path, heard) for path in paths))
+    wire.cut()
+    await told.until(1)
+    await steady.multi([Set(path, b"x") for path in paths[:1000]])
+    wire.mend()
+    await told.until(2)
+    await steady.multi([Set(path, b"x") for path in paths[3000:]])
+    events = await heard.until(2000)
+    assert {event.path for event in events} == set(paths[:1000] + paths[3000:])
+
+
+@pytest.mark.java
+async def test_a_write_whose_answer_is_lost_ends_in_connection_loss(surroundings: Surroundings) -> None:
+    wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
+    seen: Heard[WatchEvent] = Heard()
+    await steady.exists("/a", seen)
+    wire.swallow_answers()
+    write = cut_off.create("/a", b"mine")
+    await seen.until(1)
+    wire.cut()
+    with pytest.raises(ConnectionLoss) as lost:
+        await write
+    assert lost.value.path == "/a"
+    await told.until(1)
+    wire.mend()
+    with pytest.raises(NodeExists):
+        await cut_off.create("/a", b"again")
+    assert (await cut_off.get("/a"))[0] == b"mine"
+
+
+@pytest.mark.java
+async def test_many_calls_during_an_outage_wait_without_holding_up_the_loop(surroundings: Surroundings) -> None:
+    wire, cut_off, told = surroundings.wire, surroundings.cut_off, surroundings.told
+    await cut_off.create("/a")
+    wire.cut()
+    await told.until(1)
+    calls = [cut_off.set("/a", b"%d" % number, number) for number in range(20 * WINDOW)]
+    await asyncio.sleep(0)
+    assert not any(call.done() for call in calls)
+    wire.mend()
+    stats = await asyncio.gather(*calls)
+    assert [stat.version for stat in stats] == list(range(1, 20 * WINDOW + 1))
+
+
+@pytest.mark.java
+async def test_a_server_that_restarts_keeps_session_and_ephemeral_nodes(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    server = ZooKeeperServer(tmp_path)
+    await loop.run_in_executor(None, server.start)
+    try:
+        coordination = ZooKeeperCoordination(server.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+        told: Heard[SessionEvent] = Heard()
+        await coordination.start()
+        coordination.add_session_listener(told)
+        await coordination.create("/e", b"kept", ephemeral=True)
+        session = coordination.session_id
+        await loop.run_in_executor(None, server.kill)
+        await told.until(1)
+        await loop.run_in_executor(None, server.start)
+        assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+        assert coordination.session_id == session
+        data, stat = await coordination.get("/e")
+        assert (data, stat.ephemeral_owner) == (b"kept", session)
+        await coordination.close()
+    finally:
+        await loop.run_in_executor(None, server.stop)
+    assert server.pid == 0
+
+
+@pytest.mark.java
+async def test_a_chroot_is_made_when_absent_and_hides_everything_above(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    inside = ZooKeeperCoordination(f"{zookeeper.connect}{chroot}/deep/", session_timeout_ms=SESSION_TIMEOUT_MS)
+    outside = ZooKeeperCoordination(zookeeper.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await inside.start()
+    await outside.start()
+    heard: Heard[WatchEvent] = Heard()
+    await inside.exists("/a", heard)
+    await inside.children("/", heard)
+    assert await inside.create("/n_", b"x", sequence=True) == "/n_0000000000"
+    assert await inside.multi([Check("/n_0000000000", 0), Create("/a", b"1")]) == [None, "/a"]
+    assert await outside.children(f"{chroot}/deep") == ["a", "n_0000000000"]
+    assert heard.events == [WatchEvent(WatchKind.CHILDREN, "/"), WatchEvent(WatchKind.CREATED, "/a")]
+    with pytest.raises(NoNode) as refused:
+        await inside.get(chroot)
+    assert refused.value.path == chroot
+    await inside.close()
+    await outside.close()
+
+
+@pytest.mark.java
+async def test_empty_data_is_stored_as_null_as_apache_kafka_does(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    coordination = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await coordination.start()
+    await coordination.create("/a")
+    await coordination.multi([Create("/b")])
+    raw = KazooClient(zookeeper.connect + chroot)
+
+    def read() -> list[bytes | None]:
+        raw.start()
+        data = [raw.get(path)[0] for path in ("/a", "/b")]
+        raw.stop()
+        raw.close()
+        return data
+
+    assert await asyncio.get_running_loop().run_in_executor(None, read) == [None, None]
+    await coordination.close()
+
+
+@pytest.mark.java
+async def test_a_write_that_zookeeper_would_hang_up_on_is_refused_by_name(
+    zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    coordination = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+    told: Heard[SessionEvent] = Heard()
+    await coordination.start()
+    coordination.add_session_listener(told)
+    with pytest.raises(CoordinationError, match=r"the write of /a takes \d+ bytes, ZooKeeper takes 1048575"):
+        await coordination.create("/a", bytes(1024 * 1024))
+    with pytest.raises(CoordinationError, match="the write of /b"):
+        await coordination.multi([Create("/b"), *(Set("/b", bytes(100_000)) for _ in range(11))])
+    await coordination.create("/a", bytes(1_048_575 - 400))
+    assert told.events == []
+    await coordination.close()
+
+
+async def test_a_server_that_nobody_reaches_is_named() -> None:
+    port = free_port()
+    coordination = ZooKeeperCoordination(f"127.0.0.1:{port}/x", connection_timeout_ms=200)
+    with pytest.raises(ConnectionLoss, match=f"no ZooKeeper server of 127.0.0.1:{port} answered in 0.2 s"):
+        await coordination.start()
+
+
+def test_a_connect_string_has_one_chroot_for_all_hosts() -> None:
+    assert ConnectString.parse(" h1:2181, h2:2181/a/b/ ") == ConnectString("h1:2181,h2:2181", "/a/b")
+    assert ConnectString.parse("h1") == ConnectString("h1", "")
+    for text in ("", "/chroot", "h1:2181/a,h2:2181/a", "h1:2181//a", "h1/a/../b"):
+        with pytest.raises(ValueError, match=r"zookeeper\.connect"):
+            ConnectString.parse(text)
