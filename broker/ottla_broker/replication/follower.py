@@ -64,7 +64,7 @@ class Follower:
     def is_writing(self) -> bool:
         """Its last records are on their way to the disk."""
         log = self._log
-        return log.assigned_end_offset > log.log_end_offset and not log.is_failed
+        return log.assigned_offset > log.log_end_offset and not log.is_failed
 
     @property
     def is_ready(self) -> bool:
@@ -73,7 +73,7 @@ class Follower:
         return (
             self._task is None
             and self._delay is None
-            and log.assigned_end_offset == log.log_end_offset
+            and log.assigned_offset == log.log_end_offset
             and not log.is_failed
         )
 
@@ -115,7 +115,7 @@ class Follower:
     def on_answer(self, data: Any, leader: LeaderConnection) -> int:
         """Takes one partition of a fetch response in; gives the number of bytes appended."""
         log = self._log
-        if self._is_stopped or log.is_failed or self._part.fetch_offset != log.assigned_end_offset:
+        if self._is_stopped or log.is_failed or self._part.fetch_offset != log.assigned_offset:
             return 0
         if data.error_code:
             self._on_error(ErrorCode.of(data.error_code), leader)
@@ -135,13 +135,13 @@ class Follower:
                 logger.error("%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message)
                 self._wait()
                 return 0
-        if log.assigned_end_offset == log.log_end_offset:
+        if log.assigned_offset == log.log_end_offset:
             self._follow_watermarks()
         return size
 
     def _on_write(self) -> None:
         """The log end offset has grown."""
-        if self._log.assigned_end_offset == self._log.log_end_offset:
+        if self._log.assigned_offset == self._log.log_end_offset:
             self._follow_watermarks()
             self._notify()
 

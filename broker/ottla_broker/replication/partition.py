@@ -156,7 +156,7 @@ class Partition:
         self.controller_epoch = controller_epoch
         self.replicas = replicas
         self.in_sync = InSyncState(in_sync)
-        self.leader_epoch_start_offset = self.log.assigned_end_offset
+        self.leader_epoch_start_offset = self.log.assigned_offset
         followers: dict[int, FollowerState] = {}
         for replica in replicas:
             if replica == around.broker_id:

@@ -277,7 +277,7 @@ class ReplicaManager:
         if command.leader == self.broker_id:
             # Queued before any append of this epoch can be, on the same lane: the epoch stands in its file before its
             # first record stands in the log (KIP-101). Nothing may run between these two lines.
-            written = partition.log.assign_epoch(command.leader_epoch, partition.log.assigned_end_offset)
+            written = partition.log.assign_epoch(command.leader_epoch, partition.log.assigned_offset)
             partition.become_leader(
                 command.leader_epoch, command.partition_epoch, command.controller_epoch, command.replicas, command.isr
             )

@@ -87,7 +87,7 @@ async def _look_up(partition: Partition, timestamp: int, *, is_client: bool) -> 
     """(offset, timestamp, leader epoch), each -1 where there is none."""
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, _UNKNOWN, log.epoch_at(log.log_start_offset)
+        return log.log_start_offset, _UNKNOWN, log.epochs.epoch_at(log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
     upper = log.high_watermark if is_client else log.log_end_offset
@@ -97,7 +97,7 @@ async def _look_up(partition: Partition, timestamp: int, *, is_client: bool) -> 
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return upper, _UNKNOWN, partition.leader_epoch
     if timestamp == MAX_TIMESTAMP:
-        result = await log.offset_of_max_timestamp(upper)
+        result = await log.max_timestamp(upper)
     else:
         result = await log.offset_for_timestamp(timestamp, upper)
     if result is None or result.offset >= upper:

@@ -1,0 +1,123 @@
+"""MetadataCache: what UpdateMetadata changes, and what it leaves."""
+
+from __future__ import annotations
+
+import uuid
+
+from ottla_broker.metadata.cache import LEADER_DURING_DELETE, Endpoint, MetadataCache
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+ORDERS, FLIGHTS = uuid.UUID(int=1).bytes, uuid.UUID(int=2).bytes
+
+
+def broker(broker_id: int, port: int = 9092) -> UpdateMetadataBroker:
+    endpoint = UpdateMetadataEndpoint(host="127.0.0.1", port=port, listener="CLIENT", security_protocol=0)
+    return UpdateMetadataBroker(id=broker_id, endpoints=[endpoint], rack="a")
+
+
+def topic(name: str, topic_id: bytes, *partitions: tuple[int, int]) -> UpdateMetadataTopicState:
+    """`partitions` as (index, leader)."""
+    return UpdateMetadataTopicState(
+        topic_name=name,
+        topic_id=topic_id,
+        partition_states=[
+            UpdateMetadataPartitionState(
+                partition_index=index, leader=leader, leader_epoch=3, isr=[1, 2], replicas=[1, 2], zk_version=7
+            )
+            for index, leader in partitions
+        ],
+    )
+
+
+def update(
+    *topics: UpdateMetadataTopicState, brokers: tuple[int, ...] = (1, 2), epoch: int = 1
+) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=epoch,
+        topic_states=list(topics),
+        live_brokers=[broker(broker_id) for broker_id in brokers],
+    )
+
+
+def test_an_update_brings_brokers_endpoints_and_partitions_by_name_and_id() -> None:
+    cache = MetadataCache(1)
+    assert not cache.is_ready
+    error, _ = cache.update(update(topic("orders", ORDERS, (1, 2), (0, 1))))
+    assert error is ErrorCode.NONE and cache.is_ready and cache.controller_id == 1
+    assert cache.endpoint(2, "CLIENT") == Endpoint("127.0.0.1", 9092, 0)
+    assert cache.endpoint(2, "INTERNAL") is None and cache.endpoint(9, "CLIENT") is None
+    assert list(cache.topics["orders"].partitions) == [0, 1]
+    assert cache.topic_name(ORDERS) == "orders" and cache.topic_id("orders") == ORDERS
+    partition = cache.partition("orders", 1)
+    assert partition is not None and (partition.leader, partition.leader_epoch, partition.partition_epoch) == (2, 3, 7)
+
+
+def test_brokers_are_replaced_whole_and_partitions_that_are_not_named_stay() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1))))
+    cache.update(update(topic("flights", FLIGHTS, (0, 2)), brokers=(2,)))
+    assert list(cache.brokers) == [2] and not cache.is_alive(1)
+    assert cache.partition_count("orders") == 1 and cache.partition_count("flights") == 1
+
+
+def test_leader_minus_two_removes_a_partition_and_the_topic_with_its_last_one() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1))))
+    _, deleted = cache.update(update(topic("orders", ORDERS, (0, LEADER_DURING_DELETE))))
+    assert [tuple(name) for name in deleted] == [("orders", 0)]
+    assert cache.partition_count("orders") == 1
+    cache.update(update(topic("orders", ORDERS, (1, LEADER_DURING_DELETE))))
+    assert "orders" not in cache.topics and cache.topic_name(ORDERS) is None
+
+
+def test_a_topic_made_again_under_its_old_name_has_nothing_of_the_old_one() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1))))
+    cache.update(update(topic("orders", FLIGHTS, (0, 2))))
+    assert cache.partition_count("orders") == 1
+    assert cache.topic_name(ORDERS) is None and cache.topic_name(FLIGHTS) == "orders"
+
+
+def test_a_controller_that_has_been_replaced_changes_nothing() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1)), epoch=5))
+    version = cache.version
+    error, _ = cache.update(update(topic("orders", ORDERS, (0, 2)), epoch=4))
+    assert error is ErrorCode.STALE_CONTROLLER_EPOCH and cache.version == version
+    partition = cache.partition("orders", 0)
+    assert partition is not None and partition.leader == 1
+
+
+def test_versions_before_five_name_the_topic_in_each_partition() -> None:
+    cache = MetadataCache(1)
+    request = UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        ungrouped_partition_states=[
+            UpdateMetadataPartitionState(topic_name="orders", partition_index=0, leader=1, isr=[1], replicas=[1])
+        ],
+        live_brokers=[
+            UpdateMetadataBroker(id=1, endpoints=[UpdateMetadataEndpoint(host="h", port=1, security_protocol=1)])
+        ],
+    )
+    cache.update(request, api_version=2)
+    assert cache.partition_count("orders") == 1 and cache.topic_id("orders") == ZERO_UUID
+    assert cache.endpoint(1, "SSL") == Endpoint("h", 1, 1)
+
+
+def test_listeners_hear_of_every_change_and_of_no_refused_one() -> None:
+    cache = MetadataCache(1)
+    heard: list[int] = []
+    cache.add_listener(lambda: heard.append(cache.version))
+    cache.update(update(epoch=2))
+    cache.update(update(epoch=1))
+    assert heard == [1]

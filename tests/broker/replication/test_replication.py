@@ -1,0 +1,354 @@
+"""Three brokers over real sockets: acknowledgements, the ISR, leader changes and what a returned replica cuts off."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import fetch as fetch_api
+from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
+from ottla_broker.protocol.generated import stop_replica as stop_replica_api
+from ottla_broker.records.ids import TopicPartition
+from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
+
+
+def ends(fleet: Fleet, topic: str = "orders") -> list[int]:
+    return [node.partition(topic).log.log_end_offset for node in fleet.live]
+
+
+def high_watermarks(fleet: Fleet, topic: str = "orders") -> list[int]:
+    return [node.partition(topic).log.high_watermark for node in fleet.live]
+
+
+async def test_an_acknowledged_record_is_on_every_in_sync_replica(three: Fleet) -> None:
+    for number in range(20):
+        answer = await three.produce(1, "orders", str(number))
+        assert (answer.error_code, answer.base_offset) == (0, number)
+        assert ends(three) == [number + 1] * 3
+    await until(lambda: high_watermarks(three) == [20] * 3, "followers learn the high watermark")
+    assert await three.values(1, "orders") == [str(number) for number in range(20)]
+
+
+async def test_consumers_see_nothing_that_is_not_on_every_in_sync_replica(three: Fleet) -> None:
+    three.nodes[2].kill()
+    answer = await three.produce(1, "orders", "a", acks=1)
+    assert answer.error_code == 0
+    assert await three.values(1, "orders") == []
+
+
+async def test_a_follower_refuses_produce_and_old_fetches_and_names_the_leader(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    part = await three.produce(2, "orders", "b")
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (1, 0)
+    response = await three.ask(2, ApiKey.PRODUCE, 11, produce_request("orders", batch("b")))
+    assert [(node.node_id, node.rack) for node in response.node_endpoints] == [(1, "rack-1")]
+    assert (await three.fetch(2, "orders", version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # From version 11 on a consumer may read from a follower, up to the follower's own high watermark (KIP-392).
+    await until(lambda: high_watermarks(three)[1] == 1, "the follower learns the high watermark")
+    assert await three.values(2, "orders") == ["a"]
+
+
+async def test_a_dead_follower_leaves_the_isr_and_the_waiting_request_is_acknowledged(three: Fleet) -> None:
+    three.nodes[3].kill()
+    answer = await three.produce(1, "orders", "a", timeout_ms=10_000)
+    assert answer.error_code == 0
+    assert three.topics["orders"].states[0].isr == (1, 2)
+    assert three.nodes[1].partition("orders").in_sync.committed == (1, 2)
+
+
+async def test_a_shrink_that_the_controller_has_not_confirmed_lets_nothing_go(three: Fleet) -> None:
+    three.is_controller_answering = False
+    three.nodes[3].kill()
+    partition = three.nodes[1].partition("orders")
+    answer = await three.produce(1, "orders", "a", timeout_ms=1_700)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert partition.in_sync.is_in_flight and partition.log.high_watermark == 0
+    three.is_controller_answering = True
+    await until(lambda: partition.log.high_watermark == 1, "the shrink is confirmed")
+
+
+async def test_below_min_insync_replicas_acks_all_is_refused_and_the_high_watermark_stands(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    for broker_id in (2, 3):
+        three.nodes[broker_id].kill()
+    partition = three.nodes[1].partition("orders")
+    await until(lambda: partition.in_sync.committed == (1,), "the ISR shrinks to the leader")
+    refused = await three.produce(1, "orders", "b")
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert "min.isr requirement of 2" in refused.error_message
+    accepted = await three.produce(1, "orders", "c", acks=1)
+    assert (accepted.error_code, accepted.base_offset) == (0, 1)
+    assert partition.log.high_watermark == 1
+    assert await three.values(1, "orders") == ["a"]
+
+
+async def test_a_returned_follower_catches_up_and_joins_the_isr_again(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    three.nodes[3].kill()
+    await three.produce(1, "orders", "b", timeout_ms=10_000)
+    await three.start(3)
+    await three.command("orders", to=[3])
+    await until(lambda: three.topics["orders"].states[0].isr == (1, 2, 3), "broker 3 joins the ISR")
+    assert (await three.produce(1, "orders", "c")).error_code == 0
+    assert ends(three) == [3, 3, 3]
+
+
+async def test_after_a_leader_change_nothing_acknowledged_is_lost_and_the_old_tail_is_cut(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    # Broker 1 writes two records that nobody else gets, then dies.
+    for broker_id in (2, 3):
+        follower = three.nodes[broker_id]
+        await follower.manager._fetchers.remove([TopicPartition("orders", 0)])
+    await three.produce(1, "orders", "lost", acks=1)
+    await three.produce(1, "orders", "lost too", acks=1)
+    assert ends(three) == [3, 1, 1]
+    await three.elect("orders", 2, (2, 3))
+    assert (await three.produce(2, "orders", "b")).error_code == 0
+    await until(lambda: ends(three) == [2, 2, 2], "broker 1 has cut its tail and follows")
+    await until(lambda: 1 in three.topics["orders"].states[0].isr, "broker 1 joins the ISR")
+    await three.elect("orders", 1, (1, 2, 3))
+    assert await three.values(1, "orders") == ["a", "b"]
+
+
+async def test_a_leader_that_wrote_nothing_leaves_no_trace_in_its_successors(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    await three.elect("orders", 2, (1, 2, 3))  # epoch 1 begins and ends at offset 1 on broker 2
+    await three.elect("orders", 3, (1, 2, 3))
+    assert (await three.produce(3, "orders", "b")).error_code == 0
+    assert ends(three) == [2, 2, 2]
+    await until(lambda: three.topics["orders"].states[0].isr == (1, 2, 3), "all are in sync")
+
+
+async def test_acknowledged_records_survive_leader_changes_under_load(three: Fleet) -> None:
+    acknowledged: list[str] = []
+    is_over = False
+
+    async def produce() -> None:
+        number = 0
+        while not is_over:
+            leader = three.topics["orders"].states[0].leader
+            answer = await three.produce(leader, "orders", str(number), timeout_ms=2000)
+            if answer.error_code == 0:
+                acknowledged.append(str(number))
+                number += 1
+
+    load = asyncio.ensure_future(produce())
+    for leader in (2, 3, 1, 2):
+        target = len(acknowledged) + 10
+        await until(lambda target=target: len(acknowledged) >= target, "records are acknowledged")
+        await until(lambda: len(three.topics["orders"].states[0].isr) == 3, "all are in sync")
+        await three.elect("orders", leader, (1, 2, 3))
+    is_over = True
+    await load
+    found = await three.values(2, "orders")
+    # A request that failed at a leader change may be in the log all the same, so a number may stand there twice.
+    assert sorted(set(found), key=int) == acknowledged
+    await until(lambda: len(set(ends(three))) == 1, "all logs are equally long")
+
+
+async def test_a_follower_below_the_leaders_log_start_begins_anew_there(three: Fleet) -> None:
+    await three.produce(1, "orders", "a")
+    three.nodes[3].kill()
+    for value in "bcd":
+        await three.produce(1, "orders", value, timeout_ms=10_000)
+    leader = three.nodes[1].partition("orders").log
+    await until(lambda: leader.high_watermark == 4, "all is acknowledged")
+    await leader.truncate_fully_and_start_at(4)  # as retention leaves it
+    await three.start(3)
+    await three.elect("orders", 1, (1, 2))
+    await until(lambda: three.nodes[3].partition("orders").log.log_start_offset == 4, "broker 3 begins at 4")
+    await until(lambda: 3 in three.topics["orders"].states[0].isr, "broker 3 joins the ISR")
+
+
+async def test_high_watermarks_survive_a_restart_through_their_checkpoint(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"replica.high.watermark.checkpoint.interval.ms": "20"})
+    await fleet.start(1)
+    await fleet.create("orders", (1,))
+    await fleet.produce(1, "orders", "a", "b")
+    checkpoint = tmp_path / "broker-1" / "replication-offset-checkpoint"
+    await until(lambda: checkpoint.exists() and "orders 0 2" in checkpoint.read_text(), "the checkpoint is written")
+    fleet.nodes[1].kill()
+    await fleet.start(1)
+    log = fleet.nodes[1].log_manager.get(TopicPartition("orders", 0))
+    assert log is not None and (log.high_watermark, log.log_end_offset) == (2, 2)
+    fleet.stop()
+
+
+# Fetches as a replica
+
+
+async def replica_fetch(fleet: Fleet, replica_id: int, offset: int, *, last_epoch: int = -1, epoch: int = 0) -> object:
+    request = fetch_request(
+        fleet.topics["orders"].topic_id,
+        "orders",
+        offset,
+        current_leader_epoch=epoch,
+        last_fetched_epoch=last_epoch,
+    )
+    request.replica_id = replica_id
+    request.replica_state = fetch_api.ReplicaState(replica_id=replica_id, replica_epoch=1)
+    response = await fleet.ask(1, ApiKey.FETCH, 17, request, INTERNAL)
+    return response.responses[0].partitions[0]
+
+
+async def test_a_follower_of_an_unknown_epoch_is_told_where_the_logs_part(one: Fleet) -> None:
+    await one.create("flights", (1, 2), isr=(1,))
+    one.topics["orders"] = one.topics["flights"]  # asked for by its id
+    await one.produce(1, "flights", "a", "b")
+    await one.elect("flights", 1, (1,))
+    await one.elect("flights", 1, (1,))
+    await one.produce(1, "flights", "c")
+    diverging = await replica_fetch(one, 2, 5, last_epoch=1, epoch=2)
+    assert diverging.error_code == 0 and bytes(diverging.records) == b""  # type: ignore[attr-defined]
+    end = diverging.diverging_epoch  # type: ignore[attr-defined]
+    assert (end.epoch, end.end_offset) == (1, 2)
+    agreed = await replica_fetch(one, 2, 2, last_epoch=0, epoch=2)
+    assert agreed.diverging_epoch is None and agreed.records  # type: ignore[attr-defined]
+
+
+async def test_a_broker_that_is_no_replica_cannot_fetch_as_one(one: Fleet) -> None:
+    data = await replica_fetch(one, 9, 0)
+    assert data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH  # type: ignore[attr-defined]
+
+
+# The controller's commands
+
+
+async def leader_and_isr(fleet: Fleet, version: int, **changes: int) -> leader_and_isr_api.LeaderAndIsrResponse:
+    topic = fleet.topics["orders"]
+    state = leader_and_isr_api.LeaderAndIsrPartitionState(
+        topic_name="orders",
+        partition_index=0,
+        leader=1,
+        leader_epoch=changes.get("leader_epoch", 1),
+        isr=[1],
+        replicas=[changes.get("replica", 1)],
+    )
+    request = leader_and_isr_api.LeaderAndIsrRequest(
+        controller_epoch=changes.get("controller_epoch", 1),
+        broker_epoch=changes.get("broker_epoch", -1),
+        ungrouped_partition_states=[state],
+        topic_states=[
+            leader_and_isr_api.LeaderAndIsrTopicState(
+                topic_name="orders",
+                topic_id=bytes(15) + bytes([changes["topic_id"]]) if "topic_id" in changes else topic.topic_id,
+                partition_states=[state],
+            )
+        ],
+    )
+    if version < 2:
+        request.topic_states = []
+    else:
+        request.ungrouped_partition_states = []
+    response = await fleet.ask(1, ApiKey.LEADER_AND_ISR, version, request, INTERNAL)
+    assert isinstance(response, leader_and_isr_api.LeaderAndIsrResponse)
+    return response
+
+
+@pytest.mark.parametrize("version", range(8))
+async def test_leader_and_isr_in_every_version(one: Fleet, version: int) -> None:
+    response = await leader_and_isr(one, version)
+    errors = response.topics[0].partition_errors if version >= 5 else response.partition_errors
+    assert (response.error_code, [error.error_code for error in errors]) == (0, [0])
+    assert one.nodes[1].partition("orders").leader_epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "whole", "part"),
+    [
+        ({"broker_epoch": 1}, ErrorCode.STALE_BROKER_EPOCH, None),
+        ({"broker_epoch": 1000}, ErrorCode.NONE, ErrorCode.NONE),
+        ({"controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH, None),
+        ({"leader_epoch": 0}, ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH),
+        ({"topic_id": 9}, ErrorCode.NONE, ErrorCode.INCONSISTENT_TOPIC_ID),
+        ({"replica": 8}, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_leader_and_isr_is_fenced(
+    one: Fleet, changes: dict[str, int], whole: ErrorCode, part: ErrorCode | None
+) -> None:
+    response = await leader_and_isr(one, 7, **changes)
+    assert response.error_code == whole
+    if part is not None:
+        assert response.topics[0].partition_errors[0].error_code == part
+    assert one.nodes[1].partition("orders").leader_epoch == (1 if part is ErrorCode.NONE else 0)
+
+
+async def test_a_full_leader_and_isr_deletes_what_it_does_not_name(one: Fleet, tmp_path: Path) -> None:
+    known = one.topics["orders"]
+    state = leader_and_isr_api.LeaderAndIsrPartitionState(
+        partition_index=0, leader=1, leader_epoch=1, isr=[1], replicas=[1]
+    )
+    topic = leader_and_isr_api.LeaderAndIsrTopicState(
+        topic_name="orders", topic_id=known.topic_id, partition_states=[state]
+    )
+    request = leader_and_isr_api.LeaderAndIsrRequest(controller_epoch=1, type=2, topic_states=[topic])
+    await one.ask(1, ApiKey.LEADER_AND_ISR, 7, request, INTERNAL)
+    assert one.nodes[1].manager.partition("orders", 0) is not None
+    assert one.nodes[1].manager.partition("orders", 1) is None
+    assert not (tmp_path / "broker-1" / "orders-1").exists()
+
+
+def stop_request(version: int, epoch: int, *, delete: bool) -> stop_replica_api.StopReplicaRequest:
+    request = stop_replica_api.StopReplicaRequest(controller_epoch=1)
+    if version >= 3:
+        request.topic_states = [
+            stop_replica_api.StopReplicaTopicState(
+                topic_name="orders",
+                partition_states=[
+                    stop_replica_api.StopReplicaPartitionState(
+                        partition_index=0, leader_epoch=epoch, delete_partition=delete
+                    )
+                ],
+            )
+        ]
+    else:
+        request.delete_partitions = delete
+        if version == 0:
+            request.ungrouped_partitions = [
+                stop_replica_api.StopReplicaPartitionV0(topic_name="orders", partition_index=0)
+            ]
+        else:
+            request.topics = [stop_replica_api.StopReplicaTopicV1(name="orders", partition_indexes=[0])]
+    return request
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_stop_replica_deletes_in_every_version(one: Fleet, tmp_path: Path, version: int) -> None:
+    response = await one.ask(1, ApiKey.STOP_REPLICA, version, stop_request(version, -2, delete=True), INTERNAL)
+    assert [error.error_code for error in response.partition_errors] == [0]
+    assert one.nodes[1].manager.partition("orders", 0) is None
+    assert not (tmp_path / "broker-1" / "orders-0").exists()
+    # Asked again, and for a log that is not there, the answer is the same: the controller may repeat itself.
+    response = await one.ask(1, ApiKey.STOP_REPLICA, version, stop_request(version, -2, delete=True), INTERNAL)
+    assert [error.error_code for error in response.partition_errors] == [0]
+
+
+async def test_an_older_stop_replica_is_fenced(one: Fleet) -> None:
+    await one.elect("orders", 1, (1,))
+    response = await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, 0, delete=True), INTERNAL)
+    assert [error.error_code for error in response.partition_errors] == [ErrorCode.FENCED_LEADER_EPOCH]
+    assert one.nodes[1].manager.partition("orders", 0) is not None
+
+
+async def test_a_stopped_follower_follows_no_more(three: Fleet) -> None:
+    await three.ask(3, ApiKey.STOP_REPLICA, 4, stop_request(4, 0, delete=False), INTERNAL)
+    await three.produce(1, "orders", "a", timeout_ms=10_000)
+    assert ends(three) == [1, 1, 0]
+    assert three.topics["orders"].states[0].isr == (1, 2)
+
+
+async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
+    heard: list[tuple[list[int], list[int]]] = []
+    node: Node = three.nodes[2]
+    node.manager.add_leadership_listener(
+        lambda leaders, others: heard.append(([p.index for p in leaders], [p.index for p in others]))
+    )
+    await three.elect("orders", 2, (1, 2, 3))
+    await three.elect("orders", 3, (1, 2, 3))
+    assert heard == [([0], []), ([], [0])]
