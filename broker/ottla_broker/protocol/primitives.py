@@ -10,6 +10,7 @@ all of it reaches the caller as DecodeError. Counts alone are checked at once, b
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 ZERO_UUID: Final = bytes(16)
@@ -65,6 +66,16 @@ UVARINT: Final = tuple(bytes((n,)) for n in range(128))
 _TWO_BYTES: Final = struct.Struct("BB").pack
 _THREE_BYTES: Final = struct.Struct("BBB").pack
 
+INT32S_BELOW: Final = 17
+INT32S: Final = tuple(struct.Struct(f">i{n}i").pack for n in range(INT32S_BELOW))
+"""Writers of an int32 array (replicas, in-sync replicas, partitions) by its length: call with length and values."""
+
+COMPACT_INT32S: Final = tuple(struct.Struct(f">B{n}i").pack for n in range(INT32S_BELOW))
+"""The same for flexible versions: call with length + 1 and values."""
+
+READ_INT32S: Final = tuple(struct.Struct(f">{n}i").unpack_from for n in range(INT32S_BELOW))
+"""Readers of the values of an int32 array by its length."""
+
 
 def read_uvarint(buffer: memoryview, offset: int) -> tuple[int, int]:
     """Unsigned variable-length integer of at most 32 bits: (value, offset behind it)."""
@@ -106,6 +117,14 @@ def write_uvarint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def write_int32s(values: Sequence[int], is_flexible: bool) -> bytes:
+    """An int32 array of any length, with the length before it."""
+    size = len(values)
+    if is_flexible:
+        return write_uvarint(size + 1) + struct.pack(f">{size}i", *values)
+    return struct.pack(f">i{size}i", size, *values)
 
 
 def skip_tags(buffer: memoryview, offset: int, count: int) -> int:

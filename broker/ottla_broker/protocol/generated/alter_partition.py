@@ -31,16 +31,19 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -50,6 +53,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -342,7 +346,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partitions[].new_isr', n3, end - o)
-            v1.new_isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.new_isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.new_isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state = 0
@@ -403,10 +410,8 @@ def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             if s4 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
             add(W_ii(v1.partition_index, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_ix(v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -453,7 +458,10 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partitions[].new_isr', n3, end - o)
-            v1.new_isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.new_isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.new_isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
@@ -511,10 +519,8 @@ def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             if s4 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
             add(W_ii(v1.partition_index, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -551,7 +557,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
             n2 -= 1
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].partitions[].new_isr', n2, end - o)
-            v1.new_isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+            if n2 < INT32S_BELOW:
+                v1.new_isr = list(READ_INT32S[n2](b, o))
+            else:
+                v1.new_isr = list(unpack_from(f">{n2}i", b, o))
             o += n2 * 4
             v1.new_isr_with_epochs = []
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
@@ -603,10 +612,8 @@ def _write_request_2(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             if s2 is None:
                 null_not_allowed('topics[].partitions[].new_isr')
             add(W_ii(v1.partition_index, v1.leader_epoch))
-            n2 = len(s2) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
-            if s2:
-                add(pack(f">{len(s2)}i", *s2))
+            n2 = len(s2)
+            add(COMPACT_INT32S[n2](n2 + 1, *s2) if n2 < INT32S_BELOW else write_int32s(s2, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -807,7 +814,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partitions[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.leader_recovery_state = 0
             v1.partition_epoch, t0 = R_iB(b, o)
@@ -863,10 +873,8 @@ def _write_response_0(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             if s4 is None:
                 null_not_allowed('topics[].partitions[].isr')
             add(W_ihii(v1.partition_index, v1.error_code, v1.leader_id, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_ix(v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -913,7 +921,10 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partitions[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
             o += 6
@@ -968,10 +979,8 @@ def _write_response_1(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             if s4 is None:
                 null_not_allowed('topics[].partitions[].isr')
             add(W_ihii(v1.partition_index, v1.error_code, v1.leader_id, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")
@@ -1008,7 +1017,10 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
             n2 -= 1
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].partitions[].isr', n2, end - o)
-            v1.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+            if n2 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n2](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n2}i", b, o))
             o += n2 * 4
             v1.leader_recovery_state, v1.partition_epoch, t0 = R_biB(b, o)
             o += 6
@@ -1057,10 +1069,8 @@ def _write_response_2(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             if s2 is None:
                 null_not_allowed('topics[].partitions[].isr')
             add(W_ihii(v1.partition_index, v1.error_code, v1.leader_id, v1.leader_epoch))
-            n2 = len(s2) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
-            if s2:
-                add(pack(f">{len(s2)}i", *s2))
+            n2 = len(s2)
+            add(COMPACT_INT32S[n2](n2 + 1, *s2) if n2 < INT32S_BELOW else write_int32s(s2, True))
             add(W_bix(v1.leader_recovery_state, v1.partition_epoch))
         add(b"\0")
     add(b"\0")

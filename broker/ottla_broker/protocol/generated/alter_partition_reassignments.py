@@ -19,15 +19,18 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -36,6 +39,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -263,7 +267,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
             else:
                 if n3 < 0 or n3 * 4 > end - o:
                     too_many('topics[].partitions[].replicas', n3, end - o)
-                v1.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+                if n3 < INT32S_BELOW:
+                    v1.replicas = list(READ_INT32S[n3](b, o))
+                else:
+                    v1.replicas = list(unpack_from(f">{n3}i", b, o))
                 o += n3 * 4
             t0 = b[o]
             o += 1
@@ -319,10 +326,8 @@ def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
                 add(W_ix(v1.partition_index))
             else:
                 add(W_i(v1.partition_index))
-                n3 = len(s4) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-                if s4:
-                    add(pack(f">{len(s4)}i", *s4))
+                n3 = len(s4)
+                add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
         add(b"\0")
     add(b"\0")

@@ -12,7 +12,7 @@ Subscription versions: 0 topics and user data; 1 owned partitions, for cooperati
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
@@ -20,12 +20,16 @@ from ottla_broker.protocol.primitives import (
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
     null_not_allowed,
     too_many,
     unwritable,
+    write_int32s,
 )
 
 _EMPTY = ()
@@ -261,7 +265,10 @@ def _read_consumer_protocol_subscription_1(b: memoryview, o: int) -> tuple[Consu
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('owned_partitions[].partitions', n5, end - o)
-        v1.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v1.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v1.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l1.append(v1)
     m.owned_partitions = l1
@@ -305,9 +312,8 @@ def _write_consumer_protocol_subscription_1(m: ConsumerProtocolSubscription, par
         s7 = v1.partitions
         if s7 is None:
             null_not_allowed('owned_partitions[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
 
 
 def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[ConsumerProtocolSubscription, int]:
@@ -358,7 +364,10 @@ def _read_consumer_protocol_subscription_2(b: memoryview, o: int) -> tuple[Consu
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('owned_partitions[].partitions', n5, end - o)
-        v1.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v1.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v1.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l1.append(v1)
     m.owned_partitions = l1
@@ -403,9 +412,8 @@ def _write_consumer_protocol_subscription_2(m: ConsumerProtocolSubscription, par
         s7 = v1.partitions
         if s7 is None:
             null_not_allowed('owned_partitions[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
     add(W_i(m.generation_id))
 
 
@@ -457,7 +465,10 @@ def _read_consumer_protocol_subscription_3(b: memoryview, o: int) -> tuple[Consu
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('owned_partitions[].partitions', n5, end - o)
-        v1.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v1.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v1.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l1.append(v1)
     m.owned_partitions = l1
@@ -509,9 +520,8 @@ def _write_consumer_protocol_subscription_3(m: ConsumerProtocolSubscription, par
         s7 = v1.partitions
         if s7 is None:
             null_not_allowed('owned_partitions[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
     s8 = m.rack_id
     if s8 is None:
         add(W_ih(m.generation_id, -1))
@@ -586,7 +596,10 @@ def _read_consumer_protocol_assignment_0(b: memoryview, o: int) -> tuple[Consume
         o += 4
         if n2 < 0 or n2 * 4 > end - o:
             too_many('assigned_partitions[].partitions', n2, end - o)
-        v0.partitions = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.partitions = list(READ_INT32S[n2](b, o))
+        else:
+            v0.partitions = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         l0.append(v0)
     m.assigned_partitions = l0
@@ -621,9 +634,8 @@ def _write_consumer_protocol_assignment_0(m: ConsumerProtocolAssignment, parts: 
         s3 = v0.partitions
         if s3 is None:
             null_not_allowed('assigned_partitions[].partitions')
-        add(W_i(len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
     s4 = m.user_data
     if s4 is None:
         add(W_i(-1))

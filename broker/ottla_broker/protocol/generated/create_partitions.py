@@ -27,15 +27,19 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -44,6 +48,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -240,7 +245,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
                 o += 4
                 if n3 < 0 or n3 * 4 > end - o:
                     too_many('topics[].assignments[].broker_ids', n3, end - o)
-                v1.broker_ids = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+                if n3 < INT32S_BELOW:
+                    v1.broker_ids = list(READ_INT32S[n3](b, o))
+                else:
+                    v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
                 o += n3 * 4
                 l1.append(v1)
             v0.assignments = l1
@@ -275,9 +283,8 @@ def _write_request_0(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
                 s4 = v1.broker_ids
                 if s4 is None:
                     null_not_allowed('topics[].assignments[].broker_ids')
-                add(W_i(len(s4)))
-                if s4:
-                    add(pack(f">{len(s4)}i", *s4))
+                n0 = len(s4)
+                add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
     add(W_it(m.timeout_ms, m.validate_only))
 
 
@@ -324,7 +331,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
                 n3 -= 1
                 if n3 < 0 or n3 * 4 > end - o:
                     too_many('topics[].assignments[].broker_ids', n3, end - o)
-                v1.broker_ids = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+                if n3 < INT32S_BELOW:
+                    v1.broker_ids = list(READ_INT32S[n3](b, o))
+                else:
+                    v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
                 o += n3 * 4
                 t0 = b[o]
                 o += 1
@@ -379,10 +389,8 @@ def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
                 s4 = v1.broker_ids
                 if s4 is None:
                     null_not_allowed('topics[].assignments[].broker_ids')
-                n3 = len(s4) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-                if s4:
-                    add(pack(f">{len(s4)}i", *s4))
+                n3 = len(s4)
+                add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
                 add(b"\0")
         add(b"\0")
     add(W_itx(m.timeout_ms, m.validate_only))

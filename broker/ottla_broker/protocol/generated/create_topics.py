@@ -38,16 +38,20 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -59,6 +63,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
     wrong_tag_size,
 )
@@ -349,7 +354,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 8
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].assignments[].broker_ids', n3, end - o)
-            v1.broker_ids = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.broker_ids = list(READ_INT32S[n3](b, o))
+            else:
+                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             l1.append(v1)
         v0.assignments = l1
@@ -413,9 +421,9 @@ def _write_request_0(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             s4 = v1.broker_ids
             if s4 is None:
                 null_not_allowed('topics[].assignments[].broker_ids')
-            add(W_ii(v1.partition_index, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            add(W_i(v1.partition_index))
+            n0 = len(s4)
+            add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('topics[].configs')
@@ -466,7 +474,10 @@ def _read_request_1(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 8
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].assignments[].broker_ids', n3, end - o)
-            v1.broker_ids = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.broker_ids = list(READ_INT32S[n3](b, o))
+            else:
+                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             l1.append(v1)
         v0.assignments = l1
@@ -527,9 +538,9 @@ def _write_request_1(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             s4 = v1.broker_ids
             if s4 is None:
                 null_not_allowed('topics[].assignments[].broker_ids')
-            add(W_ii(v1.partition_index, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            add(W_i(v1.partition_index))
+            n0 = len(s4)
+            add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
         s5 = v0.configs
         if s5 is None:
             null_not_allowed('topics[].configs')
@@ -591,7 +602,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].assignments[].broker_ids', n3, end - o)
-            v1.broker_ids = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.broker_ids = list(READ_INT32S[n3](b, o))
+            else:
+                v1.broker_ids = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -684,10 +698,8 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             if s4 is None:
                 null_not_allowed('topics[].assignments[].broker_ids')
             add(W_i(v1.partition_index))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             add(b"\0")
         s5 = v0.configs
         if s5 is None:

@@ -21,15 +21,19 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -38,6 +42,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -266,7 +271,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             o += 4
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].partitions', n2, end - o)
-            v0.partitions = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+            if n2 < INT32S_BELOW:
+                v0.partitions = list(READ_INT32S[n2](b, o))
+            else:
+                v0.partitions = list(unpack_from(f">{n2}i", b, o))
             o += n2 * 4
             l0.append(v0)
         m.topics = l0
@@ -292,9 +300,8 @@ def _write_request_0(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
             s3 = v0.partitions
             if s3 is None:
                 null_not_allowed('topics[].partitions')
-            add(W_i(len(s3)))
-            if s3:
-                add(pack(f">{len(s3)}i", *s3))
+            n0 = len(s3)
+            add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]:
@@ -330,7 +337,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             n2 -= 1
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].partitions', n2, end - o)
-            v0.partitions = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+            if n2 < INT32S_BELOW:
+                v0.partitions = list(READ_INT32S[n2](b, o))
+            else:
+                v0.partitions = list(unpack_from(f">{n2}i", b, o))
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -370,10 +380,8 @@ def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
             s3 = v0.partitions
             if s3 is None:
                 null_not_allowed('topics[].partitions')
-            n2 = len(s3) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
-            if s3:
-                add(pack(f">{len(s3)}i", *s3))
+            n2 = len(s3)
+            add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
     add(b"\0")
 

@@ -58,16 +58,20 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     Records,
     UnsupportedVersionError,
     append_records,
@@ -82,6 +86,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
     wrong_tag_size,
 )
@@ -950,7 +955,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n5, end - o)
-        v2.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v2.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v2.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l2.append(v2)
     m.forgotten_topics_data = l2
@@ -997,9 +1005,8 @@ def _write_request_7(m: FetchRequest, parts: list, chunks: list) -> None:
         s7 = v2.partitions
         if s7 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
 
 
 def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -1058,7 +1065,10 @@ def _read_request_9(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n5, end - o)
-        v2.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v2.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v2.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l2.append(v2)
     m.forgotten_topics_data = l2
@@ -1105,9 +1115,8 @@ def _write_request_9(m: FetchRequest, parts: list, chunks: list) -> None:
         s7 = v2.partitions
         if s7 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
 
 
 def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
@@ -1166,7 +1175,10 @@ def _read_request_11(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 4
         if n5 < 0 or n5 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n5, end - o)
-        v2.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v2.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v2.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         l2.append(v2)
     m.forgotten_topics_data = l2
@@ -1220,9 +1232,8 @@ def _write_request_11(m: FetchRequest, parts: list, chunks: list) -> None:
         s7 = v2.partitions
         if s7 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
-        add(W_i(len(s7)))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n0 = len(s7)
+        add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
     s8 = m.rack_id
     if s8 is None:
         null_not_allowed('rack_id')
@@ -1323,7 +1334,10 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n5 -= 1
         if n5 < 0 or n5 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n5, end - o)
-        v3.partitions = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+        if n5 < INT32S_BELOW:
+            v3.partitions = list(READ_INT32S[n5](b, o))
+        else:
+            v3.partitions = list(unpack_from(f">{n5}i", b, o))
         o += n5 * 4
         t3 = b[o]
         o += 1
@@ -1414,10 +1428,8 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
         s7 = v2.partitions
         if s7 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
-        n5 = len(s7) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-        if s7:
-            add(pack(f">{len(s7)}i", *s7))
+        n5 = len(s7)
+        add(COMPACT_INT32S[n5](n5 + 1, *s7) if n5 < INT32S_BELOW else write_int32s(s7, True))
         add(b"\0")
     s8 = m.rack_id
     if s8 is None:
@@ -1517,7 +1529,10 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v3.partitions = list(READ_INT32S[n3](b, o))
+        else:
+            v3.partitions = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -1596,10 +1611,8 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
         if s3 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
         add(W_u(v2.topic_id))
-        n3 = len(s3) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        n3 = len(s3)
+        add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
     s4 = m.rack_id
     if s4 is None:
@@ -1700,7 +1713,10 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v3.partitions = list(READ_INT32S[n3](b, o))
+        else:
+            v3.partitions = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -1790,10 +1806,8 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
         if s3 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
         add(W_u(v2.topic_id))
-        n3 = len(s3) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        n3 = len(s3)
+        add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
     s4 = m.rack_id
     if s4 is None:
@@ -1908,7 +1922,10 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         n3 -= 1
         if n3 < 0 or n3 * 4 > end - o:
             too_many('forgotten_topics_data[].partitions', n3, end - o)
-        v3.partitions = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v3.partitions = list(READ_INT32S[n3](b, o))
+        else:
+            v3.partitions = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         t3 = b[o]
         o += 1
@@ -2008,10 +2025,8 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
         if s3 is None:
             null_not_allowed('forgotten_topics_data[].partitions')
         add(W_u(v2.topic_id))
-        n3 = len(s3) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        n3 = len(s3)
+        add(COMPACT_INT32S[n3](n3 + 1, *s3) if n3 < INT32S_BELOW else write_int32s(s3, True))
         add(b"\0")
     s4 = m.rack_id
     if s4 is None:

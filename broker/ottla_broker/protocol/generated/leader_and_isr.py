@@ -32,16 +32,20 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -51,6 +55,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -86,10 +91,8 @@ W_i = Struct(">i").pack
 W_itiqb = Struct(">i?iqb").pack
 W_ih = Struct(">ih").pack
 W_ihx = Struct(">ihx").pack
-W_ii = Struct(">ii").pack
 W_iii = Struct(">iii").pack
 W_iiii = Struct(">iiii").pack
-W_iiiii = Struct(">iiiii").pack
 W_iiq = Struct(">iiq").pack
 W_iiqb = Struct(">iiqb").pack
 W_iiqi = Struct(">iiqi").pack
@@ -370,13 +373,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.partition_epoch, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.adding_replicas = []
         v0.removing_replicas = []
@@ -433,15 +442,15 @@ def _write_request_0(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.partition_epoch, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.partition_epoch))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
     s5 = m.live_leaders
     if s5 is None:
         null_not_allowed('live_leaders')
@@ -481,13 +490,19 @@ def _read_request_1(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.partition_epoch, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.adding_replicas = []
         v0.removing_replicas = []
@@ -545,15 +560,15 @@ def _write_request_1(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.partition_epoch, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.partition_epoch))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
         add(W_t(v0.is_new))
     s5 = m.live_leaders
     if s5 is None:
@@ -603,13 +618,19 @@ def _read_request_2(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             o += 20
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_ii(b, o)
             o += 8
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             v1.adding_replicas = []
             v1.removing_replicas = []
@@ -673,15 +694,15 @@ def _write_request_2(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
-            add(W_iiiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
+            n0 = len(s4)
+            add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
-            add(W_ii(v1.partition_epoch, len(s5)))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            add(W_i(v1.partition_epoch))
+            n1 = len(s5)
+            add(INT32S[n1](n1, *s5) if n1 < INT32S_BELOW else write_int32s(s5, False))
             add(W_t(v1.is_new))
     s6 = m.live_leaders
     if s6 is None:
@@ -731,25 +752,37 @@ def _read_request_3(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             o += 20
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_ii(b, o)
             o += 8
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5, = R_i(b, o)
             o += 4
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6, = R_i(b, o)
             o += 4
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topic_states[].partition_states[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, = R_t(b, o)
@@ -811,27 +844,25 @@ def _write_request_3(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
-            add(W_iiiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
+            n0 = len(s4)
+            add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
-            add(W_ii(v1.partition_epoch, len(s5)))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            add(W_i(v1.partition_epoch))
+            n1 = len(s5)
+            add(INT32S[n1](n1, *s5) if n1 < INT32S_BELOW else write_int32s(s5, False))
             s6 = v1.adding_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].adding_replicas')
-            add(W_i(len(s6)))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n2 = len(s6)
+            add(INT32S[n2](n2, *s6) if n2 < INT32S_BELOW else write_int32s(s6, False))
             s7 = v1.removing_replicas
             if s7 is None:
                 null_not_allowed('topic_states[].partition_states[].removing_replicas')
-            add(W_i(len(s7)))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n3 = len(s7)
+            add(INT32S[n3](n3, *s7) if n3 < INT32S_BELOW else write_int32s(s7, False))
             add(W_t(v1.is_new))
     s8 = m.live_leaders
     if s8 is None:
@@ -892,7 +923,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -901,7 +935,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -910,7 +947,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -919,7 +959,10 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topic_states[].partition_states[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, t0 = R_tB(b, o)
@@ -1011,32 +1054,24 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.partition_epoch))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.adding_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].adding_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             s7 = v1.removing_replicas
             if s7 is None:
                 null_not_allowed('topic_states[].partition_states[].removing_replicas')
-            n6 = len(s7) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n6 = len(s7)
+            add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tx(v1.is_new))
         add(b"\0")
     s8 = m.live_leaders
@@ -1100,7 +1135,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1109,7 +1147,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1118,7 +1159,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1127,7 +1171,10 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topic_states[].partition_states[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v1.leader_recovery_state = 0
             v1.is_new, t0 = R_tB(b, o)
@@ -1218,32 +1265,24 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.partition_epoch))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.adding_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].adding_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             s7 = v1.removing_replicas
             if s7 is None:
                 null_not_allowed('topic_states[].partition_states[].removing_replicas')
-            n6 = len(s7) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n6 = len(s7)
+            add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tx(v1.is_new))
         add(b"\0")
     s8 = m.live_leaders
@@ -1307,7 +1346,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1316,7 +1358,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1325,7 +1370,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1334,7 +1382,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topic_states[].partition_states[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v1.is_new, v1.leader_recovery_state, t0 = R_tbB(b, o)
             o += 3
@@ -1422,32 +1473,24 @@ def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.partition_epoch))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.adding_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].adding_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             s7 = v1.removing_replicas
             if s7 is None:
                 null_not_allowed('topic_states[].partition_states[].removing_replicas')
-            n6 = len(s7) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n6 = len(s7)
+            add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tbx(v1.is_new, v1.leader_recovery_state))
         add(b"\0")
     s8 = m.live_leaders
@@ -1510,7 +1553,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.partition_epoch, n4 = R_iB(b, o)
             o += 5
@@ -1519,7 +1565,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1528,7 +1577,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -1537,7 +1589,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topic_states[].partition_states[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v1.is_new, v1.leader_recovery_state, t0 = R_tbB(b, o)
             o += 3
@@ -1623,32 +1678,24 @@ def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.partition_epoch))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.adding_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].adding_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             s7 = v1.removing_replicas
             if s7 is None:
                 null_not_allowed('topic_states[].partition_states[].removing_replicas')
-            n6 = len(s7) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n6 = len(s7)
+            add(COMPACT_INT32S[n6](n6 + 1, *s7) if n6 < INT32S_BELOW else write_int32s(s7, True))
             add(W_tbx(v1.is_new, v1.leader_recovery_state))
         add(b"\0")
     s8 = m.live_leaders

@@ -695,7 +695,7 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListOffsetsResponse, int]:
             o += 10
             if n3 < 0 or n3 * 8 > end - o:
                 too_many('topics[].partitions[].old_style_offsets', n3, end - o)
-            v1.old_style_offsets = list(unpack_from(f">{n3}q", b, o)) if n3 else []
+            v1.old_style_offsets = list(unpack_from(f">{n3}q", b, o))
             o += n3 * 8
             v1.timestamp = -1
             v1.offset = -1

@@ -15,15 +15,18 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -32,6 +35,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -225,7 +229,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsRe
             n2 -= 1
             if n2 < 0 or n2 * 4 > end - o:
                 too_many('topics[].partition_indexes', n2, end - o)
-            v0.partition_indexes = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+            if n2 < INT32S_BELOW:
+                v0.partition_indexes = list(READ_INT32S[n2](b, o))
+            else:
+                v0.partition_indexes = list(unpack_from(f">{n2}i", b, o))
             o += n2 * 4
             t0 = b[o]
             o += 1
@@ -266,10 +273,8 @@ def _write_request_0(m: ListPartitionReassignmentsRequest, parts: list, chunks: 
             s3 = v0.partition_indexes
             if s3 is None:
                 null_not_allowed('topics[].partition_indexes')
-            n2 = len(s3) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
-            if s3:
-                add(pack(f">{len(s3)}i", *s3))
+            n2 = len(s3)
+            add(COMPACT_INT32S[n2](n2 + 1, *s3) if n2 < INT32S_BELOW else write_int32s(s3, True))
             add(b"\0")
     add(b"\0")
 
@@ -367,7 +372,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topics[].partitions[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -376,7 +384,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topics[].partitions[].adding_replicas', n5, end - o)
-            v1.adding_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.adding_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.adding_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6 = b[o]
             o += 1
@@ -385,7 +396,10 @@ def _read_response_0(b: memoryview, o: int) -> tuple[ListPartitionReassignmentsR
             n6 -= 1
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topics[].partitions[].removing_replicas', n6, end - o)
-            v1.removing_replicas = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v1.removing_replicas = list(READ_INT32S[n6](b, o))
+            else:
+                v1.removing_replicas = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             t0 = b[o]
             o += 1
@@ -448,24 +462,18 @@ def _write_response_0(m: ListPartitionReassignmentsResponse, parts: list, chunks
             if s6 is None:
                 null_not_allowed('topics[].partitions[].replicas')
             add(W_i(v1.partition_index))
-            n4 = len(s6) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n4 = len(s6)
+            add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
             s7 = v1.adding_replicas
             if s7 is None:
                 null_not_allowed('topics[].partitions[].adding_replicas')
-            n5 = len(s7) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            n5 = len(s7)
+            add(COMPACT_INT32S[n5](n5 + 1, *s7) if n5 < INT32S_BELOW else write_int32s(s7, True))
             s8 = v1.removing_replicas
             if s8 is None:
                 null_not_allowed('topics[].partitions[].removing_replicas')
-            n6 = len(s8) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
-            if s8:
-                add(pack(f">{len(s8)}i", *s8))
+            n6 = len(s8)
+            add(COMPACT_INT32S[n6](n6 + 1, *s8) if n6 < INT32S_BELOW else write_int32s(s8, True))
             add(b"\0")
         add(b"\0")
     add(b"\0")

@@ -41,16 +41,20 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -60,6 +64,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -93,8 +98,8 @@ W_ti = Struct(">?i").pack
 W_h = Struct(">h").pack
 W_hh = Struct(">hh").pack
 W_hi = Struct(">hi").pack
+W_hii = Struct(">hii").pack
 W_hiii = Struct(">hiii").pack
-W_hiiii = Struct(">hiiii").pack
 W_hxut = Struct(">hx16s?").pack
 W_i = Struct(">i").pack
 W_it = Struct(">i?").pack
@@ -830,13 +835,19 @@ def _read_response_0(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 14
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n5, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n5](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             n6, = R_i(b, o)
             o += 4
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n6, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n6](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             v2.offline_replicas = []
             l2.append(v2)
@@ -887,15 +898,14 @@ def _write_response_0(m: MetadataResponse, parts: list, chunks: list) -> None:
             s7 = v2.replica_nodes
             if s7 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, len(s7)))
-            if s7:
-                add(pack(f">{len(s7)}i", *s7))
+            add(W_hii(v2.error_code, v2.partition_index, v2.leader_id))
+            n0 = len(s7)
+            add(INT32S[n0](n0, *s7) if n0 < INT32S_BELOW else write_int32s(s7, False))
             s8 = v2.isr_nodes
             if s8 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s8)))
-            if s8:
-                add(pack(f">{len(s8)}i", *s8))
+            n1 = len(s8)
+            add(INT32S[n1](n1, *s8) if n1 < INT32S_BELOW else write_int32s(s8, False))
 
 
 def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -958,13 +968,19 @@ def _read_response_1(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 14
             if n6 < 0 or n6 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n6, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n6}i", b, o)) if n6 else []
+            if n6 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n6](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n6}i", b, o))
             o += n6 * 4
             n7, = R_i(b, o)
             o += 4
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n7, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             v2.offline_replicas = []
             l2.append(v2)
@@ -1021,15 +1037,14 @@ def _write_response_1(m: MetadataResponse, parts: list, chunks: list) -> None:
             s9 = v2.replica_nodes
             if s9 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, len(s9)))
-            if s9:
-                add(pack(f">{len(s9)}i", *s9))
+            add(W_hii(v2.error_code, v2.partition_index, v2.leader_id))
+            n0 = len(s9)
+            add(INT32S[n0](n0, *s9) if n0 < INT32S_BELOW else write_int32s(s9, False))
             s10 = v2.isr_nodes
             if s10 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s10)))
-            if s10:
-                add(pack(f">{len(s10)}i", *s10))
+            n1 = len(s10)
+            add(INT32S[n1](n1, *s10) if n1 < INT32S_BELOW else write_int32s(s10, False))
 
 
 def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1101,13 +1116,19 @@ def _read_response_2(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 14
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             v2.offline_replicas = []
             l2.append(v2)
@@ -1172,15 +1193,14 @@ def _write_response_2(m: MetadataResponse, parts: list, chunks: list) -> None:
             s11 = v2.replica_nodes
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, len(s11)))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            add(W_hii(v2.error_code, v2.partition_index, v2.leader_id))
+            n0 = len(s11)
+            add(INT32S[n0](n0, *s11) if n0 < INT32S_BELOW else write_int32s(s11, False))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s12)))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n1 = len(s12)
+            add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
 
 
 def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1251,13 +1271,19 @@ def _read_response_3(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 14
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             v2.offline_replicas = []
             l2.append(v2)
@@ -1322,15 +1348,14 @@ def _write_response_3(m: MetadataResponse, parts: list, chunks: list) -> None:
             s11 = v2.replica_nodes
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, len(s11)))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            add(W_hii(v2.error_code, v2.partition_index, v2.leader_id))
+            n0 = len(s11)
+            add(INT32S[n0](n0, *s11) if n0 < INT32S_BELOW else write_int32s(s11, False))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s12)))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n1 = len(s12)
+            add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
 
 
 def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1401,19 +1426,28 @@ def _read_response_5(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 14
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             l2.append(v2)
         v1.partitions = l2
@@ -1477,21 +1511,19 @@ def _write_response_5(m: MetadataResponse, parts: list, chunks: list) -> None:
             s11 = v2.replica_nodes
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, len(s11)))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            add(W_hii(v2.error_code, v2.partition_index, v2.leader_id))
+            n0 = len(s11)
+            add(INT32S[n0](n0, *s11) if n0 < INT32S_BELOW else write_int32s(s11, False))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s12)))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n1 = len(s12)
+            add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            add(W_i(len(s13)))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n2 = len(s13)
+            add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
 
 
 def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1561,19 +1593,28 @@ def _read_response_7(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 18
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             l2.append(v2)
         v1.partitions = l2
@@ -1637,21 +1678,19 @@ def _write_response_7(m: MetadataResponse, parts: list, chunks: list) -> None:
             s11 = v2.replica_nodes
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch, len(s11)))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
+            n0 = len(s11)
+            add(INT32S[n0](n0, *s11) if n0 < INT32S_BELOW else write_int32s(s11, False))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s12)))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n1 = len(s12)
+            add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            add(W_i(len(s13)))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n2 = len(s13)
+            add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
 
 
 def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
@@ -1721,19 +1760,28 @@ def _read_response_8(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             o += 18
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8, = R_i(b, o)
             o += 4
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9, = R_i(b, o)
             o += 4
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             l2.append(v2)
         v1.partitions = l2
@@ -1795,21 +1843,19 @@ def _write_response_8(m: MetadataResponse, parts: list, chunks: list) -> None:
             s11 = v2.replica_nodes
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
-            add(W_hiiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch, len(s11)))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
+            n0 = len(s11)
+            add(INT32S[n0](n0, *s11) if n0 < INT32S_BELOW else write_int32s(s11, False))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            add(W_i(len(s12)))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n1 = len(s12)
+            add(INT32S[n1](n1, *s12) if n1 < INT32S_BELOW else write_int32s(s12, False))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            add(W_i(len(s13)))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n2 = len(s13)
+            add(INT32S[n2](n2, *s13) if n2 < INT32S_BELOW else write_int32s(s13, False))
         add(W_i(v1.topic_authorized_operations))
     add(W_i(m.cluster_authorized_operations))
 
@@ -1903,7 +1949,10 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n7 -= 1
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -1912,7 +1961,10 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n8 -= 1
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -1921,7 +1973,10 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n9 -= 1
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2011,24 +2066,18 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
             add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
-            n7 = len(s11) + 1
-            add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            n7 = len(s11)
+            add(COMPACT_INT32S[n7](n7 + 1, *s11) if n7 < INT32S_BELOW else write_int32s(s11, True))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            n8 = len(s12) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n8 = len(s12)
+            add(COMPACT_INT32S[n8](n8 + 1, *s12) if n8 < INT32S_BELOW else write_int32s(s12, True))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            n9 = len(s13) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n9 = len(s13)
+            add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
     add(W_ix(m.cluster_authorized_operations))
@@ -2122,7 +2171,10 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n7 -= 1
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2131,7 +2183,10 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n8 -= 1
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2140,7 +2195,10 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n9 -= 1
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2230,24 +2288,18 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
             add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
-            n7 = len(s11) + 1
-            add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            n7 = len(s11)
+            add(COMPACT_INT32S[n7](n7 + 1, *s11) if n7 < INT32S_BELOW else write_int32s(s11, True))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            n8 = len(s12) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n8 = len(s12)
+            add(COMPACT_INT32S[n8](n8 + 1, *s12) if n8 < INT32S_BELOW else write_int32s(s12, True))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            n9 = len(s13) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n9 = len(s13)
+            add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
     add(W_ix(m.cluster_authorized_operations))
@@ -2341,7 +2393,10 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n7 -= 1
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2350,7 +2405,10 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n8 -= 1
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2359,7 +2417,10 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n9 -= 1
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2452,24 +2513,18 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
             add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
-            n7 = len(s11) + 1
-            add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            n7 = len(s11)
+            add(COMPACT_INT32S[n7](n7 + 1, *s11) if n7 < INT32S_BELOW else write_int32s(s11, True))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            n8 = len(s12) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n8 = len(s12)
+            add(COMPACT_INT32S[n8](n8 + 1, *s12) if n8 < INT32S_BELOW else write_int32s(s12, True))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            n9 = len(s13) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n9 = len(s13)
+            add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
     add(b"\0")
@@ -2563,7 +2618,10 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n7 -= 1
             if n7 < 0 or n7 * 4 > end - o:
                 too_many('topics[].partitions[].replica_nodes', n7, end - o)
-            v2.replica_nodes = list(unpack_from(f">{n7}i", b, o)) if n7 else []
+            if n7 < INT32S_BELOW:
+                v2.replica_nodes = list(READ_INT32S[n7](b, o))
+            else:
+                v2.replica_nodes = list(unpack_from(f">{n7}i", b, o))
             o += n7 * 4
             n8 = b[o]
             o += 1
@@ -2572,7 +2630,10 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n8 -= 1
             if n8 < 0 or n8 * 4 > end - o:
                 too_many('topics[].partitions[].isr_nodes', n8, end - o)
-            v2.isr_nodes = list(unpack_from(f">{n8}i", b, o)) if n8 else []
+            if n8 < INT32S_BELOW:
+                v2.isr_nodes = list(READ_INT32S[n8](b, o))
+            else:
+                v2.isr_nodes = list(unpack_from(f">{n8}i", b, o))
             o += n8 * 4
             n9 = b[o]
             o += 1
@@ -2581,7 +2642,10 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
             n9 -= 1
             if n9 < 0 or n9 * 4 > end - o:
                 too_many('topics[].partitions[].offline_replicas', n9, end - o)
-            v2.offline_replicas = list(unpack_from(f">{n9}i", b, o)) if n9 else []
+            if n9 < INT32S_BELOW:
+                v2.offline_replicas = list(READ_INT32S[n9](b, o))
+            else:
+                v2.offline_replicas = list(unpack_from(f">{n9}i", b, o))
             o += n9 * 4
             t1 = b[o]
             o += 1
@@ -2675,24 +2739,18 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
             if s11 is None:
                 null_not_allowed('topics[].partitions[].replica_nodes')
             add(W_hiii(v2.error_code, v2.partition_index, v2.leader_id, v2.leader_epoch))
-            n7 = len(s11) + 1
-            add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
-            if s11:
-                add(pack(f">{len(s11)}i", *s11))
+            n7 = len(s11)
+            add(COMPACT_INT32S[n7](n7 + 1, *s11) if n7 < INT32S_BELOW else write_int32s(s11, True))
             s12 = v2.isr_nodes
             if s12 is None:
                 null_not_allowed('topics[].partitions[].isr_nodes')
-            n8 = len(s12) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
-            if s12:
-                add(pack(f">{len(s12)}i", *s12))
+            n8 = len(s12)
+            add(COMPACT_INT32S[n8](n8 + 1, *s12) if n8 < INT32S_BELOW else write_int32s(s12, True))
             s13 = v2.offline_replicas
             if s13 is None:
                 null_not_allowed('topics[].partitions[].offline_replicas')
-            n9 = len(s13) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
-            if s13:
-                add(pack(f">{len(s13)}i", *s13))
+            n9 = len(s13)
+            add(COMPACT_INT32S[n9](n9 + 1, *s13) if n9 < INT32S_BELOW else write_int32s(s13, True))
             add(b"\0")
         add(W_ix(v1.topic_authorized_operations))
     add(b"\0")

@@ -35,15 +35,19 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -53,6 +57,7 @@ from ottla_broker.protocol.primitives import (
     skip_tags,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
 )
 
@@ -422,7 +427,10 @@ def _read_request_0(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o += 4
         if n3 < 0 or n3 * 4 > end - o:
             too_many('topics[].partition_indexes', n3, end - o)
-        v0.partition_indexes = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.partition_indexes = list(READ_INT32S[n3](b, o))
+        else:
+            v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         l0.append(v0)
     m.topics = l0
@@ -459,9 +467,8 @@ def _write_request_0(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         s5 = v0.partition_indexes
         if s5 is None:
             null_not_allowed('topics[].partition_indexes')
-        add(W_i(len(s5)))
-        if s5:
-            add(pack(f">{len(s5)}i", *s5))
+        n0 = len(s5)
+        add(INT32S[n0](n0, *s5) if n0 < INT32S_BELOW else write_int32s(s5, False))
 
 
 def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
@@ -497,7 +504,10 @@ def _read_request_2(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             o += 4
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partition_indexes', n3, end - o)
-            v0.partition_indexes = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v0.partition_indexes = list(READ_INT32S[n3](b, o))
+            else:
+                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             l0.append(v0)
         m.topics = l0
@@ -535,9 +545,8 @@ def _write_request_2(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             s5 = v0.partition_indexes
             if s5 is None:
                 null_not_allowed('topics[].partition_indexes')
-            add(W_i(len(s5)))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n0 = len(s5)
+            add(INT32S[n0](n0, *s5) if n0 < INT32S_BELOW else write_int32s(s5, False))
 
 
 def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
@@ -583,7 +592,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partition_indexes', n3, end - o)
-            v0.partition_indexes = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v0.partition_indexes = list(READ_INT32S[n3](b, o))
+            else:
+                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -636,10 +648,8 @@ def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             s5 = v0.partition_indexes
             if s5 is None:
                 null_not_allowed('topics[].partition_indexes')
-            n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n3 = len(s5)
+            add(COMPACT_INT32S[n3](n3 + 1, *s5) if n3 < INT32S_BELOW else write_int32s(s5, True))
             add(b"\0")
     add(b"\0")
 
@@ -687,7 +697,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topics[].partition_indexes', n3, end - o)
-            v0.partition_indexes = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v0.partition_indexes = list(READ_INT32S[n3](b, o))
+            else:
+                v0.partition_indexes = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             t0 = b[o]
             o += 1
@@ -737,10 +750,8 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             s5 = v0.partition_indexes
             if s5 is None:
                 null_not_allowed('topics[].partition_indexes')
-            n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n3 = len(s5)
+            add(COMPACT_INT32S[n3](n3 + 1, *s5) if n3 < INT32S_BELOW else write_int32s(s5, True))
             add(b"\0")
         add(W_t(m.require_stable))
     add(b"\0")
@@ -803,7 +814,10 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 n4 -= 1
                 if n4 < 0 or n4 * 4 > end - o:
                     too_many('groups[].topics[].partition_indexes', n4, end - o)
-                v1.partition_indexes = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+                if n4 < INT32S_BELOW:
+                    v1.partition_indexes = list(READ_INT32S[n4](b, o))
+                else:
+                    v1.partition_indexes = list(unpack_from(f">{n4}i", b, o))
                 o += n4 * 4
                 t0 = b[o]
                 o += 1
@@ -868,10 +882,8 @@ def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 s6 = v1.partition_indexes
                 if s6 is None:
                     null_not_allowed('groups[].topics[].partition_indexes')
-                n4 = len(s6) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-                if s6:
-                    add(pack(f">{len(s6)}i", *s6))
+                n4 = len(s6)
+                add(COMPACT_INT32S[n4](n4 + 1, *s6) if n4 < INT32S_BELOW else write_int32s(s6, True))
                 add(b"\0")
         add(b"\0")
     add(W_tx(m.require_stable))
@@ -942,7 +954,10 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 n5 -= 1
                 if n5 < 0 or n5 * 4 > end - o:
                     too_many('groups[].topics[].partition_indexes', n5, end - o)
-                v1.partition_indexes = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+                if n5 < INT32S_BELOW:
+                    v1.partition_indexes = list(READ_INT32S[n5](b, o))
+                else:
+                    v1.partition_indexes = list(unpack_from(f">{n5}i", b, o))
                 o += n5 * 4
                 t0 = b[o]
                 o += 1
@@ -1016,10 +1031,8 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 s8 = v1.partition_indexes
                 if s8 is None:
                     null_not_allowed('groups[].topics[].partition_indexes')
-                n5 = len(s8) + 1
-                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-                if s8:
-                    add(pack(f">{len(s8)}i", *s8))
+                n5 = len(s8)
+                add(COMPACT_INT32S[n5](n5 + 1, *s8) if n5 < INT32S_BELOW else write_int32s(s8, True))
                 add(b"\0")
         add(b"\0")
     add(W_tx(m.require_stable))

@@ -28,16 +28,20 @@ Versions
 
 from __future__ import annotations
 
-from struct import Struct, pack, unpack_from
+from struct import Struct, unpack_from
 
 from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_INT32S,
     Chunk,
     DecodeError,
     EncodeError,
+    INT32S,
+    INT32S_BELOW,
+    READ_INT32S,
     UnsupportedVersionError,
     malformed,
     negative_length,
@@ -49,6 +53,7 @@ from ottla_broker.protocol.primitives import (
     tagged,
     too_many,
     unwritable,
+    write_int32s,
     write_uvarint,
     wrong_tag_size,
 )
@@ -79,7 +84,6 @@ W_ih = Struct(">ih").pack
 W_ii = Struct(">ii").pack
 W_iii = Struct(">iii").pack
 W_iiii = Struct(">iiii").pack
-W_iiiii = Struct(">iiiii").pack
 W_iiq = Struct(">iiq").pack
 W_iiqi = Struct(">iiqi").pack
 
@@ -325,13 +329,19 @@ def _read_request_0(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
@@ -385,15 +395,15 @@ def _write_request_0(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.zk_version, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.zk_version))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -433,13 +443,19 @@ def _read_request_1(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
@@ -504,15 +520,15 @@ def _write_request_1(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.zk_version, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.zk_version))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -557,13 +573,19 @@ def _read_request_2(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
@@ -637,15 +659,15 @@ def _write_request_2(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.zk_version, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.zk_version))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -697,13 +719,19 @@ def _read_request_3(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         v0.offline_replicas = []
         l0.append(v0)
@@ -784,15 +812,15 @@ def _write_request_3(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.zk_version, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.zk_version))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
     s5 = m.live_brokers
     if s5 is None:
         null_not_allowed('live_brokers')
@@ -850,19 +878,28 @@ def _read_request_4(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 20
         if n2 < 0 or n2 * 4 > end - o:
             too_many('ungrouped_partition_states[].isr', n2, end - o)
-        v0.isr = list(unpack_from(f">{n2}i", b, o)) if n2 else []
+        if n2 < INT32S_BELOW:
+            v0.isr = list(READ_INT32S[n2](b, o))
+        else:
+            v0.isr = list(unpack_from(f">{n2}i", b, o))
         o += n2 * 4
         v0.zk_version, n3 = R_ii(b, o)
         o += 8
         if n3 < 0 or n3 * 4 > end - o:
             too_many('ungrouped_partition_states[].replicas', n3, end - o)
-        v0.replicas = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+        if n3 < INT32S_BELOW:
+            v0.replicas = list(READ_INT32S[n3](b, o))
+        else:
+            v0.replicas = list(unpack_from(f">{n3}i", b, o))
         o += n3 * 4
         n4, = R_i(b, o)
         o += 4
         if n4 < 0 or n4 * 4 > end - o:
             too_many('ungrouped_partition_states[].offline_replicas', n4, end - o)
-        v0.offline_replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+        if n4 < INT32S_BELOW:
+            v0.offline_replicas = list(READ_INT32S[n4](b, o))
+        else:
+            v0.offline_replicas = list(unpack_from(f">{n4}i", b, o))
         o += n4 * 4
         l0.append(v0)
     m.ungrouped_partition_states = l0
@@ -942,21 +979,20 @@ def _write_request_4(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         s3 = v0.isr
         if s3 is None:
             null_not_allowed('ungrouped_partition_states[].isr')
-        add(W_iiiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch, len(s3)))
-        if s3:
-            add(pack(f">{len(s3)}i", *s3))
+        add(W_iiii(v0.partition_index, v0.controller_epoch, v0.leader, v0.leader_epoch))
+        n0 = len(s3)
+        add(INT32S[n0](n0, *s3) if n0 < INT32S_BELOW else write_int32s(s3, False))
         s4 = v0.replicas
         if s4 is None:
             null_not_allowed('ungrouped_partition_states[].replicas')
-        add(W_ii(v0.zk_version, len(s4)))
-        if s4:
-            add(pack(f">{len(s4)}i", *s4))
+        add(W_i(v0.zk_version))
+        n1 = len(s4)
+        add(INT32S[n1](n1, *s4) if n1 < INT32S_BELOW else write_int32s(s4, False))
         s5 = v0.offline_replicas
         if s5 is None:
             null_not_allowed('ungrouped_partition_states[].offline_replicas')
-        add(W_i(len(s5)))
-        if s5:
-            add(pack(f">{len(s5)}i", *s5))
+        n2 = len(s5)
+        add(INT32S[n2](n2, *s5) if n2 < INT32S_BELOW else write_int32s(s5, False))
     s6 = m.live_brokers
     if s6 is None:
         null_not_allowed('live_brokers')
@@ -1023,19 +1059,28 @@ def _read_request_5(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 20
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.zk_version, n4 = R_ii(b, o)
             o += 8
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5, = R_i(b, o)
             o += 4
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].offline_replicas', n5, end - o)
-            v1.offline_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.offline_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             l1.append(v1)
         v0.partition_states = l1
@@ -1121,21 +1166,20 @@ def _write_request_5(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s4 = v1.isr
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
-            add(W_iiiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch, len(s4)))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
+            n0 = len(s4)
+            add(INT32S[n0](n0, *s4) if n0 < INT32S_BELOW else write_int32s(s4, False))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
-            add(W_ii(v1.zk_version, len(s5)))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            add(W_i(v1.zk_version))
+            n1 = len(s5)
+            add(INT32S[n1](n1, *s5) if n1 < INT32S_BELOW else write_int32s(s5, False))
             s6 = v1.offline_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].offline_replicas')
-            add(W_i(len(s6)))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n2 = len(s6)
+            add(INT32S[n2](n2, *s6) if n2 < INT32S_BELOW else write_int32s(s6, False))
     s7 = m.live_brokers
     if s7 is None:
         null_not_allowed('live_brokers')
@@ -1213,7 +1257,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1222,7 +1269,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1231,7 +1281,10 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].offline_replicas', n5, end - o)
-            v1.offline_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.offline_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1360,25 +1413,19 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.zk_version))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.offline_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].offline_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
         add(b"\0")
     s7 = m.live_brokers
@@ -1466,7 +1513,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1475,7 +1525,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1484,7 +1537,10 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].offline_replicas', n5, end - o)
-            v1.offline_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.offline_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1614,25 +1670,19 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.zk_version))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.offline_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].offline_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
         add(b"\0")
     s7 = m.live_brokers
@@ -1719,7 +1769,10 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n3 -= 1
             if n3 < 0 or n3 * 4 > end - o:
                 too_many('topic_states[].partition_states[].isr', n3, end - o)
-            v1.isr = list(unpack_from(f">{n3}i", b, o)) if n3 else []
+            if n3 < INT32S_BELOW:
+                v1.isr = list(READ_INT32S[n3](b, o))
+            else:
+                v1.isr = list(unpack_from(f">{n3}i", b, o))
             o += n3 * 4
             v1.zk_version, n4 = R_iB(b, o)
             o += 5
@@ -1728,7 +1781,10 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n4 -= 1
             if n4 < 0 or n4 * 4 > end - o:
                 too_many('topic_states[].partition_states[].replicas', n4, end - o)
-            v1.replicas = list(unpack_from(f">{n4}i", b, o)) if n4 else []
+            if n4 < INT32S_BELOW:
+                v1.replicas = list(READ_INT32S[n4](b, o))
+            else:
+                v1.replicas = list(unpack_from(f">{n4}i", b, o))
             o += n4 * 4
             n5 = b[o]
             o += 1
@@ -1737,7 +1793,10 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             n5 -= 1
             if n5 < 0 or n5 * 4 > end - o:
                 too_many('topic_states[].partition_states[].offline_replicas', n5, end - o)
-            v1.offline_replicas = list(unpack_from(f">{n5}i", b, o)) if n5 else []
+            if n5 < INT32S_BELOW:
+                v1.offline_replicas = list(READ_INT32S[n5](b, o))
+            else:
+                v1.offline_replicas = list(unpack_from(f">{n5}i", b, o))
             o += n5 * 4
             t0 = b[o]
             o += 1
@@ -1873,25 +1932,19 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             if s4 is None:
                 null_not_allowed('topic_states[].partition_states[].isr')
             add(W_iiii(v1.partition_index, v1.controller_epoch, v1.leader, v1.leader_epoch))
-            n3 = len(s4) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
-            if s4:
-                add(pack(f">{len(s4)}i", *s4))
+            n3 = len(s4)
+            add(COMPACT_INT32S[n3](n3 + 1, *s4) if n3 < INT32S_BELOW else write_int32s(s4, True))
             s5 = v1.replicas
             if s5 is None:
                 null_not_allowed('topic_states[].partition_states[].replicas')
             add(W_i(v1.zk_version))
-            n4 = len(s5) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
-            if s5:
-                add(pack(f">{len(s5)}i", *s5))
+            n4 = len(s5)
+            add(COMPACT_INT32S[n4](n4 + 1, *s5) if n4 < INT32S_BELOW else write_int32s(s5, True))
             s6 = v1.offline_replicas
             if s6 is None:
                 null_not_allowed('topic_states[].partition_states[].offline_replicas')
-            n5 = len(s6) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
-            if s6:
-                add(pack(f">{len(s6)}i", *s6))
+            n5 = len(s6)
+            add(COMPACT_INT32S[n5](n5 + 1, *s6) if n5 < INT32S_BELOW else write_int32s(s6, True))
             add(b"\0")
         add(b"\0")
     s7 = m.live_brokers

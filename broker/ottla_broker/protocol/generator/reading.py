@@ -189,7 +189,14 @@ class Reader:
         add(f"    too_many({path!r}, {count}, end - o)")
         if member.type in FORMATS and member.type != "uuid":
             width = WIDTHS[FORMATS[member.type]]
-            add(f'{target} = list(unpack_from(f">{{{count}}}{FORMATS[member.type]}", b, o)) if {count} else []')
+            if member.type == "int32":
+                add(f"if {count} < INT32S_BELOW:")
+                add(f"    {target} = list(READ_INT32S[{count}](b, o))")
+                add("else:")
+                self.code.depth += 1
+            add(f'{target} = list(unpack_from(f">{{{count}}}{FORMATS[member.type]}", b, o))')
+            if member.type == "int32":
+                self.code.depth -= 1
             add(f"o += {count} * {width}" if width > 1 else f"o += {count}")
         else:
             values = self.code.name("l")

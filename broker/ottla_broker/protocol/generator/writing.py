@@ -176,6 +176,15 @@ class Writer:
 
     def array(self, member: Field, value: str, path: str, flexible: bool) -> None:
         add = self.code.add
+        if member.type == "int32":
+            size, table = self.code.name("n"), "COMPACT_INT32S" if flexible else "INT32S"
+            self.flush()
+            add(f"{size} = len({value})")
+            add(
+                f"{self.sink}({table}[{size}]({size}{' + 1' if flexible else ''}, *{value})"
+                f" if {size} < INT32S_BELOW else write_int32s({value}, {flexible}))"
+            )
+            return
         self.length(f"len({value})", flexible, "i")
         if member.type in FORMATS and member.type != "uuid":
             add(f"if {value}:")
