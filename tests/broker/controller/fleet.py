@@ -1,4 +1,4 @@
-"""A fleet as the controller sees it: embedded coordination, registered brokers, and channels that record.
+"""A fleet as the controller sees it: a coordination store, registered brokers, and channels that record.
 
 The channels stand for the wire: every request is encoded and decoded in the version it names, answered in order, and
 kept. What a broker answers can be set, and a broker can be kept from answering.
@@ -13,7 +13,8 @@ from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.controller import Controller
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
-from ottla_broker.ports.coordination import NodeExists, NoNode
+from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+from ottla_broker.ports.coordination import NodeExists, NoNode, SessionEvent
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -172,11 +173,31 @@ def _last(requests, topic, partition):
 class Fleet:
     """Brokers with a session and a controller each."""
 
-    def __init__(self, tmp_path, **config):
-        self._store = EmbeddedStore(str(tmp_path / "coordination.db"))
+    def __init__(self, tmp_path, zookeeper=None, **config):
+        """On an embedded store of its own, or below the chroot `zookeeper` ("host:port/path") of a real one."""
+        self.store = None if zookeeper else EmbeddedStore(str(tmp_path / "coordination.db"))
+        self._zookeeper = zookeeper
         self._config = {"zookeeper.connect": "127.0.0.1:2181", **{k.replace("_", "."): v for k, v in config.items()}}
-        self.tool = EmbeddedCoordination(self._store)
+        self.tool = self._session()
         self.brokers = {}
+
+    def _session(self):
+        if self.store is None:
+            return ZooKeeperCoordination(self._zookeeper)
+        return EmbeddedCoordination(self.store)
+
+    async def expire(self, session):
+        """Ends a session whose broker lives, as its timeout would; returns when it has a new one."""
+        renewed = asyncio.Event()
+        session.add_session_listener(lambda event: renewed.set() if event is SessionEvent.CONNECTED else None)
+        if self.store is not None:
+            self.store.expire_session(session.session_id)
+        else:
+            # Whoever knows id and password may take a session over, and ends it with that.
+            other = self._session()
+            await other.start((session.session_id, session.session_password))
+            await other.close()
+        await asyncio.wait_for(renewed.wait(), 30)
 
     async def __aenter__(self):
         await self.tool.start()
@@ -197,11 +218,12 @@ class Fleet:
             broker.clock.cancel_all()
             await broker.session.close()
         await self.tool.close()
-        await self._store.close()
+        if self.store is not None:
+            await self.store.close()
 
     async def register(self, broker_id, rack=None):
         """A broker that is registered and whose controller does not run."""
-        session = EmbeddedCoordination(self._store)
+        session = self._session()
         await session.start()
         await self.announce(session, broker_id, rack)
         clock = LoopClock(seed=broker_id)

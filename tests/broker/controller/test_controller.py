@@ -1,4 +1,6 @@
-"""The controller over the embedded coordination: what the store holds and what the brokers are told."""
+"""The controller over a coordination store: what the store holds and what the brokers are told."""
+
+import uuid
 
 import pytest
 
@@ -13,9 +15,13 @@ from tests.broker.controller.fleet import LISTENER, Fleet, fleet_of
 WAIT_MS = 10_000
 
 
-@pytest.fixture
-async def fleet(tmp_path):
-    async with Fleet(tmp_path) as fleet:
+@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.java)])
+async def fleet(request, tmp_path):
+    """Every test on the embedded store and on a real ZooKeeper."""
+    chroot = None
+    if request.param == "zookeeper":
+        chroot = f"{request.getfixturevalue('zookeeper').connect}/controller/{uuid.uuid4()}"
+    async with Fleet(tmp_path, chroot) as fleet:
         yield fleet
 
 
@@ -76,7 +82,7 @@ async def test_creation_waits_until_the_own_broker_has_the_metadata(fleet):
     assert (await create(controller, "soon", partitions=1, replication_factor=1)).error is ErrorCode.NONE
 
 
-async def test_racks_are_respected_and_partial_racks_refused(fleet, tmp_path):
+async def test_racks_are_respected(fleet):
     controller, _ = await fleet_of(fleet, 4, racks=("a", "a", "b", "b"))
     await create(controller, "spread", partitions=8, replication_factor=2)
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -439,14 +445,7 @@ async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_an
     await create(controller, "t", {0: (0, 1)})
     session = fleet.brokers[0].session
     expired = session.session_id
-    import asyncio
-
-    from ottla_broker.ports.coordination import SessionEvent
-
-    connected = asyncio.Event()
-    session.add_session_listener(lambda event: connected.set() if event is SessionEvent.CONNECTED else None)
-    fleet._store.expire_session(expired)
-    await connected.wait()
+    await fleet.expire(session)
     assert not controller.is_active and not channels.open_brokers
     assert session.session_id != expired
     await fleet.announce(session, 0)
