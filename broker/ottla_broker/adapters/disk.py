@@ -8,6 +8,7 @@ Here live names, descriptors and pins (all on the loop); the thread and its orde
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -68,12 +69,14 @@ class DiskFile:
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
         fd = self._lane_file.fd
+        if self._closing is not None:
+            return self._refused()
         wanted = min(length, self.size - position)
         if 0 < wanted <= _INLINE_READ_BYTES and self._disk.can_probe:
             try:
                 data = disk_calls.read_cached(fd, position, wanted)
-            except OSError:
-                self._disk.can_probe = False
+            except OSError as error:
+                self._disk.cannot_probe(error)
             else:
                 if data is not None:
                     future: asyncio.Future[bytes] = self._disk.loop.create_future()
@@ -91,18 +94,22 @@ class DiskFile:
         return DiskRange(self, self._lane_file.fd, position, length)
 
     def is_cached(self, position: int, length: int) -> bool:
-        if not self._disk.can_probe:
+        if not self._disk.can_probe or self._closing is not None:
             return False
         try:
             return disk_calls.is_cached(self._lane_file.fd, position)
-        except OSError:
-            self._disk.can_probe = False
+        except OSError as error:
+            self._disk.cannot_probe(error)
             return False
 
     def read_ahead(self, position: int, length: int) -> asyncio.Future[None]:
+        if self._closing is not None:
+            return self._refused()
         return self._lane.call(partial(disk_calls.read_ahead, self._lane_file.fd, position, length))
 
     def map(self) -> asyncio.Future[memoryview]:
+        if self._closing is not None:
+            return self._refused()
         return self._lane.call(partial(disk_calls.map_file, self._lane_file.fd))
 
     def truncate(self, size: int) -> asyncio.Future[None]:
@@ -125,6 +132,16 @@ class DiskFile:
             if self._closing is not None:
                 self._close_now()
 
+    def _refused(self) -> asyncio.Future[Any]:
+        """A read after `close`: the descriptor's number may name another file by the time the lane comes to it."""
+        future: asyncio.Future[Any] = self._disk.loop.create_future()
+        future.set_exception(OSError(errno.EBADF, "the file is closed", self.name))
+        return future
+
+    def _close_on_lane(self) -> None:
+        fd, self._lane_file.fd = self._lane_file.fd, -1
+        self._disk.close_descriptor(fd)
+
     def _truncate(self, size: int) -> None:
         os.ftruncate(self._lane_file.fd, size)
         self._lane_file.written = size
@@ -134,7 +151,7 @@ class DiskFile:
         assert closing is not None
         if closing.done():
             return
-        closed = self._lane.call(partial(self._disk.close_descriptor, self._lane_file.fd))
+        closed = self._lane.call(self._close_on_lane)
         closed.add_done_callback(partial(_pass_on, closing))
 
 
@@ -200,6 +217,11 @@ class DirectoryDisk:
         """Calls still queued are cancelled, as in a crash: an orderly shutdown awaits what it cares for first."""
         self._is_closed = True
         self._lane.close(self._close_all)
+
+    def cannot_probe(self, error: OSError) -> None:
+        """A file system that does not know RWF_NOWAIT is read through the lane from now on."""
+        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            self.can_probe = False
 
     def unpin(self, fd: int) -> None:
         """The last range of the descriptor has been released."""

@@ -11,7 +11,8 @@ Not here: files (`segment.py` appends what `GrowingIndex` hands out and maps clo
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from struct import Struct
 
 from ottla_broker.ports.disk import Buffer
@@ -116,9 +117,9 @@ class GrowingIndex:
     def is_sound(self, size: int) -> bool:
         """Whether loaded entries can belong to a segment of `size` bytes: growing, and inside it."""
         for values in (self._offsets, self._positions, self._time_offsets):
-            if any(after <= before for before, after in zip(values, values[1:], strict=False)):
+            if any(after <= before for before, after in pairwise(values)):
                 return False
-        if any(after < before for before, after in zip(self._timestamps, self._timestamps[1:], strict=False)):
+        if any(after < before for before, after in pairwise(self._timestamps)):
             return False
         if not self._offsets:
             return True
@@ -161,22 +162,14 @@ class GrowingIndex:
             return -1, self._base_offset
         return self._timestamps[-1], self._time_offsets[-1]
 
-    def truncate(self, position: int, next_offset: int) -> tuple[int, int]:
-        """Drops what lies at or beyond; gives the sizes in bytes that the two files must be cut to.
-
-        Call it only when nothing is unwritten.
-        """
-        count = 0
-        while count < len(self._positions) and self._positions[count] < position:
-            count += 1
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Drops what lies at or beyond, in memory. Call it only when nothing is unwritten."""
+        count = bisect_left(self._positions, position)
         del self._offsets[count:]
         del self._positions[count:]
-        time_count = 0
-        while time_count < len(self._time_offsets) and self._time_offsets[time_count] < next_offset:
-            time_count += 1
+        time_count = bisect_left(self._time_offsets, next_offset)
         del self._timestamps[time_count:]
         del self._time_offsets[time_count:]
-        return count * OFFSET_ENTRY_BYTES, time_count * TIME_ENTRY_BYTES
 
 
 def last_time_entry(time_index: Buffer, base_offset: int) -> tuple[int, int] | None:

@@ -1,0 +1,119 @@
+"""What a leader checks of a client's batch (wire-protocol 5.2), and what an append answers. Pure.
+
+`Log.append_as_leader` tests all of it in one expression and comes here only to find out what was wrong, so the happy
+path costs no call.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import (
+    CONTROL_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_ID,
+    PREFIX,
+    PREFIX_BYTES,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    read_header,
+)
+from ottla_broker.records.compression import codec_of
+from ottla_broker.records.errors import (
+    BatchBeyondSegment,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedMessageFormat,
+)
+from ottla_broker.records.record import decode_records
+from ottla_broker.storage.config import LogConfig
+
+UNUSUAL_MASK = TRANSACTIONAL_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK
+"""Attributes that no client's batch may carry as long as there are no transactions."""
+
+
+class AppendInfo:
+    """The offsets a batch, or a run of them, was given. `log_append_time_ms` is -1 with CreateTime."""
+
+    __slots__ = ("first_offset", "is_duplicate", "last_offset", "log_append_time_ms")
+
+    def __init__(
+        self, first_offset: int, last_offset: int, is_duplicate: bool = False, log_append_time_ms: int = -1
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.is_duplicate = is_duplicate
+        self.log_append_time_ms = log_append_time_ms
+
+    def __repr__(self) -> str:
+        return f"AppendInfo({self.first_offset}, {self.last_offset}, is_duplicate={self.is_duplicate})"
+
+
+def refusal(records: Buffer, config: LogConfig) -> KafkaError:
+    """What is wrong with a client's records that are not one well-formed, ordinary batch, in Kafka's order."""
+    size = len(records)
+    if size >= PREFIX_BYTES:
+        _, length, _, magic = PREFIX.unpack_from(records)
+        if magic in (0, 1):
+            return UnsupportedMessageFormat(f"message format {magic} is not supported, only {MAGIC}")
+        if magic != MAGIC:
+            return CorruptBatch(f"magic {magic} does not exist")
+    if size < HEADER_BYTES:
+        return InvalidRecord(f"{size} bytes hold no batch: a produce request carries exactly one per partition")
+    header = read_header(records)
+    if header.size < size:
+        return InvalidRecord("a produce request carries exactly one batch per partition")
+    if header.size > size:
+        return CorruptBatch(f"the batch is cut off: {size} of {LOG_OVERHEAD + length} bytes")
+    if size > config.max_message_bytes:
+        return BatchTooLarge(f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
+    if size > config.segment_bytes:
+        return BatchBeyondSegment(f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}")
+    if header.record_count <= 0 or header.last_offset_delta + 1 != header.record_count:
+        return InvalidRecord(
+            f"the batch counts {header.record_count} records over {header.last_offset_delta + 1} offsets"
+        )
+    if header.is_control:
+        return InvalidRecord("clients write no control batches")
+    if header.has_append_time:
+        return InvalidTimestamp("only the broker sets the timestamp type LogAppendTime")
+    if header.max_timestamp < header.base_timestamp:
+        return InvalidTimestamp(
+            f"the largest timestamp {header.max_timestamp} is below the first, {header.base_timestamp}"
+        )
+    if header.is_transactional:
+        return KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not take part in transactions yet")
+    if header.producer_id < NO_PRODUCER_ID:
+        return InvalidRecord(f"producer id {header.producer_id} is negative")
+    try:
+        codec_of(header.attributes)
+    except KafkaError as error:
+        return error
+    return CorruptBatch("the batch is malformed")
+
+
+def check_sequence(header_sequence: int, producer_id: int) -> None:
+    """A batch with a producer id needs a sequence: InvalidRecord."""
+    if header_sequence < 0:
+        raise InvalidRecord(f"producer {producer_id} sent a batch with sequence {header_sequence}")
+
+
+def check_timestamps(records: Buffer, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """message.timestamp.before.max.ms and .after.max.ms: InvalidTimestamp. The lower bound looks at every record,
+    since a header tells only the first and the largest timestamp."""
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > latest:
+        raise InvalidTimestamp(f"timestamp {header.max_timestamp} is after {latest} (message.timestamp.after.max.ms)")
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    if earliest <= 0:
+        return
+    for record in decode_records(records):
+        if record.timestamp < earliest:
+            raise InvalidTimestamp(
+                f"timestamp {record.timestamp} is before {earliest} (message.timestamp.before.max.ms)"
+            )

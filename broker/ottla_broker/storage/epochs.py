@@ -1,0 +1,95 @@
+"""The leader epochs of a log: which epoch began at which offset (KIP-101, 279, 320; wire-protocol 5.6). Pure.
+
+Example: entries (3, 0) (5, 120), log end 200. Epoch 5 ends at 200, the latest; epochs 3 and 4 end at 120, where the
+next higher one begins; epoch 2 is below all that is known, so what is known is that it ended where 3 began, at 0;
+epoch 6 is not known.
+
+>>> epochs = LeaderEpochs([(3, 0), (5, 120)])
+>>> [epochs.end_offset(epoch, 200) for epoch in (5, 4, 3, 2, 6)]
+[(5, 200), (3, 120), (3, 120), (2, 0), (-1, -1)]
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Entries grow in epoch and in start offset. `is_dirty` tells that the file lacks something."""
+
+    __slots__ = ("_epochs", "_starts", "is_dirty", "latest")
+
+    def __init__(self, entries: Sequence[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = UNDEFINED_EPOCH
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.is_dirty = False
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(leader epoch, start offset), growing."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start: int) -> None:
+        """From `start` on records are of `epoch`. Entries that contradict it (as high an epoch, or as high an
+        offset) are dropped: they described records that are gone."""
+        if epoch < 0 or (epoch == self.latest and start >= self._starts[-1]):
+            return
+        keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start))
+        del self._epochs[keep:]
+        del self._starts[keep:]
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        self._changed()
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest known epoch at or below `epoch`; (-1, -1) when it cannot be told."""
+        if epoch == UNDEFINED_EPOCH or not self._epochs:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        if epoch > self.latest:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        higher = bisect_right(self._epochs, epoch)
+        if not higher:
+            return epoch, self._starts[0]
+        return self._epochs[higher - 1], self._starts[higher]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at `offset`, -1 when it is below all entries."""
+        found = bisect_right(self._starts, offset) - 1
+        return UNDEFINED_EPOCH if found < 0 else self._epochs[found]
+
+    def truncate_from_end(self, end: int) -> None:
+        """Records at `end` and above are gone."""
+        keep = bisect_left(self._starts, end)
+        if keep < len(self._starts):
+            del self._epochs[keep:]
+            del self._starts[keep:]
+            self._changed()
+
+    def truncate_from_start(self, start: int) -> None:
+        """Records below `start` are gone; the epoch of `start` now begins there."""
+        found = bisect_right(self._starts, start) - 1
+        if found < 0 or (found == 0 and self._starts[0] == start):
+            return
+        del self._epochs[:found]
+        del self._starts[:found]
+        self._starts[0] = start
+        self._changed()
+
+    def clear(self) -> None:
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        self.is_dirty = True

@@ -1,0 +1,189 @@
+"""Opening a log from its directory: after an orderly end from what the files say, otherwise after recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.disk import Disk
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.checkpoints import decode_epochs, decode_partition_metadata
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.epochs import LeaderEpochs
+from ottla_broker.storage.indexes import GrowingIndex
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_state import LogOwner
+from ottla_broker.storage.maintenance import replay_producers, walk_tail
+from ottla_broker.storage.names import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIME_INDEX,
+    offset_name,
+    parse_offset_file,
+)
+from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.recovery import Recovered, finish_swaps
+from ottla_broker.storage.segment import Segment
+
+Recover = Callable[[int], Awaitable[Recovered]]
+"""Runs the recovery of this log from an offset on, here or in a worker."""
+
+
+async def open_log(
+    *,
+    topic_partition: TopicPartition,
+    directory: str,
+    disk: Disk,
+    clock: Clock,
+    owner: LogOwner,
+    config: LogConfig,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    high_watermark: int = 0,
+    is_clean: bool = True,
+    recover: Recover,
+) -> Log:
+    """Opens, and where necessary repairs, the log in `directory`; creates the first segment of an empty one.
+
+    `recovery_point`, `log_start_offset`, `high_watermark`: what the checkpoints say. `is_clean`: the broker stopped in
+    order. A log whose end does not hold what its size promises is recovered even then. Raises OSError,
+    CheckpointError.
+    """
+    recovered: Recovered | None = None
+    if not is_clean:
+        recovered = await recover(recovery_point)
+    else:
+        await finish_swaps(disk, directory)
+        unindexed = await _first_without_index(disk, directory)
+        if unindexed is not None:
+            recovered = await recover(unindexed)
+    segments = await _segments(disk, directory, clock)
+    if segments and not await _resume_last(segments[-1], config):
+        recovered = await recover(segments[-1].base_offset)
+        segments = await _segments(disk, directory, clock)
+        if segments:
+            await _resume_last(segments[-1], config)
+    if recovered is not None and segments:
+        segments[-1].next_offset = max(segments[-1].next_offset, recovered.next_offset)
+    if segments and segments[-1].next_offset < log_start_offset:
+        # The records up to the log start offset were lost with the power; what is left is deleted already.
+        for segment in segments:
+            await segment.close()
+        for name, _, _ in await disk.list(directory):
+            if parse_offset_file(name) is not None:
+                await disk.delete(f"{directory}/{name}")
+        segments, recovered = [], None
+    if not segments:
+        segments = [Segment(disk, directory, log_start_offset, 0, log_start_offset, clock.now_ms())]
+        segments[0].start()
+        await disk.fsync_directory(directory)
+    end = segments[-1].next_offset
+    log_start_offset = max(log_start_offset, segments[0].base_offset)
+
+    epochs = await _epochs(disk, directory, recovered)
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(log_start_offset)
+    producers = await _producers(disk, directory, segments, end, recovered)
+    is_durable = is_clean and recovered is None
+    return Log(
+        topic_partition=topic_partition,
+        topic_id=await _topic_id(disk, directory),
+        directory=directory,
+        disk=disk,
+        clock=clock,
+        owner=owner,
+        config=config,
+        segments=segments,
+        log_start_offset=log_start_offset,
+        recovery_point=end if is_durable else max(min(recovery_point, end), segments[0].base_offset),
+        high_watermark=high_watermark,
+        epochs=epochs,
+        producers=producers,
+    )
+
+
+async def _segments(disk: Disk, directory: str, clock: Clock) -> list[Segment]:
+    """All segments in order, none of them open; a closed one ends where the next begins."""
+    found: list[tuple[int, int]] = []
+    for name, is_directory, size in await disk.list(directory):
+        parsed = None if is_directory else parse_offset_file(name)
+        if parsed is not None and parsed.suffix == LOG and not parsed.marker:
+            found.append((parsed.offset, size))
+    found.sort()
+    ends = [base for base, _ in found[1:] + found[-1:]]
+    now = clock.now_ms()
+    return [Segment(disk, directory, base, size, end, now) for (base, size), end in zip(found, ends, strict=True)]
+
+
+async def _first_without_index(disk: Disk, directory: str) -> int | None:
+    """Base offset of the first segment that lacks an index file."""
+    names = {name: None for name, _, _ in await disk.list(directory)}
+    for name in names:
+        parsed = parse_offset_file(name)
+        if parsed is None or parsed.suffix != LOG or parsed.marker:
+            continue
+        if offset_name(parsed.offset, INDEX) not in names or offset_name(parsed.offset, TIME_INDEX) not in names:
+            return parsed.offset
+    return None
+
+
+async def _resume_last(segment: Segment, config: LogConfig) -> bool:
+    """Makes the last segment active; False when its files do not agree and it must be recovered."""
+    size = segment.size
+    await segment.resume(size)
+    index = segment.index
+    assert isinstance(index, GrowingIndex)
+    if not index.is_sound(size):
+        await segment.close()
+        return False
+    segment.index_entries, segment.time_index_entries = index.count, index.time_count
+    segment.max_timestamp, segment.max_timestamp_offset = index.last_time
+    if not await walk_tail(segment):
+        await segment.close()
+        return False
+    await segment.trim_indexes()
+    return True
+
+
+async def _epochs(disk: Disk, directory: str, recovered: Recovered | None) -> LeaderEpochs:
+    if recovered is not None:
+        epochs = LeaderEpochs(recovered.epochs)
+        epochs.is_dirty = True
+        return epochs
+    name = f"{directory}/{LEADER_EPOCHS}"
+    if not await disk.exists(name):
+        return LeaderEpochs()
+    return LeaderEpochs(decode_epochs(name, await disk.read_file(name)))
+
+
+async def _producers(
+    disk: Disk, directory: str, segments: list[Segment], end: int, recovered: Recovered | None
+) -> ProducerStates:
+    if recovered is not None:
+        return ProducerStates.restore(recovered.producers, end)
+    newest = -1
+    for name, _, _ in await disk.list(directory):
+        parsed = parse_offset_file(name)
+        if parsed is None or parsed.suffix != SNAPSHOT or parsed.marker:
+            continue
+        if parsed.offset > end:
+            await disk.delete(f"{directory}/{name}")
+        elif parsed.offset >= segments[0].base_offset:
+            newest = max(newest, parsed.offset)
+    if newest < 0:
+        producers = ProducerStates(segments[0].base_offset)
+    else:
+        name = f"{directory}/{offset_name(newest, SNAPSHOT)}"
+        producers = ProducerStates.decode(name, await disk.read_file(name), newest)
+    await replay_producers(producers, segments, end)
+    return producers
+
+
+async def _topic_id(disk: Disk, directory: str) -> bytes | None:
+    name = f"{directory}/{PARTITION_METADATA}"
+    if not await disk.exists(name):
+        return None
+    return decode_partition_metadata(name, await disk.read_file(name))

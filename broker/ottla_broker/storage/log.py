@@ -1,0 +1,253 @@
+"""One replica's log: appends.
+
+A leader's append is the hot path: one struct, one checksum over the received bytes, one comparison for everything that
+may be wrong, two fields patched in place, and the received memoryview itself goes to the disk's lane. No record is
+parsed, no byte copied. The rest of a log stands in `log_state.py` (positions), `reading.py` and `maintenance.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from crc32c import crc32c
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_SEQUENCE,
+    PATCH,
+    BatchHeader,
+    batches,
+)
+from ottla_broker.records.control import read_marker
+from ottla_broker.records.errors import CorruptBatch, InvalidRecord
+from ottla_broker.storage.append import UNUSUAL_MASK, AppendInfo, check_sequence, check_timestamps, refusal
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.maintenance import LogMaintenance
+from ottla_broker.storage.segment import Segment
+
+_MAX_CODEC = 4
+_CODEC_MASK = 0x07
+_unpack_header = HEADER.unpack_from
+_pack_patch = PATCH.pack_into
+
+
+class Log(LogMaintenance):
+    """See the module and docs/contracts.md. Made by `loading.open_log`."""
+
+    __slots__ = ()
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch, -1 when the log has none."""
+        return self.epochs.latest
+
+    def append_as_leader(self, records: memoryview, leader_epoch: int) -> AppendInfo:
+        """Checks a client's batch, gives it offsets, patches it in place and queues its write.
+
+        The buffer must not change until the write is done: when `log_end_offset` is beyond the answer's last offset.
+        A duplicate of an idempotent producer gives the original offsets. The codec is not held against the request's
+        version; that is the produce handler's matter.
+
+        Raises KafkaError, in this order: KAFKA_STORAGE_ERROR; UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD,
+        CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE (structure);
+        CORRUPT_MESSAGE (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98).
+        """
+        if self.is_failed:
+            raise self.storage_error()
+        config = self.config
+        size = len(records)
+        if size < HEADER_BYTES:
+            raise refusal(records, config)
+        (
+            _,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            last_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        ) = _unpack_header(records)
+        if (
+            length + LOG_OVERHEAD != size
+            or magic != MAGIC
+            or last_delta + 1 != count
+            or count <= 0
+            or attributes & UNUSUAL_MASK
+            or attributes & _CODEC_MASK > _MAX_CODEC
+            or size > config.max_message_bytes
+            or size > config.segment_bytes
+            or max_timestamp < base_timestamp
+            or producer_id < -1
+        ):
+            raise refusal(records, config)
+        if crc32c(records[CRC_START:]) != crc:
+            raise CorruptBatch(f"the checksum of the batch for {self.topic_partition} does not fit")
+        if config.has_timestamp_bounds:
+            header = BatchHeader._make(_unpack_header(records))
+            check_timestamps(records, header, config, self.clock.now_ms())
+        if self._is_truncating:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")
+
+        if producer_id >= 0:
+            check_sequence(base_sequence, producer_id)
+            last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
+            original = self.producers.check(producer_id, producer_epoch, base_sequence, last_sequence)
+            if original is not None:
+                return AppendInfo(original.first_offset, original.last_offset, True)
+
+        first = self._assigned
+        last = first + last_delta
+        segment = self._active
+        if self._needs_roll(segment, size, last, max_timestamp):
+            segment = self._roll()
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, first)
+        try:
+            _pack_patch(records, 0, first, length, leader_epoch)
+        except (TypeError, BufferError):  # a read-only buffer, from a caller that is not the network
+            records = memoryview(bytearray(records))
+            _pack_patch(records, 0, first, length, leader_epoch)
+        if producer_id >= 0:
+            self.producers.update(producer_id, producer_epoch, last_sequence, last, last_delta, max_timestamp)
+        self._write(segment, records, size, first, last, max_timestamp, base_timestamp)
+        return AppendInfo(first, last)
+
+    def _write(
+        self,
+        segment: Segment,
+        records: memoryview,
+        size: int,
+        first: int,
+        last: int,
+        max_timestamp: int,
+        base_timestamp: int,
+    ) -> None:
+        """Queues one batch at the end of the active segment."""
+        write = segment.append((records,))
+        segment.took_place(first, last, size, max_timestamp, base_timestamp, self.config.index_interval_bytes)
+        self._assigned = last + 1
+        self._sync_or_track(segment, write)
+
+    def _sync_or_track(self, segment: Segment, write: asyncio.Future[int]) -> None:
+        if self._assigned - self._flush_requested < self.config.flush_messages:
+            self._track(write, False)
+            return
+        # flush.messages reached: these records count as written once they are synced, not before.
+        self._flush_requested = self._assigned
+        self._watch(write)
+        self._track(segment.when_open(_fsync), True)
+
+    def append_as_follower(self, records: memoryview) -> AppendInfo:
+        """Appends whole batches with the offsets and epochs that the leader gave them; a partial last one is dropped.
+
+        Without a whole batch the answer's last offset is below its first. Raises KafkaError KAFKA_STORAGE_ERROR,
+        CORRUPT_MESSAGE (structure or checksum), INVALID_RECORD (offsets that do not follow the log's end).
+        """
+        if self.is_failed:
+            raise self.storage_error()
+        if self._is_truncating:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")
+        runs = self._checked_batches(records)
+        first_offset = self._assigned
+        if not runs:
+            return AppendInfo(first_offset, first_offset - 1)
+        first_offset = runs[0][1].base_offset
+        config = self.config
+        start = end = 0
+        for position, header in runs:
+            segment = self._active
+            size = header.size
+            if self._needs_roll(segment, size, header.last_offset, header.max_timestamp):
+                if end > start:
+                    self._sync_or_track(segment, segment.append((records[start:end],)))
+                    start = position
+                segment = self._roll()
+            if header.leader_epoch != self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self._take_down(header, records[position : position + size])
+            segment.took_place(
+                header.base_offset,
+                header.last_offset,
+                size,
+                header.max_timestamp,
+                header.base_timestamp,
+                config.index_interval_bytes,
+            )
+            self._assigned = header.next_offset
+            end = position + size
+        self._sync_or_track(self._active, self._active.append((records[start:end],)))
+        return AppendInfo(first_offset, self._assigned - 1)
+
+    def _checked_batches(self, records: memoryview) -> list[tuple[int, BatchHeader]]:
+        """All whole batches, checked before the first is taken: a bad one must not leave half a fetch behind."""
+        expected = self._assigned
+        runs: list[tuple[int, BatchHeader]] = []
+        for position, header in batches(records):
+            if header.last_offset_delta < 0:
+                raise CorruptBatch(f"a batch of {self.topic_partition} ends before it begins")
+            if header.base_offset < expected:
+                raise InvalidRecord(
+                    f"a batch of {self.topic_partition} begins at offset {header.base_offset}, expected {expected}"
+                )
+            if crc32c(records[position + CRC_START : position + header.size]) != header.crc:
+                raise CorruptBatch(
+                    f"the checksum of the batch at offset {header.base_offset} of {self.topic_partition} does not fit"
+                )
+            expected = header.next_offset
+            runs.append((position, header))
+        return runs
+
+    def _take_down(self, header: BatchHeader, batch: memoryview) -> None:
+        if not header.is_control:
+            self.producers.update_from_header(header)
+            return
+        marker = read_marker(batch)
+        if marker is not None:
+            self.producers.end_transaction(header, marker.coordinator_epoch)
+
+    def maybe_advance_high_watermark(self, offset: int) -> bool:
+        """Moves the high watermark up to `offset`, at most to the log end; True when it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch known here at or below it, (-1, -1) unknown (KIP-101, KIP-279)."""
+        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> asyncio.Future[None]:
+        """From `start_offset` on records are of `leader_epoch`.
+
+        Done at once: the file follows with the next flush. Nothing depends on it before, since an epoch with records
+        is found again in their headers, and one without records ends where the next one begins.
+        """
+        self.epochs.assign(leader_epoch, start_offset)
+        done: asyncio.Future[None] = self.clock.create_future()
+        done.set_result(None)
+        return done
+
+    def configure(self, config: LogConfig) -> None:
+        """Takes a changed configuration from the next append on."""
+        self.config = config
+
+
+def _fsync(segment: Segment) -> asyncio.Future[None]:
+    assert segment.file is not None
+    return segment.file.fsync()
+
+
+__all__ = ["AppendInfo", "Log"]

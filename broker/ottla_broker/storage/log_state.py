@@ -1,0 +1,242 @@
+"""The state of one log and the three positions: assigned, written, flushed.
+
+`Log` (log.py) is put together from this, `reading.py` and `maintenance.py`; each holds one concern. Everything runs on
+the broker's loop. A log never touches a file but through its Disk.
+
+    log_start_offset ≤ recovery_point ≤ log_end_offset (written) ≤ assigned_offset
+
+Appends move `assigned` at once; the completions of their writes, in order, move `log_end_offset`, which is what
+followers, the high watermark and acknowledgements see. A failed write is final: nothing of the directory is written
+any more, and every log in it is failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.disk import Disk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.checkpoints import encode_epochs
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.epochs import LeaderEpochs
+from ottla_broker.storage.names import LEADER_EPOCHS
+from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.segment import Segment
+
+_T = TypeVar("_T")
+
+
+class LogOwner(Protocol):
+    """What a log asks of the log manager."""
+
+    def directory_failed(self, disk: Disk, error: OSError) -> None:
+        """A call on the directory failed: it is offline from now on. Marks all its logs failed."""
+        ...
+
+    async def checkpoint_recovery_points(self, disk: Disk) -> None:
+        """Writes the recovery points of the directory's logs. Raises OSError."""
+        ...
+
+    async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
+        """Writes the log start offsets of the directory's logs. Raises OSError."""
+        ...
+
+
+class LogState:
+    """See the module. `segments` are sorted and never empty; the last one is active (started or resumed)."""
+
+    __slots__ = (
+        "_active",
+        "_assigned",
+        "_flush_requested",
+        "_is_truncating",
+        "_lock",
+        "_owner",
+        "_pending",
+        "_written_position",
+        "_written_segment",
+        "clock",
+        "config",
+        "directory",
+        "disk",
+        "epochs",
+        "flushed_offset",
+        "high_watermark",
+        "is_failed",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "on_append",
+        "on_failure",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: bytes | None,
+        directory: str,
+        disk: Disk,
+        clock: Clock,
+        owner: LogOwner,
+        config: LogConfig,
+        segments: list[Segment],
+        log_start_offset: int,
+        recovery_point: int,
+        high_watermark: int,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.disk = disk
+        self.clock = clock
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.recovery_point = recovery_point
+        """Everything below is durable, the indexes and epochs of it too: a recovery scan starts here."""
+        self.flushed_offset = recovery_point
+        """Everything below is durable in its log file."""
+        self.is_failed = False
+        self.on_append: Callable[[], None] | None = None
+        self.on_failure: Callable[[], None] | None = None
+        self.last_flush_ms = clock.now_ms()
+        self._owner = owner
+        self._active = segments[-1]
+        self._assigned = self._active.next_offset
+        self.log_end_offset = self._assigned
+        self.high_watermark = min(max(high_watermark, log_start_offset), self.log_end_offset)
+        self._written_segment = self._active
+        self._written_position = self._active.size
+        self._flush_requested = self._assigned
+        self._pending: deque[tuple[asyncio.Future[Any], Segment, int, int, bool]] = deque()
+        self._is_truncating = False
+        self._lock = asyncio.Lock()
+
+    @property
+    def assigned_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._assigned
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    def segment_of(self, offset: int) -> Segment:
+        """The segment that holds `offset`, the first one for offsets below all."""
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return segments[-1]
+        return segments[max(bisect_right(segments, offset, key=_base_offset) - 1, 0)]
+
+    # -- written ------------------------------------------------------------------------------------------------
+
+    def _track(self, write: asyncio.Future[Any], is_synced: bool) -> None:
+        """The active segment has been assigned a run of batches whose write is `write`."""
+        segment = self._active
+        self._pending.append((write, segment, segment.size, segment.next_offset, is_synced))
+        write.add_done_callback(self._on_written)
+
+    def _on_written(self, _: asyncio.Future[Any]) -> None:
+        # The first callback of a drained batch takes all of its completions, so `on_append` is called once for them.
+        pending = self._pending
+        if self.is_failed or not pending or not pending[0][0].done():
+            return
+        while pending and pending[0][0].done():
+            write, segment, position, offset, is_synced = pending.popleft()
+            if write.cancelled():
+                # The disk was closed under the log: the broker has halted.
+                self.is_failed = True
+                return
+            error = write.exception()
+            if error is not None:
+                self._fail(error if isinstance(error, OSError) else OSError(str(error)))
+                return
+            self.log_end_offset = offset
+            self._written_segment = segment
+            self._written_position = position
+            if is_synced and offset > self.flushed_offset:
+                self.flushed_offset = offset
+        if self.on_append is not None:
+            self.on_append()
+
+    async def _settle(self) -> None:
+        """Waits until everything assigned is written."""
+        while self._pending and not self.is_failed:
+            await asyncio.wait([self._pending[-1][0]])
+            await asyncio.sleep(0)
+        self._check_online()
+
+    # -- failure ------------------------------------------------------------------------------------------------
+
+    def storage_error(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.disk.path} of {self.topic_partition} is offline"
+        )
+
+    def _check_online(self) -> None:
+        if self.is_failed:
+            raise self.storage_error()
+
+    def _fail(self, error: OSError) -> None:
+        """The directory has failed; the owner calls `fail` on each of its logs, this one included."""
+        self._owner.directory_failed(self.disk, error)
+        self.fail()
+
+    def fail(self) -> None:
+        """Called once per log when its directory is offline: what was assigned is not written."""
+        if self.is_failed:
+            return
+        self.is_failed = True
+        self._pending.clear()
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def _watch(self, future: asyncio.Future[Any]) -> None:
+        """A call nobody waits for: its failure still fails the directory."""
+        future.add_done_callback(self._on_unattended)
+
+    def _on_unattended(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            error = future.exception()
+            if isinstance(error, OSError) and not self.is_failed:
+                self._fail(error)
+
+    async def _guarded(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Runs work on files; an OSError fails the directory and becomes KAFKA_STORAGE_ERROR."""
+        try:
+            return await work
+        except OSError as error:
+            if not self.is_failed:
+                self._fail(error)
+            raise self.storage_error() from error
+
+    def _spawn(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        task: asyncio.Task[_T] = self.clock.spawn(self._guarded(work), name=f"{name} {self.topic_partition}")
+        return task
+
+    async def _write_epochs(self) -> None:
+        """Writes the epochs when the file lacks something."""
+        if self.epochs.is_dirty:
+            self.epochs.is_dirty = False
+            await self.disk.write_file(f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self.epochs.entries))
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

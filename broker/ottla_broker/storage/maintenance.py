@@ -1,0 +1,399 @@
+"""What changes a log besides appends: roll, flush, truncation, retention, closing.
+
+One of them runs at a time per log (`_lock`); appends go on meanwhile, except during a truncation. The order of file
+calls is what recovery relies on after a power loss:
+
+- roll: the new files, then fsync of the directory, before anything in the new segment can be acknowledged as flushed;
+- flush: log and index files of every segment from the recovery point on, then the epochs; only then the recovery point
+  moves, and only then may the checkpoint file say so;
+- truncation below the recovery point: the checkpoint is lowered first, so that what is written anew at those offsets
+  is never taken for durable; segments go from the last to the first, so that no gap can remain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.control import read_marker
+from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
+from ottla_broker.storage.log_state import LogState
+from ottla_broker.storage.names import (
+    DELETED,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    offset_name,
+    parse_offset_file,
+)
+from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.reading import LogReads
+from ottla_broker.storage.scan import HeaderWalk
+from ottla_broker.storage.segment import Segment
+
+
+class LogMaintenance(LogReads, LogState):
+    """The half of a log that moves whole segments."""
+
+    __slots__ = ()
+
+    # -- roll and flush -----------------------------------------------------------------------------------------
+
+    def _roll(self) -> Segment:
+        """Closes the active segment and starts a new one at the next offset; gives the new one."""
+        old = self._active
+        old.end_index()
+        base = self._assigned
+        self.producers.end_offset = base
+        self._watch(self.disk.write_file(f"{self.directory}/{offset_name(base, SNAPSHOT)}", self.producers.encode()))
+        segment = Segment(self.disk, self.directory, base, 0, base, self.clock.now_ms())
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        segment.roll_jitter_ms = self.clock.random.randrange(jitter) if jitter > 0 else 0
+        segment.start()
+        # In lane order before any fsync of the new file: a flushed record is in a file that is found again.
+        self._watch(self.disk.fsync_directory(self.directory))
+        self.segments.append(segment)
+        self._active = segment
+        self._spawn(self._finish_roll(old, base), "roll")
+        return segment
+
+    async def _finish_roll(self, old: Segment, base: int) -> None:
+        async with self._lock:
+            await self._flush(base)
+            if old in self.segments and old is not self._active:
+                await old.freeze()
+
+    async def flush(self) -> None:
+        """Makes everything assigned so far durable and moves the recovery point. OSError when that fails."""
+        async with self._lock:
+            await self._flush()
+
+    async def _flush(self, up_to: int | None = None) -> None:
+        """`up_to`: only the segments below that base offset."""
+        if self.is_failed:
+            return
+        target = self._assigned if up_to is None else min(up_to, self._assigned)
+        if up_to is None:
+            self.last_flush_ms = self.clock.now_ms()
+            self._flush_requested = target
+        if target > self.recovery_point:
+            first = self.segment_of(self.recovery_point).base_offset
+            for segment in [one for one in self.segments if first <= one.base_offset < target]:
+                await segment.sync()
+        await self._write_epochs()
+        self.recovery_point = max(self.recovery_point, target)
+        self.flushed_offset = max(self.flushed_offset, target)
+
+    def _needs_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch of `size` bytes belongs into a new segment: segment.bytes, a full index, more than 2^31
+        offsets, or segment.ms by the timestamps of the segment's first batch and this one (KIP-33)."""
+        config = self.config
+        if not segment.size:
+            return False
+        if (
+            segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or segment.index_entries >= config.max_index_entries
+            or segment.time_index_entries >= config.max_time_index_entries
+        ):
+            return True
+        first = segment.first_timestamp
+        if first is not None and first >= 0:
+            return max_timestamp - first > config.segment_ms - segment.roll_jitter_ms
+        return self.clock.now_ms() - segment.created_ms > config.segment_ms - segment.roll_jitter_ms
+
+    # -- truncation ---------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> asyncio.Future[None]:
+        """Drops every record at or above `offset`, with its epochs and producer state; a batch that holds `offset`
+        goes whole. Nothing happens when the log ends at or below it."""
+        return self._spawn(self._truncate_to(offset), "truncate")
+
+    def truncate_fully_and_start_at(self, offset: int) -> asyncio.Future[None]:
+        """Drops all records; the log is empty and begins at `offset`."""
+        return self._spawn(self._truncate_fully(offset), "truncate fully")
+
+    async def _truncate_to(self, offset: int) -> None:
+        async with self._lock:
+            if offset >= self._assigned:
+                # A leader that appended nothing has left an epoch at the end of its log, which its successor does
+                # not know: it would be asked about, and diverge, for ever.
+                self.epochs.truncate_from_end(self._assigned)
+                await self._write_epochs()
+                return
+            self._is_truncating = True
+            try:
+                await self._settle()
+                if offset < self.segments[0].base_offset:
+                    await self._start_at(offset)
+                    return
+                keeper = self.segment_of(offset)
+                position, header = await self._place(keeper, offset)
+                end = keeper.base_offset if not position else (offset if header is None else header.base_offset)
+                await self._begin_truncation(end)
+                dropped = [segment for segment in self.segments if segment.base_offset > keeper.base_offset]
+                self.segments = [segment for segment in self.segments if segment.base_offset <= keeper.base_offset]
+                await self._drop_segments(dropped)
+                await keeper.resume(position)
+                await self._walk_tail(keeper, end)
+                self._active = self._written_segment = keeper
+                self._written_position = keeper.size
+                self.epochs.truncate_from_end(end)
+                await self._write_epochs()
+                await self._drop_snapshots(lambda snapshot: snapshot > end)
+                await self._rebuild_producers(end)
+            finally:
+                self._is_truncating = False
+
+    async def _truncate_fully(self, offset: int) -> None:
+        async with self._lock:
+            self._is_truncating = True
+            try:
+                await self._settle()
+                await self._start_at(offset)
+            finally:
+                self._is_truncating = False
+
+    async def _start_at(self, offset: int) -> None:
+        await self._begin_truncation(offset)
+        dropped = self.segments
+        segment = Segment(self.disk, self.directory, offset, 0, offset, self.clock.now_ms())
+        self.segments = [segment]
+        await self._drop_segments(dropped)
+        await self._drop_snapshots(lambda snapshot: True)
+        segment.start()
+        await self.disk.fsync_directory(self.directory)
+        self._active = self._written_segment = segment
+        self._written_position = 0
+        self._assigned = self.log_end_offset = self._flush_requested = offset
+        self.log_start_offset = self.high_watermark = offset
+        self.recovery_point = self.flushed_offset = offset
+        self.epochs.clear()
+        await self._write_epochs()
+        self.producers = ProducerStates(offset)
+        await self._owner.checkpoint_log_start_offsets(self.disk)
+
+    async def _begin_truncation(self, end: int) -> None:
+        """From here on nobody sees what is to go, and the checkpoint no longer vouches for it."""
+        self._assigned = self.log_end_offset = self._flush_requested = end
+        self.high_watermark = min(self.high_watermark, end)
+        if self.recovery_point > end:
+            self.recovery_point = end
+            await self._owner.checkpoint_recovery_points(self.disk)
+        self.flushed_offset = min(self.flushed_offset, end)
+
+    async def _drop_segments(self, segments: list[Segment]) -> None:
+        for segment in reversed(segments):
+            await segment.close()
+            for suffix in SEGMENT_SUFFIXES:
+                await self.disk.delete(segment.name(suffix))
+        if segments:
+            await self.disk.fsync_directory(self.directory)
+
+    async def _drop_snapshots(self, is_unwanted: Callable[[int], bool]) -> None:
+        for name, _, _ in await self.disk.list(self.directory):
+            parsed = parse_offset_file(name)
+            if parsed is not None and parsed.suffix == SNAPSHOT and is_unwanted(parsed.offset):
+                await self.disk.delete(f"{self.directory}/{name}")
+
+    async def _walk_tail(self, segment: Segment, end: int) -> None:
+        """After `resume`: cuts the indexes and takes in the batches that follow the last index entry."""
+        segment.next_offset = end
+        await segment.cut_index(end)
+        await walk_tail(segment)
+        segment.next_offset = end
+
+    async def _rebuild_producers(self, end: int) -> None:
+        """The producers' state at `end`: the newest snapshot at or below it, and the batches since."""
+        newest = -1
+        for name, _, _ in await self.disk.list(self.directory):
+            parsed = parse_offset_file(name)
+            if parsed is not None and parsed.suffix == SNAPSHOT and not parsed.marker and parsed.offset <= end:
+                newest = max(newest, parsed.offset)
+        if newest >= self.segments[0].base_offset:
+            name = f"{self.directory}/{offset_name(newest, SNAPSHOT)}"
+            self.producers = ProducerStates.decode(name, await self.disk.read_file(name), newest)
+        else:
+            self.producers = ProducerStates(self.segments[0].base_offset)
+        await replay_producers(self.producers, self.segments, end)
+
+    # -- retention ----------------------------------------------------------------------------------------------
+
+    def advance_log_start_offset(self, offset: int) -> asyncio.Future[None]:
+        """Records below `offset` are deleted (KIP-107); done when the checkpoint says so. Their segments go with the
+        next retention run. KafkaError OFFSET_OUT_OF_RANGE beyond the high watermark."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition} is beyond the high watermark {self.high_watermark}",
+            )
+        return self._spawn(self._advance_log_start_offset(offset), "advance log start offset")
+
+    async def _advance_log_start_offset(self, offset: int) -> None:
+        if self._raise_log_start_offset(offset):
+            await self._owner.checkpoint_log_start_offsets(self.disk)
+
+    def _raise_log_start_offset(self, offset: int) -> bool:
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    async def delete_old_segments(self) -> int:
+        """Applies retention.ms, retention.bytes and the log start offset; gives the number of segments deleted.
+
+        Only segments wholly below the high watermark go, from the oldest on. With cleanup.policy=compact alone only the
+        log start offset counts. Deleted files are renamed at once and unlinked after file.delete.delay.ms.
+        """
+        return await self._guarded(self._delete_old_segments())
+
+    async def _delete_old_segments(self) -> int:
+        async with self._lock:
+            if self.is_failed:
+                return 0
+            config = self.config
+            deletable = 0
+            excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+            oldest = self.clock.now_ms() - config.retention_ms if config.retention_ms >= 0 else None
+            for segment in self.segments:
+                if segment.next_offset > self.high_watermark or (segment is self._active and not segment.size):
+                    break
+                is_below_start = segment is not self._active and segment.next_offset <= self.log_start_offset
+                is_excess = config.is_deleted and excess - segment.size >= 0
+                is_old = config.is_deleted and oldest is not None and await self._age_timestamp(segment) < oldest
+                if not (is_below_start or (is_excess and config.retention_bytes >= 0) or is_old):
+                    break
+                excess -= segment.size
+                deletable += 1
+            if not deletable:
+                return 0
+            if deletable == len(self.segments):
+                if self._pending:
+                    deletable -= 1  # its last batches are on their way: next time
+                else:
+                    self._roll()
+            doomed, self.segments = self.segments[:deletable], self.segments[deletable:]
+            if doomed:
+                await self._retire(doomed)
+            return deletable
+
+    async def _age_timestamp(self, segment: Segment) -> int:
+        """What retention.ms counts from: the largest timestamp, or the segment's creation when it has none."""
+        largest = await self.largest_timestamp(segment)
+        return largest if largest >= 0 else segment.created_ms
+
+    async def _retire(self, doomed: list[Segment]) -> None:
+        start = self.segments[0].base_offset
+        self._raise_log_start_offset(start)
+        self.recovery_point = max(self.recovery_point, start)
+        self.flushed_offset = max(self.flushed_offset, start)
+        # The checkpoint first: segments that are gone must not be looked for after a crash.
+        await self._owner.checkpoint_log_start_offsets(self.disk)
+        names: list[str] = []
+        present = [name for name, _, _ in await self.disk.list(self.directory)]
+        for segment in doomed:
+            await segment.close()
+            for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+                name = offset_name(segment.base_offset, suffix)
+                if name in present:
+                    await self.disk.rename(f"{self.directory}/{name}", f"{self.directory}/{name}{DELETED}")
+                    names.append(f"{self.directory}/{name}{DELETED}")
+        self.clock.call_later(self.config.file_delete_delay_ms / 1000, self._unlink, names)
+
+    def _unlink(self, names: list[str]) -> None:
+        if not self.is_failed:
+            for name in names:
+                self._watch(self.disk.delete(name))
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """An orderly end: everything flushed, a snapshot of the producers at the end, files closed."""
+        await self._guarded(self._close())
+
+    async def _close(self) -> None:
+        async with self._lock:
+            if self.is_failed:
+                return
+            await self._settle()
+            self._active.end_index()
+            await self._flush()
+            name = f"{self.directory}/{offset_name(self._assigned, SNAPSHOT)}"
+            if self._assigned > self.log_start_offset and not await self.disk.exists(name):
+                self.producers.end_offset = self._assigned
+                await self.disk.write_file(name, self.producers.encode())
+            for segment in self.segments:
+                await segment.close()
+            self.is_failed = True
+
+    async def abandon(self) -> None:
+        """The log is being deleted: no further append, files closed."""
+        self.is_failed = True
+        self._pending.clear()
+        for segment in self.segments:
+            await segment.close()
+
+
+async def walk_tail(segment: Segment) -> bool:
+    """Takes in what follows the last index entry of a resumed segment: recent places, largest timestamp, next offset.
+
+    False when the segment's bytes do not end with a whole batch; then `segment.size` and `next_offset` are those of
+    the whole batches.
+    """
+    file, end = segment.file, segment.size
+    assert file is not None
+    place = segment.index.floor(2**63 - 1) if segment.index is not None else (segment.base_offset, 0)
+    start = place[1]
+    next_offset = segment.base_offset
+    after = start
+    segment.first_timestamp = None
+    first = await HeaderWalk(file, 0, end).next()
+    if first is not None:
+        segment.first_timestamp = first[1].base_timestamp
+    walk = HeaderWalk(file, start, end)
+    while (step := await walk.next()) is not None:
+        position, header = step
+        segment.recent_offsets.append(header.base_offset)
+        segment.recent_positions.append(position)
+        if segment.max_timestamp is None or header.max_timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = header.max_timestamp, header.last_offset
+        next_offset = header.next_offset
+        after = position + header.size
+    segment.bytes_since_index = after - start
+    segment.size = after
+    segment.next_offset = next_offset
+    return after == end
+
+
+async def replay_producers(producers: ProducerStates, segments: list[Segment], end: int) -> None:
+    """Takes down the batches between the state's end offset and `end`."""
+    start = producers.end_offset
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= end:
+            continue
+        await segment.make_ready()
+        file = segment.file
+        assert file is not None
+        position = 0
+        if start > segment.base_offset:
+            place = segment.place(start)
+            position = 0 if place is None else place[0]
+        walk = HeaderWalk(file, position, segment.size)
+        while (step := await walk.next()) is not None:
+            at, header = step
+            if header.base_offset >= end:
+                break
+            if header.producer_id < 0 or header.last_offset < start:
+                continue
+            if header.is_control:
+                marker = read_marker(await file.read(at, header.size))
+                if marker is not None:
+                    producers.end_transaction(header, marker.coordinator_epoch)
+            else:
+                producers.update_from_header(header)
+    producers.end_offset = end
+
+
+__all__ = ["LogMaintenance", "replay_producers", "walk_tail"]

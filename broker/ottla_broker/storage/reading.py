@@ -1,0 +1,306 @@
+"""Reading a log: finding the batch of an offset and handing out file ranges; finding offsets by time.
+
+`read` answers at once when it needs no disk: the place is known (or the page cache has the headers to find it) and the
+bytes are cached. Otherwise a task opens, maps and reads ahead on the lane first. Worked example: entries of the index
+at offset 100 → byte 4 200 and 190 → 8 600, a fetch of 150: floor gives byte 4 200, from there headers are walked until
+one holds 150; everything from that batch on is one range of the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ottla_broker.ports.disk import FileRange
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES, BatchHeader
+from ottla_broker.records.record import decode_records
+from ottla_broker.storage.indexes import GrowingIndex, floor_of_timestamp, last_time_entry
+from ottla_broker.storage.log_state import LogState
+from ottla_broker.storage.names import TIME_INDEX
+from ottla_broker.storage.scan import BLOCK_BYTES, HeaderWalk, find_in_block
+from ottla_broker.storage.segment import Segment
+
+_T = TypeVar("_T")
+
+_TAIL_BYTES = 4 * 1024 * 1024
+"""So close to the end of the active segment the page cache still holds the bytes that were just written."""
+
+A_LOT = 1 << 30
+"""`bytes_between` when the range leaves the active segment: more than any min_bytes in use."""
+
+
+class LogRead(NamedTuple):
+    """File ranges, to be sent or released, and their bytes."""
+
+    chunks: Sequence[FileRange]
+    size: int
+
+
+class TimestampAndOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING = LogRead((), 0)
+
+
+class LogReads(LogState):
+    """The reading half of a log."""
+
+    __slots__ = ()
+
+    def read(
+        self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool
+    ) -> LogRead | asyncio.Future[LogRead]:
+        """From the batch that holds `offset`, whole bytes up to `max_bytes` (the last batch may be cut), only batches
+        that end below `upper_offset`. With `at_least_one_batch` the first one comes whole even when larger.
+
+        At once when no disk is needed, else a future. KafkaError OFFSET_OUT_OF_RANGE outside of log start and end
+        offset, KAFKA_STORAGE_ERROR when the directory is offline.
+        """
+        if self.is_failed:
+            raise self.storage_error()
+        end = self.log_end_offset
+        if offset < self.log_start_offset or offset > end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition} is not within {self.log_start_offset}..{end}",
+            )
+        upper = end if upper_offset > end else upper_offset
+        if offset >= upper:
+            return NOTHING
+        segment = self.segment_of(offset)
+        start = self._place_now(segment, offset)
+        if start is not None:
+            limit = self._limit_now(segment, upper)
+            if limit is not None:
+                available = limit - start
+                if available <= 0:
+                    return NOTHING
+                size = self._size_now(segment, start, available, max_bytes, at_least_one_batch)
+                if size is not None:
+                    if not size:
+                        return NOTHING
+                    file = segment.file
+                    assert file is not None
+                    if (segment is self._active and start >= segment.size - _TAIL_BYTES) or file.is_cached(start, size):
+                        return LogRead((file.range(start, size),), size)
+        return self._spawn_read(self._read_slowly(segment, offset, max_bytes, upper, at_least_one_batch))
+
+    def bytes_between(self, offset: int, upper_offset: int) -> int:
+        """Bytes that a read of `offset` up to `upper_offset` would give, without I/O: exact near the end of the active
+        segment, an estimate from above within it, `A_LOT` when it begins in a closed segment."""
+        active = self._active
+        upper = min(upper_offset, self.log_end_offset)
+        if offset >= upper:
+            return 0
+        if offset < active.base_offset:
+            return A_LOT
+        start = active.place(offset)
+        end = (self._written_position, True) if upper == self.log_end_offset else active.place(upper)
+        if start is None or end is None:
+            return A_LOT
+        return max(end[0] - start[0], 0)
+
+    def _spawn_read(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        return self._spawn(self._outrun(work), "read of")
+
+    async def _outrun(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """A file that is gone because retention or a truncation came first is no failure of the disk."""
+        segments = self.segments
+        try:
+            return await work
+        except OSError as error:
+            if self.segments is segments or error.errno not in (errno.ENOENT, errno.EBADF):
+                raise
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"records of {self.topic_partition} were deleted while being read"
+            ) from error
+
+    # -- places, without waiting --------------------------------------------------------------------------------
+
+    def _place_now(self, segment: Segment, offset: int) -> int | None:
+        """Position of the batch that holds `offset`, None when that needs the disk."""
+        place = segment.place(offset)
+        if place is None or segment.file is None:
+            return None
+        position, is_exact = place
+        if is_exact:
+            return position
+        limit = segment.size - position
+        block = segment.file.read(position, min(BLOCK_BYTES, limit))
+        if not block.done():
+            return None
+        found, header = find_in_block(block.result(), offset, limit)
+        return None if header is None else position + found
+
+    def _limit_now(self, segment: Segment, upper: int) -> int | None:
+        """Position at which batches of `upper` and beyond begin, or the segment's end."""
+        if upper == self.log_end_offset and segment is self._written_segment:
+            return self._written_position
+        if upper >= segment.next_offset:
+            return segment.size
+        return self._place_now(segment, upper)
+
+    def _size_now(self, segment: Segment, start: int, available: int, max_bytes: int, at_least_one: bool) -> int | None:
+        """Bytes to give; None when telling the first batch's size needs the disk."""
+        if available <= max_bytes:
+            return available
+        if not at_least_one:
+            return max(max_bytes, 0)
+        assert segment.file is not None
+        prefix = segment.file.read(start, PREFIX_BYTES)
+        if not prefix.done():
+            return None
+        return self._at_least_first(prefix.result(), max_bytes)
+
+    @staticmethod
+    def _at_least_first(prefix: bytes, max_bytes: int) -> int:
+        length: int = PREFIX.unpack_from(prefix)[1]
+        return max(LOG_OVERHEAD + length, max_bytes)
+
+    # -- with the disk ------------------------------------------------------------------------------------------
+
+    async def _read_slowly(
+        self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool
+    ) -> LogRead:
+        start, header = await self._place(segment, offset)
+        while header is None and segment.next_offset < upper and segment is not self.segments[-1]:
+            # Compaction took the segment's last records: the next one goes on.
+            segment = self.segment_of(segment.next_offset)
+            start, header = await self._place(segment, offset)
+        if upper == self.log_end_offset and segment is self._written_segment:
+            limit = self._written_position
+        elif upper >= segment.next_offset:
+            limit = segment.size
+        else:
+            limit, _ = await self._place(segment, upper)
+        await segment.make_ready()
+        file = segment.file
+        self._check_online()
+        if file is None or segment not in self.segments:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} was deleted")
+        limit = min(limit, file.size)
+        available = limit - start
+        if available <= 0:
+            return NOTHING
+        size = available
+        if available > max_bytes:
+            size = max(max_bytes, 0)
+            if at_least_one:
+                size = min(self._at_least_first(await file.read(start, PREFIX_BYTES), max_bytes), available)
+        if not size:
+            return NOTHING
+        if not file.is_cached(start, size):
+            await file.read_ahead(start, size)
+        if segment.file is not file or start + size > file.size:
+            # Truncated while we read: the fetcher comes again and finds the log as it is now.
+            return NOTHING
+        return LogRead((file.range(start, size),), size)
+
+    async def _place(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
+        """(position, header) of the batch that holds `offset` or is the first beyond it; (size, None) at the end."""
+        await segment.make_ready()
+        place = segment.place(offset)
+        assert place is not None and segment.file is not None
+        position = place[0]
+        end = min(segment.size, segment.file.size)
+        while position < end:
+            block = await segment.file.read(position, min(BLOCK_BYTES, end - position))
+            found, header = find_in_block(block, offset, end - position)
+            position += found
+            if header is not None:
+                return position, header
+            if not found:
+                raise OSError(f"{segment.name('.log')}: no batch at byte {position}")
+        return end, None
+
+    # -- by time ------------------------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp: int, upper_offset: int) -> asyncio.Future[TimestampAndOffset | None]:
+        """The first record at or after `timestamp` (ms) below `upper_offset` (KIP-79), None when there is none."""
+        return self._spawn_read(self._offset_for_timestamp(timestamp, upper_offset))
+
+    def max_timestamp(self, upper_offset: int | None = None) -> asyncio.Future[TimestampAndOffset | None]:
+        """The first record that carries the largest timestamp below `upper_offset` (KIP-734), None in an empty log."""
+        return self._spawn_read(self._max_timestamp(upper_offset))
+
+    async def _offset_for_timestamp(self, timestamp: int, upper_offset: int) -> TimestampAndOffset | None:
+        self._check_online()
+        upper = min(upper_offset, self.log_end_offset)
+        for segment in tuple(self.segments):
+            if segment.base_offset >= upper:
+                break
+            if await self.largest_timestamp(segment) < timestamp:
+                continue
+            found = await self._search(segment, timestamp, upper)
+            if found is not None:
+                return found
+        return None
+
+    async def _max_timestamp(self, upper_offset: int | None) -> TimestampAndOffset | None:
+        self._check_online()
+        upper = self.log_end_offset if upper_offset is None else min(upper_offset, self.log_end_offset)
+        best: Segment | None = None
+        largest = -1
+        for segment in tuple(self.segments):
+            if segment.base_offset < upper and (latest := await self.largest_timestamp(segment)) > largest:
+                best, largest = segment, latest
+        if best is None:
+            return None
+        found = await self._search(best, largest, upper)
+        if found is not None or upper >= self.log_end_offset:
+            return found
+        # The largest one is not visible yet: look for the largest below the bound.
+        for segment in tuple(self.segments):
+            await segment.make_ready()
+            assert segment.file is not None
+            walk = HeaderWalk(segment.file, 0, min(segment.size, segment.file.size))
+            while (step := await walk.next()) is not None and step[1].base_offset < upper:
+                position, header = step
+                if found is None or header.max_timestamp > found.timestamp:
+                    candidate = await self._first_in_batch(segment, position, header, header.max_timestamp, upper)
+                    found = candidate or found
+        return found
+
+    async def largest_timestamp(self, segment: Segment) -> int:
+        """Of a segment, in ms: from the last entry of its time index; -1 when it has none."""
+        if segment.max_timestamp is None:
+            name = segment.name(TIME_INDEX)
+            entry = last_time_entry(await self.disk.read_file(name), segment.base_offset)
+            segment.max_timestamp, segment.max_timestamp_offset = entry or (-1, segment.base_offset)
+        return segment.max_timestamp
+
+    async def _search(self, segment: Segment, timestamp: int, upper: int) -> TimestampAndOffset | None:
+        await segment.make_ready()
+        if isinstance(segment.index, GrowingIndex):
+            first = segment.index.floor_of_timestamp(timestamp)
+        else:
+            index = await self.disk.read_file(segment.name(TIME_INDEX))
+            first = floor_of_timestamp(index, segment.base_offset, timestamp)
+        start, _ = await self._place(segment, first)
+        assert segment.file is not None
+        walk = HeaderWalk(segment.file, start, min(segment.size, segment.file.size))
+        while (step := await walk.next()) is not None:
+            position, header = step
+            if header.base_offset >= upper:
+                return None
+            if header.max_timestamp >= timestamp:
+                found = await self._first_in_batch(segment, position, header, timestamp, upper)
+                if found is not None:
+                    return found
+        return None
+
+    async def _first_in_batch(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp: int, upper: int
+    ) -> TimestampAndOffset | None:
+        assert segment.file is not None
+        batch = await segment.file.read(position, header.size)
+        for record in decode_records(batch):
+            if record.timestamp >= timestamp and self.log_start_offset <= record.offset < upper:
+                return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
+        return None

@@ -1,0 +1,72 @@
+"""Walking a log file's batch headers through the Disk port, in blocks, without reading records that are not needed."""
+
+from __future__ import annotations
+
+from ottla_broker.ports.disk import Buffer, File
+from ottla_broker.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD, MAGIC, MIN_LENGTH, BatchHeader
+
+BLOCK_BYTES = 16 * 1024
+"""Enough for the batches between two index entries when they are small, little to waste when they are large."""
+
+
+def header_at(block: Buffer, position: int) -> BatchHeader | None:
+    """The header there, None when there is none: too few bytes, a preallocated tail of zeros, another format."""
+    if len(block) - position < HEADER_BYTES:
+        return None
+    header = BatchHeader._make(HEADER.unpack_from(block, position))
+    if header.magic != MAGIC or header.length < MIN_LENGTH or header.last_offset_delta < 0 or header.base_offset < 0:
+        return None
+    return header
+
+
+def find_in_block(block: Buffer, offset: int, limit: int) -> tuple[int, BatchHeader | None]:
+    """Walks from the block's start to the batch that holds `offset` (or is the first beyond it).
+
+    Gives (position in the block, its header), or (position from which to go on, None) when the block does not reach.
+    `limit` is the bytes of the file from the block's start on.
+    """
+    position = 0
+    while position < limit:
+        header = header_at(block, position)
+        if header is None:
+            return position, None
+        if header.base_offset + header.last_offset_delta >= offset:
+            return position, header
+        position += LOG_OVERHEAD + header.length
+    return position, None
+
+
+class HeaderWalk:
+    """The whole batches between two positions of a file, one by one; ends at the first that is none or is cut off.
+
+    Not an async generator: those are closed by a task of their own when left early.
+    """
+
+    __slots__ = ("_block", "_block_start", "_end", "_file", "position")
+
+    def __init__(self, file: File, start: int, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._block = b""
+        self._block_start = start
+        self.position = start
+        """After the last batch given."""
+
+    async def next(self) -> tuple[int, BatchHeader] | None:
+        """(position, header), None at the end. Raises OSError."""
+        position = self.position
+        if self._end - position < HEADER_BYTES:
+            return None
+        inside = position - self._block_start
+        if inside + HEADER_BYTES > len(self._block):
+            self._block = await self._file.read(position, min(BLOCK_BYTES, self._end - position))
+            self._block_start = position
+            inside = 0
+        header = header_at(self._block, inside)
+        if header is None:
+            return None
+        after = position + LOG_OVERHEAD + header.length
+        if after > self._end:
+            return None
+        self.position = after
+        return position, header

@@ -1,0 +1,147 @@
+"""Building blocks of the storage tests: a log on real files, and batches as clients send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.ports.disk import Disk
+from ottla_broker.records.batch import batches
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record, build_batch, decode_records
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.loading import open_log
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.recovery import Recovered, recover_log
+
+PARTITION = TopicPartition("t", 0)
+
+
+class ManualClock(LoopClock):
+    """The loop's clock with a wall clock that the test sets."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        super().__init__(seed=1)
+        self.wall_ms = wall_ms
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+
+class Owner:
+    """Stands where the log manager stands; remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.failures: list[OSError] = []
+        self.recovery_point_checkpoints = 0
+        self.log_start_checkpoints = 0
+
+    def directory_failed(self, disk: Disk, error: OSError) -> None:
+        self.failures.append(error)
+
+    async def checkpoint_recovery_points(self, disk: Disk) -> None:
+        self.recovery_point_checkpoints += 1
+
+    async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
+        self.log_start_checkpoints += 1
+
+
+class LogSetup:
+    """One partition's log in a directory, opened and opened again."""
+
+    def __init__(self, path: str, config: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self.config = LogConfig(config)
+        self.clock = ManualClock()
+        self.owner = Owner()
+        self.disk = DirectoryDisk(path)
+        self.recovered: Recovered | None = None
+
+    async def open(self, *, is_clean: bool = True, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+        await self.disk.make_directory("t-0")
+
+        async def recover(point: int) -> Recovered:
+            self.recovered = await recover_log(
+                self.disk, "t-0", point, self.config.index_interval_bytes, self.config.is_compacted
+            )
+            return self.recovered
+
+        return await open_log(
+            topic_partition=PARTITION,
+            directory="t-0",
+            disk=self.disk,
+            clock=self.clock,
+            owner=self.owner,
+            config=self.config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=recovery_point,
+            is_clean=is_clean,
+            recover=recover,
+        )
+
+    def crash(self) -> None:
+        """kill -9: the page cache stays, what the lane had not taken is gone. The next `open` is another process."""
+        self.disk.close()
+        self.clock.cancel_all()
+        self.clock = ManualClock(self.clock.wall_ms)
+        self.disk = DirectoryDisk(self.path)
+
+    def close(self) -> None:
+        self.disk.close()
+
+
+def batch(
+    *values: bytes,
+    timestamp: int = 1_700_000_000_000,
+    codec: Codec = Codec.NONE,
+    producer: tuple[int, int, int] | None = None,
+    attributes: int = 0,
+) -> memoryview:
+    """A client's batch of one record per value. `producer`: (id, epoch, first sequence)."""
+    records = [Record(number, timestamp + number, None, value) for number, value in enumerate(values or (b"v",))]
+    producer_id, epoch, sequence = producer or (-1, -1, -1)
+    return memoryview(
+        build_batch(
+            records,
+            codec=codec,
+            attributes=attributes,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+    )
+
+
+async def written(log: Log) -> None:
+    """Waits until everything assigned is written."""
+    await log._settle()
+
+
+async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int | None = None) -> bytes:
+    """What a fetch would send."""
+    result = log.read(offset, max_bytes, log.log_end_offset if upper is None else upper, True)
+    if not isinstance(result, tuple):
+        result = await result
+    data = b"".join(chunk.read() for chunk in result.chunks)
+    for chunk in result.chunks:
+        chunk.release()
+    assert len(data) == result.size
+    return data
+
+
+async def read_values(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record from `offset` to the end, through as many reads as it takes."""
+    values: list[tuple[int, bytes | None]] = []
+    while offset < log.log_end_offset:
+        data = await read_bytes(log, offset, max_bytes)
+        for position, header in batches(data):
+            for record in decode_records(memoryview(data)[position : position + header.size]):
+                if record.offset >= offset:
+                    values.append((record.offset, record.value))
+            after = header.next_offset
+        offset = after
+    return values
