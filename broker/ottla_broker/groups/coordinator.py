@@ -41,6 +41,7 @@ from ottla_broker.groups.replay import Replay, ReplayedGroup
 from ottla_broker.groups.states import GroupState
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
+from ottla_broker.protocol.codec import EncodeError
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 
@@ -50,6 +51,10 @@ LOAD_RETRY_S = 1.0
 """Pause before a partition whose log could not be read is tried again."""
 BATCHES_PER_TURN = 50
 """Loading lets the loop do other work after so many batches."""
+OFFSETS_PER_TURN = 20_000
+"""The search for expired offsets does so after so many."""
+MAX_STRING_BYTES = 32_767
+"""Of a string in a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +176,10 @@ class GroupCoordinator:
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Offsets of deleted topics go; the tombstones are appended without waiting for them."""
-        gone = frozenset(partitions)
+        gone = list(partitions)
         for index, owned in list(self._partitions.items()):
             for live in list(owned.groups.values()):
-                removed = live.offsets.remove_topics_partitions(gone)
+                removed = live.offsets.remove(gone)
                 self._append_removal(index, owned, live, removed)
 
     def partition_for(self, group_id: str) -> int:
@@ -268,10 +273,13 @@ class GroupCoordinator:
         return {partition: answers[partition] for partition in commits}
 
     def is_metadata_too_large(self, metadata: str) -> bool:
-        """Longer than `offset.metadata.max.bytes`, which Apache Kafka counts in UTF-16 code units."""
-        limit = self.config.offset_metadata_max_bytes
+        """Longer than `offset.metadata.max.bytes`, which Apache Kafka counts in UTF-16 code units, or than what the
+        record's string can hold."""
+        limit = min(self.config.offset_metadata_max_bytes, MAX_STRING_BYTES)
         if metadata.isascii():
             return len(metadata) > limit
+        if len(metadata.encode("utf-8", "surrogatepass")) > MAX_STRING_BYTES:
+            return True
         return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit
 
     def fetch(
@@ -351,15 +359,22 @@ class GroupCoordinator:
         live.delete()
         return await self._finish_removal(live, live.offsets.remove(live.offsets.known()))
 
-    def expire_offsets(self) -> None:
+    async def expire_offsets(self) -> None:
         """Removes what has outlived its retention, and groups that have nothing left."""
         now_ms = self._clock.now_ms()
         retention_ms = self.config.offsets_retention_minutes * 60_000
+        count = 0
         for index, owned in list(self._partitions.items()):
             for live in list(owned.groups.values()):
+                if self._partitions.get(index) is not owned:
+                    break  # it moved away while the loop did other work
+                count += len(live.offsets)
                 removed = live.offsets.remove(live.offsets.expired(live.group, now_ms, retention_ms))
                 self._metrics.offset_expirations.inc(len(removed))
                 self._append_removal(index, owned, live, removed)
+                if count >= OFFSETS_PER_TURN:
+                    count = 0
+                    await self._clock.sleep(0)
 
     # Groups
 
@@ -410,7 +425,12 @@ class GroupCoordinator:
     def _store_group(self, live: LiveGroup, write: GroupWrite) -> None:
         if write.purpose is WritePurpose.ASSIGNMENT:
             self._metrics.completed_rebalances.inc()
-        appended = self._append(live.group.group_id, [group_record(write.snapshot)])
+        try:
+            appended = self._append(live.group.group_id, [group_record(write.snapshot)])
+        except EncodeError as error:
+            logger.error("group %s does not fit a record: %s", live.group.group_id, error)
+            appended = self._clock.create_future()
+            appended.set_result(AppendOutcome(ErrorCode.MESSAGE_TOO_LARGE))
         self._clock.spawn(self._await_group(live, write, appended), name=f"store group {live.group.group_id}")
 
     async def _await_group(
@@ -423,10 +443,9 @@ class GroupCoordinator:
 
     async def _store_offsets(self, live: LiveGroup, commits: Mapping[TopicPartition, CommittedOffset]) -> ErrorCode:
         group_id = live.group.group_id
+        records = [offset_record(group_id, partition, commit) for partition, commit in commits.items()]
         live.offsets.stage(commits)
-        appended = self._append(
-            group_id, [offset_record(group_id, partition, commit) for partition, commit in commits.items()]
-        )
+        appended = self._append(group_id, records)
         outcome = AppendOutcome(ErrorCode.NOT_LEADER_OR_FOLLOWER) if appended is None else await appended
         if outcome.error is ErrorCode.NONE:
             self._metrics.offset_commits.inc(len(commits))
@@ -440,7 +459,7 @@ class GroupCoordinator:
     ) -> asyncio.Future[AppendOutcome] | None:
         """Appends tombstones for removed offsets, and ends the group when it is empty and has none left."""
         group = live.group
-        if group.state is GroupState.EMPTY and live.offsets.is_empty:
+        if group.state is GroupState.EMPTY and live.offsets.is_empty and not group.membership.pending:
             live.delete()
         records = [offset_tombstone(group.group_id, partition) for partition in removed]
         if group.state is GroupState.DEAD:
@@ -514,5 +533,5 @@ class GroupCoordinator:
         )
 
     def _check_retention(self) -> None:
-        self.expire_offsets()
+        self._clock.spawn(self.expire_offsets(), name="expire offsets")
         self._schedule_retention()

@@ -80,6 +80,8 @@ class Group:
         self.membership = Membership()
         self._config = config
         self._pending_sync: dict[str, None] = {}
+        self._is_storing = False
+        """This generation's assignment is on its way to the log."""
         self._is_in_initial_delay = False
         self._initial_delay_left_ms = 0
         self._has_new_member = False
@@ -157,8 +159,10 @@ class Group:
             if member.sync_ticket is not None:
                 self._effects.append(AnswerSync(member.sync_ticket, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)))
             member.sync_ticket = ticket
-            if self.membership.is_leader(member.member_id):
-                self._store_assignment(request)
+            if self.membership.is_leader(member.member_id) and not self._is_storing:
+                # Of two assignments for one generation the members might hear one and the log keep the other.
+                self._is_storing = True
+                self._store(WritePurpose.ASSIGNMENT, request.assignments, None)
         return self._decision()
 
     def heartbeat(
@@ -414,6 +418,7 @@ class Group:
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._answer_all_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
         self._forget_pending_syncs()
+        self._is_storing = False
         self._is_in_initial_delay = self.state is GroupState.EMPTY
         self._transition(GroupState.PREPARING_REBALANCE)
         self._effects.append(Explain(f"rebalance after generation {self.generation_id}: {reason}"))
@@ -479,11 +484,8 @@ class Group:
             self._pending_sync[member.member_id] = None
         self._effects.append(ArmTimer(_SYNC, self.membership.rebalance_timeout_ms))
 
-    def _store_assignment(self, request: SyncRequest) -> None:
-        # A member that the leader left out gets an empty assignment: clients expect one each.
-        self._store(WritePurpose.ASSIGNMENT, request.assignments, None)
-
     def _finish_assignment(self, stored: GroupSnapshot, error: ErrorCode) -> None:
+        self._is_storing = False
         if error is not ErrorCode.NONE:
             self._answer_all_syncs(error)
             self._rebalance_if_possible(f"the assignment could not be stored: {error.name}")

@@ -135,10 +135,6 @@ class GroupOffsets:
                 removed.append(partition)
         return removed
 
-    def remove_topics_partitions(self, gone: frozenset[TopicPartition]) -> list[TopicPartition]:
-        """`remove` for partitions of deleted topics, most of which this group has never heard of."""
-        return self.remove([partition for partition in self.known() if partition in gone])
-
     def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Which stored offsets have outlived `offsets.retention.minutes` (KIP-211).
 

@@ -479,3 +479,15 @@ def test_a_thousand_members_rebalance_together() -> None:
         assert sum(bool(answer.members) for answer in answers) == 1
 
     in_virtual_time(scenario)
+
+
+def test_a_group_that_does_not_fit_a_record_is_told_so_and_goes_on() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock)
+        await broker.loaded()
+        join = await broker.join("g", client_id="x" * 40_000)
+        sync = await broker.sync("g", join.member_id, 1, {join.member_id: b"A"})
+        assert sync.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert broker.coordinator.heartbeat("g", join.member_id, None, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    in_virtual_time(scenario)

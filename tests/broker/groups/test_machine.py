@@ -523,3 +523,16 @@ def test_timers_end_with_what_they_watch() -> None:
     assert set(driver.timers) == {TimerKey(TimerKind.SESSION, leader), TimerKey(TimerKind.SESSION, follower)}
     driver.leave(LeavingMember(leader), LeavingMember(follower))
     assert driver.timers == {}
+
+
+def test_a_leader_that_hands_in_twice_has_its_first_assignment_stored() -> None:
+    driver = Driver()
+    ticket = driver.join()
+    driver.advance(6_000)
+    leader = driver.joins[ticket].member_id
+    first = driver.sync(leader, 1, {leader: b"first"})
+    second = driver.sync(leader, 1, {leader: b"second"})
+    assert len(driver.writes) == 1
+    driver.finish_writes()
+    assert driver.syncs[first].error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.syncs[second].assignment == b"first"

@@ -15,6 +15,7 @@ Versions
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address
 from typing import Any
 
 from ottla_broker.groups.decisions import JoinRequest
@@ -22,12 +23,14 @@ from ottla_broker.protocol.generated.join_group import JoinGroupResponse, JoinGr
 from ottla_broker.server.context import RequestContext, Services
 
 MEMBER_ID_DELIMITER = "-"
+MAX_PREFIX_LENGTH = 8_000
+"""Characters of the client's part of a member id: with the rest it still fits a string of the wire."""
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> JoinGroupResponse:
     version = context.api_version
     instance_id: str | None = request.group_instance_id
-    prefix = (context.client_id or "") if instance_id is None else instance_id
+    prefix = ((context.client_id or "") if instance_id is None else instance_id)[:MAX_PREFIX_LENGTH]
     answer = await services.group_coordinator.join(
         request.group_id,
         JoinRequest(
@@ -35,7 +38,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> J
             new_member_id=f"{prefix}{MEMBER_ID_DELIMITER}{services.clock.uuid4()}",
             group_instance_id=instance_id,
             client_id=context.client_id or "",
-            client_host=f"/{context.peer[0]}",
+            client_host=f"/{_written_out(context.peer[0])}",
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
             protocol_type=request.protocol_type,
@@ -62,3 +65,16 @@ async def handle(services: Services, context: RequestContext, request: Any) -> J
             for member in answer.members
         ],
     )
+
+
+def _written_out(host: str) -> str:
+    """An IPv6 address with all of its groups, as Apache Kafka shows it; anything else as it is.
+
+    >>> _written_out("::1"), _written_out("127.0.0.1")
+    ('0:0:0:0:0:0:0:1', '127.0.0.1')
+    """
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.partition("%")[0].split(":"))
