@@ -64,9 +64,7 @@ class Broker:
         logger: where it reports; by default "ottla" with the broker's id.
     """
 
-    def __init__(
-        self, config: BrokerConfig, ports: Ports, *, logger: logging.LoggerAdapter[Any] | None = None
-    ) -> None:
+    def __init__(self, config: BrokerConfig, ports: Ports, *, logger: logging.LoggerAdapter[Any] | None = None) -> None:
         self.config = config
         self.metrics = Metrics()
         self.state = "starting"
@@ -75,7 +73,7 @@ class Broker:
         self._ports = ports
         self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
         self._halted: asyncio.Future[str] = ports.clock.create_future()
-        self._ready = asyncio.Event()
+        self._settled = asyncio.Event()  # ready, or ended
         self._is_hurried = False
         ports.clock.on_task_failure = self._on_task_failure
         self._dispatcher = Dispatcher(ports.clock)
@@ -96,21 +94,18 @@ class Broker:
         self._replica_manager: ReplicaManager | None = None
         self._group_coordinator: GroupCoordinator | None = None
         self._controller_client: ControllerClient | None = None
-        self._dynamic_config: DynamicConfig | None = None
 
     # What others ask
 
     @property
     def is_ready(self) -> bool:
         """Recovered, listening, registered, and with metadata."""
-        return self._ready.is_set() and self.state == "running"
+        return self.state == "running"
 
     async def ready(self) -> None:
         """Returns when the broker is ready. Raises StartRefused when it halts before."""
-        waiting = asyncio.ensure_future(self._ready.wait())
-        await asyncio.wait([waiting, self._halted], return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            waiting.cancel()
+        await self._settled.wait()
+        if self._halted.done():
             raise StartRefused(self._halted.result())
 
     async def halted(self) -> str:
@@ -155,8 +150,6 @@ class Broker:
         self.state = "stopping"
         if self._controller is not None:
             await self._controller.stop()
-        if self._dynamic_config is not None:
-            await self._dynamic_config.stop()
         if self._group_coordinator is not None:
             self._group_coordinator.close()
         if self._replica_manager is not None:
@@ -198,14 +191,12 @@ class Broker:
                 else await generated_broker_id(coordination, config["reserved.broker.max.id"])
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
-        self._dynamic_config = DynamicConfig(
-            config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
-        )
-        await self._dynamic_config.start()
+        dynamic_config = DynamicConfig(config, self.broker_id, coordination, clock, self._on_topic_config, self._logger)
+        await dynamic_config.start()
         self.state = "recovering"
-        await self.log_manager.load(self.cluster_id, self.broker_id, self._dynamic_config.topic_config)
+        await self.log_manager.load(self.cluster_id, self.broker_id, dynamic_config.topic_config)
         self.state = "joining"
-        services = await self._make_services(self._dynamic_config)
+        services = await self._make_services(dynamic_config)
         self._dispatcher.services = services
         self._dispatcher.warm()
         await self._open_listeners()
@@ -324,9 +315,9 @@ class Broker:
         return -1 if self._registration is None else self._registration.broker_epoch
 
     def _on_metadata(self, metadata: MetadataCache) -> None:
-        if not self._ready.is_set() and metadata.is_ready and self.state == "joining":
+        if metadata.is_ready and self.state == "joining":
             self.state = "running"
-            self._ready.set()
+            self._settled.set()
             self._logger.info("ready")
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
@@ -335,8 +326,8 @@ class Broker:
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._logger.warning("the coordination session expired")
-        elif event is SessionEvent.CONNECTED and self._registration is not None:
-            if self.state in ("joining", "running"):
+        elif self._registration is not None and self.state in ("joining", "running"):
+            if event is SessionEvent.CONNECTED:
                 self._ports.clock.spawn(self._register_again(self._registration), name="register again")
 
     async def _register_again(self, registration: Registration) -> None:
@@ -358,6 +349,7 @@ class Broker:
         self.state = state
         if not self._halted.done():
             self._halted.set_result(reason)
+        self._settled.set()
         self._ports.network.close()
         self.log_manager.halt()
         self._ports.workers.close()

@@ -92,7 +92,7 @@ class ClientConnection:
             raise RuntimeError(f"request {context.correlation_id} (api {context.api_key}) was answered twice")
         if response is not None:
             try:
-                context.chunks = codec.frame_response(
+                context.chunks = codec.frame_response(  # type: ignore[assignment]  # its file ranges are the disk's
                     context.api_key, context.api_version, context.correlation_id, response
                 )
             except Exception as error:

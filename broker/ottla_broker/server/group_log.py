@@ -90,7 +90,7 @@ class ReplicatedGroupLog:
         is logged and skipped: one bad batch shall not hide all groups."""
         log = self._leader(partition, leader_epoch).log
         # What this replica took in as a follower may still be on its way to the disk.
-        offset, end = log.log_start_offset, log.assigned_end_offset
+        offset, end = log.log_start_offset, log.assigned_offset
         while offset < end:
             self._leader(partition, leader_epoch)
             if offset >= log.log_end_offset:

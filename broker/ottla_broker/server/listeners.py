@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections import Counter as CollectionsCounter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from ottla_broker.config import Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
@@ -23,15 +24,6 @@ from ottla_broker.server.dispatch import Dispatcher
 logger = logging.getLogger("ottla.server")
 
 _IDLE_CHECK_S = 30.0
-
-
-class Endpoint(NamedTuple):
-    """A listener as configured, or as advertised."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: str
 
 
 class _Refused:

@@ -73,7 +73,8 @@ class TopicCreation:
             for topic in topics:
                 code, message = results.get(topic.name, (int(ErrorCode.UNKNOWN_SERVER_ERROR), None))
                 if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-                    self._logger.warning("topic %s is not created: %s", topic.name, message or ErrorCode.of(code).message)
+                    why = message or ErrorCode.of(code).message
+                    self._logger.warning("topic %s is not created: %s", topic.name, why)
                 future = self._under_way.pop(topic.name)
                 if not future.done():
                     future.set_result(code)

@@ -41,7 +41,7 @@ from ottla_broker.replication.divergence import UNDEFINED
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.leader_hints import NodeHints, current_leader
-from ottla_broker.storage.log import LogRead
+from ottla_broker.storage.reading import LogRead
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -152,8 +152,9 @@ class Fetching:
         asked = item.asked
         log = partition.log
         offset = asked.fetch_offset
-        if log.is_failed:
-            item.error = _STORAGE_ERROR
+        if log.is_failed or partition.is_removed:
+            found = self._services.replica_manager.partition_or_error(item.topic, asked.partition)
+            item.error = int(found) if isinstance(found, ErrorCode) else _NOT_LEADER
             return
         epoch_error = partition.check_epoch(asked.current_leader_epoch)
         if epoch_error:
@@ -193,7 +194,7 @@ class Fetching:
 
     def _is_satisfied(self) -> bool:
         """True when there is something to say at once."""
-        min_bytes = self._request.min_bytes
+        min_bytes: int = self._request.min_bytes
         available = 0
         for item in self._items:
             if item.error or item.diverging is not None:
@@ -305,9 +306,9 @@ class Fetching:
         return 0
 
     def _put(self, read: LogRead, data: PartitionData, partition: Partition) -> int:
-        size = read.size
+        size: int = read.size
         if size:
-            data.records = read.chunks
+            data.records = tuple(read.chunks)
             if self._replica_id < 0:
                 partition.bytes_out(size)
         return size
