@@ -1,5 +1,6 @@
 // Reads messages with the classes of kafka-clients and writes them again.
-// Input: one message a line, "<api key> <request|response> <version> <hex>"; output: one line of hex, or the error.
+// Input: one message a line, "<api key> <request|response> <version> <hex>" or "data <class> <version> <hex>";
+// output: one line of hex, or the error.
 // The line "errors" is answered with every error code: "<code> <name> <true if clients retry>,...".
 
 import java.io.BufferedReader;
@@ -27,8 +28,9 @@ public class Reencode {
             }
             String[] words = line.split(" ", 4);
             try {
-                ApiMessageType type = ApiMessageType.fromApiKey(Short.parseShort(words[0]));
-                ApiMessage message = words[1].equals("request") ? type.newRequest() : type.newResponse();
+                ApiMessage message = words[0].equals("data")
+                    ? (ApiMessage) Class.forName(words[1]).getDeclaredConstructor().newInstance()
+                    : create(ApiMessageType.fromApiKey(Short.parseShort(words[0])), words[1]);
                 short version = Short.parseShort(words[2]);
                 ByteBuffer bytes = ByteBuffer.wrap(HexFormat.of().parseHex(words[3]));
                 message.read(new ByteBufferAccessor(bytes), version);
@@ -39,9 +41,13 @@ public class Reencode {
                 ByteBuffer again = ByteBuffer.allocate(message.size(cache, version));
                 message.write(new ByteBufferAccessor(again), cache, version);
                 System.out.println(HexFormat.of().formatHex(again.array()));
-            } catch (RuntimeException error) {
+            } catch (Exception error) {
                 System.out.println(error);
             }
         }
+    }
+
+    private static ApiMessage create(ApiMessageType type, String kind) {
+        return kind.equals("request") ? type.newRequest() : type.newResponse();
     }
 }

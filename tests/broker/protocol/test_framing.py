@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import struct
+
 import pytest
 
 from ottla_broker.protocol import codec
@@ -80,6 +84,23 @@ def test_a_header_cut_off_anywhere_is_a_decode_error() -> None:
     for end in range(5):
         with pytest.raises(codec.DecodeError):
             codec.read_response_frame(ApiKey.FETCH, 12, wire[:end])
+
+
+def test_random_bytes_are_a_header_or_a_decode_error() -> None:
+    dice = random.Random(3)
+    for number in range(4000):
+        key, version = dice.choice((0, 1, 3, 7, 18, dice.randrange(-5, 80))), dice.randrange(-2, 20)
+        frame = memoryview(struct.pack(">hh", key, version) + dice.randbytes(dice.choice((0, 1, 4, 6, 8, 30))))
+        try:
+            header = codec.read_request_header(frame)
+        except codec.DecodeError:
+            continue
+        assert (header.api_key, header.api_version) == (key, version), number
+        assert 8 <= header.body_offset <= len(frame)
+    for _ in range(2000):
+        frame = memoryview(dice.randbytes(dice.randrange(30)))
+        with contextlib.suppress(codec.DecodeError):
+            codec.read_response_frame(ApiKey.METADATA, dice.randrange(13), frame)
 
 
 class Range:

@@ -10,7 +10,7 @@ the leader epoch (KIP-320) and is what is written today, 4 is flexible and is on
 GroupMetadataValue: 1 adds the rebalance timeout (KIP-62), 2 the time of the current state, 3 the group instance id
 (KIP-345) and is what is written today, 4 is flexible and is only read.
 
-The official descriptions are not in kafka-clients.jar; Kafka's own console formatter checks these.
+The official descriptions are in kafka-group-coordinator.jar; a test compares these with them.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class MemberMetadata:
         group_instance_id: str | None = None,
         client_id: str = '',
         client_host: str = '',
-        rebalance_timeout: int = 0,
+        rebalance_timeout: int = -1,
         session_timeout: int = 0,
         subscription: bytes | memoryview = b"",
         assignment: bytes | memoryview = b"",
@@ -632,7 +632,7 @@ def _read_group_metadata_value_0(b: memoryview, o: int) -> tuple[GroupMetadataVa
             o = e5
         else:
             negative_length('members[].client_host', n6)
-        v0.rebalance_timeout = 0
+        v0.rebalance_timeout = -1
         v0.session_timeout, n7 = R_ii(b, o)
         o += 8
         if n7 >= 0:
