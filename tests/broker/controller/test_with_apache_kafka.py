@@ -1,0 +1,192 @@
+"""Our controller over brokers of Apache Kafka 3.9.1: the strictest reader that LeaderAndIsr and its like can have."""
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+import uuid
+
+import pytest
+
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller.controller import Controller
+from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.metrics import Metrics
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.controller_channels import NetworkControllerChannels
+from tests.broker.controller.fleet import LISTENER, Fleet, RecordingChannels
+
+pytestmark = pytest.mark.java
+
+RECORDS = 500
+
+
+class MixedChannels(RecordingChannels):
+    """Broker 0, the controller's own, is answered here; the others over sockets."""
+
+    def __init__(self, clock, network):
+        super().__init__(clock)
+        logger = logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": 0})
+        self._wire = NetworkControllerChannels(0, network, clock, LISTENER, 30_000, Metrics(), logger)
+        self.answers = []
+
+    def open(self, broker):
+        super().open(broker)
+        if broker.id != 0:
+            self._wire.open(broker)
+
+    def close(self, broker_id):
+        super().close(broker_id)
+        self._wire.close(broker_id)
+
+    def close_all(self):
+        super().close_all()
+        self._wire.close_all()
+
+    def send(self, broker_id, api_key, version, request, on_response):
+        if broker_id == 0:
+            super().send(broker_id, api_key, version, request, on_response)
+            return
+
+        def answered(response):
+            self.answers.append((broker_id, api_key, response))
+            on_response(response)
+            self._changed.set()
+
+        self._wire.send(broker_id, api_key, version, request, answered)
+
+    def errors(self):
+        """Every error that an Apache broker answered."""
+        found = []
+        for broker_id, api_key, response in self.answers:
+            if response.error_code:
+                found.append((broker_id, api_key, response.error_code))
+            for topic in getattr(response, "topics", ()):
+                found.extend((broker_id, api_key, e.error_code) for e in topic.partition_errors if e.error_code)
+            found.extend(
+                (broker_id, api_key, e.error_code) for e in getattr(response, "partition_errors", ()) if e.error_code
+            )
+        return found
+
+
+class ApacheBroker:
+    """One process of Apache Kafka, killed at the end."""
+
+    def __init__(self, directory, broker_id, port, connect):
+        from ottla_broker.testing.jars import find_java, kafka_class_path
+
+        directory.mkdir(exist_ok=True)
+        properties = directory / "server.properties"
+        properties.write_text(
+            f"broker.id={broker_id}\nlisteners={LISTENER}://127.0.0.1:{port}\n"
+            f"listener.security.protocol.map={LISTENER}:PLAINTEXT\ninter.broker.listener.name={LISTENER}\n"
+            f"log.dirs={directory}/logs\nzookeeper.connect={connect}\nzookeeper.session.timeout.ms=2000\n"
+            "num.network.threads=1\nnum.io.threads=2\nlog.cleaner.enable=false\nfile.delete.delay.ms=0\n"
+            "controlled.shutdown.enable=false\nreplica.fetch.wait.max.ms=50\n"
+        )
+        java = [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_class_path()]
+        with (directory / "out.log").open("ab") as output:
+            self.process = subprocess.Popen(
+                [*java, "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+async def apache(tmp_path, zookeeper):
+    """(controller, channels, start a broker, its bootstrap addresses): brokers 1 and 2 are Apache Kafka."""
+    from ottla_broker.testing.zookeeper import free_port
+
+    connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
+    brokers, ports = {}, {}
+    async with Fleet(tmp_path, connect) as fleet:
+        own = await fleet.register(0)
+        network = SocketNetwork()
+        channels = own.channels = MixedChannels(own.clock, network)
+        controller = own.controller = Controller(
+            broker_id=0,
+            config=BrokerConfig.from_mapping({"broker.id": "0", "zookeeper.connect": connect}),
+            clock=own.clock,
+            coordination=own.session,
+            channels=channels,
+            listener=LISTENER,
+        )
+        await controller.start()
+
+        def start(broker_id):
+            ports.setdefault(broker_id, free_port())
+            brokers[broker_id] = ApacheBroker(tmp_path / f"apache-{broker_id}", broker_id, ports[broker_id], connect)
+            return brokers[broker_id]
+
+        try:
+            for broker_id in (1, 2):
+                start(broker_id)
+            await channels.until(lambda: {1, 2} <= channels.open_brokers.keys(), 60)
+            yield controller, channels, fleet, brokers, start, [f"127.0.0.1:{ports[b]}" for b in (1, 2)]
+        finally:
+            for broker in brokers.values():
+                with contextlib.suppress(OSError):
+                    broker.kill()
+            network.close()
+
+
+async def in_thread(function, *arguments):
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def produce(bootstrap, topic, first, count):
+    from confluent_kafka import Producer
+
+    failed = []
+    producer = Producer(
+        {"bootstrap.servers": ",".join(bootstrap), "acks": "all", "enable.idempotence": False, "linger.ms": 5}
+    )
+    for number in range(first, first + count):
+        producer.produce(
+            topic, str(number).encode(), partition=0, on_delivery=lambda error, _: error and failed.append(error)
+        )
+    assert producer.flush(60) == 0 and not failed, failed
+
+
+def consume(bootstrap, topic, count):
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": ",".join(bootstrap), "group.id": "none", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None and message.error() is None, message
+        values.append(int(message.value()))
+    consumer.close()
+    return values
+
+
+async def test_apache_brokers_follow_our_controller_through_creation_death_return_growth_and_deletion(apache):
+    controller, channels, fleet, brokers, start, bootstrap = apache
+    (created,) = await controller.create_topics(
+        [NewTopic("t", assignment={0: (1, 2)}, configs={"min.insync.replicas": "1"})], timeout_ms=30_000
+    )
+    assert created.error is ErrorCode.NONE
+    await in_thread(produce, bootstrap, "t", 0, RECORDS)
+
+    brokers[1].kill()
+    await channels.until(lambda: channels.metadata(0, "t").leader == 2, 30)
+    await in_thread(produce, bootstrap, "t", RECORDS, RECORDS)
+    assert await in_thread(consume, bootstrap, "t", 2 * RECORDS) == list(range(2 * RECORDS))
+
+    before = len(channels.answers)
+    start(1)
+    await channels.until(lambda: any(broker == 1 for broker, _, _ in channels.answers[before:]), 60)
+    await controller.create_partitions([TopicGrowth("t", 2, [(1, 2)])], timeout_ms=30_000)
+    assert channels.metadata(0, "t", 1).leader == 1
+    assert channels.errors() == []
+
+    (deleted,) = await controller.delete_topics(["t"], timeout_ms=30_000)
+    assert deleted.error is ErrorCode.NONE
+    await asyncio.wait_for(fleet.until_gone("/brokers/topics/t"), 30)
+    assert channels.errors() == []
