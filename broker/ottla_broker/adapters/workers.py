@@ -1,0 +1,164 @@
+"""The Workers port on child processes, started when a job needs one and ended when they have been idle.
+
+Each child runs `worker_process.py` over two pipes; jobs and answers are length-prefixed pickles. A child that dies
+fails its job with RuntimeError and is not started again before the next job. When the broker dies the pipes close,
+and the child ends at once, in the middle of its job if need be: as a crash would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import sys
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_broker.adapters.worker_process import LENGTH
+
+_IDLE_S = 20.0
+"""A child costs some 20 MB; it goes when there was no job for so long."""
+
+_STOP_S = 2.0
+
+
+class _Task:
+    __slots__ = ("frame", "future", "name")
+
+    def __init__(self, name: str, frame: bytes, future: asyncio.Future[Any]) -> None:
+        self.name = name
+        self.frame = frame
+        self.future = future
+
+
+class ProcessWorkers:
+    """See `ottla_broker.ports.workers.Workers`. Made and used on one loop.
+
+    Args:
+        jobs: the registry; only its names are used here, the child looks the functions up itself.
+        max_processes: children at a time; further jobs wait in order.
+        environment: of the children; the broker's own by default.
+    """
+
+    def __init__(
+        self, jobs: Mapping[str, Any], *, max_processes: int = 0, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._jobs = jobs
+        self._loop = asyncio.get_running_loop()
+        self._max_processes = max_processes or max(1, min(4, os.cpu_count() or 1))
+        self._environment = dict(os.environ if environment is None else environment)
+        self._waiting: deque[_Task] = deque()
+        self._wakeup: asyncio.Event = asyncio.Event()
+        self._runners: dict[asyncio.Task[None], None] = {}
+        self._idle = 0
+        self._is_closed = False
+
+    def run(self, job: str, directory: str, *arguments: Any) -> asyncio.Future[Any]:
+        if job not in self._jobs:
+            raise KeyError(job)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._is_closed:
+            future.cancel()
+            return future
+        frame = pickle.dumps((job, os.path.abspath(directory), arguments))
+        self._waiting.append(_Task(job, frame, future))
+        self._wakeup.set()
+        if self._idle < len(self._waiting) and len(self._runners) < self._max_processes:
+            runner = self._loop.create_task(self._serve(), name="worker process")
+            self._runners[runner] = None
+            runner.add_done_callback(self._on_runner_done)
+        return future
+
+    def close(self) -> None:
+        self._is_closed = True
+        for task in self._waiting:
+            task.future.cancel()
+        self._waiting.clear()
+        for runner in list(self._runners):
+            runner.cancel()
+
+    async def wait_closed(self) -> None:
+        """After `close`: until the children have ended."""
+        if self._runners:
+            await asyncio.wait(list(self._runners))
+
+    def _on_runner_done(self, runner: asyncio.Task[None]) -> None:
+        self._runners.pop(runner, None)
+        if not runner.cancelled() and (error := runner.exception()) is not None:
+            # No child could be started: the jobs that wait learn why instead of waiting for ever.
+            while self._waiting:
+                task = self._waiting.popleft()
+                if not task.future.done():
+                    task.future.set_exception(RuntimeError(f"no worker process could be started: {error}"))
+
+    async def _serve(self) -> None:
+        """One child's life: jobs in order, until it has been idle or dies."""
+        path = os.pathsep.join([entry for entry in sys.path if entry])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ottla_broker.adapters.worker_process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**self._environment, "PYTHONPATH": path},
+        )
+        task: _Task | None = None
+        try:
+            while (task := await self._next()) is not None:
+                is_alive = await self._run_one(process, task)
+                task = None
+                if not is_alive:
+                    return
+        finally:
+            if task is not None and not task.future.done():
+                task.future.cancel()
+            await self._end(process)
+
+    async def _next(self) -> _Task | None:
+        """The next job; None after the idle time."""
+        while True:
+            while self._waiting:
+                task = self._waiting.popleft()
+                if not task.future.done():
+                    return task
+            self._wakeup.clear()
+            self._idle += 1
+            try:
+                await asyncio.wait_for(self._wakeup.wait(), _IDLE_S)
+            except TimeoutError:
+                if self._waiting:
+                    continue  # it came in the same moment
+                return None
+            finally:
+                self._idle -= 1
+
+    async def _run_one(self, process: asyncio.subprocess.Process, task: _Task) -> bool:
+        """Sends the job and waits for its answer; False when the child died over it."""
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(LENGTH.pack(len(task.frame)) + task.frame)
+            await process.stdin.drain()
+            (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+            is_done, value = pickle.loads(await process.stdout.readexactly(length))
+        except (asyncio.IncompleteReadError, OSError):
+            if not task.future.done():
+                task.future.set_exception(RuntimeError(f"the worker process of job {task.name} died"))
+            return False
+        if not task.future.done():
+            if is_done:
+                task.future.set_result(value)
+            else:
+                task.future.set_exception(value)
+        return True
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is None:
+            try:
+                process.kill()
+            except ProcessLookupError:
+                pass
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_S)
+            except TimeoutError:
+                return

@@ -1,0 +1,18 @@
+"""The named jobs of the Workers port: what runs outside the broker's interpreter.
+
+A job is an `async def job(disk, *arguments)` whose arguments and result are plain values. Add one here and nowhere
+else: the production adapter and the simulator both look names up in `JOBS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from ottla_broker.storage.recovery import recover_log
+
+Job: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
+
+JOBS: Mapping[str, Job] = MappingProxyType({"recover-log": recover_log})
+"""Jobs by name."""

@@ -1,0 +1,60 @@
+"""What every adapter of the Workers port promises. Subclass and provide `workers` (with the jobs of
+`ottla_broker.jobs`), and `disk`: a Disk over an empty log directory that the jobs reach by `disk.path`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.workers import Workers
+from ottla_broker.records.record import Record, build_batch
+from ottla_broker.storage.recovery import Recovered
+
+
+async def write_torn_log(disk: Disk, directory: str) -> int:
+    """A partition of ten batches and the beginning of an eleventh; gives the offset after the tenth."""
+    await disk.make_directory(directory)
+    file = await disk.open(f"{directory}/00000000000000000000.log", create=True)
+    for number in range(10):
+        await file.append([build_batch([Record(number, 1000 + number, None, b"v%d" % number)])])
+    await file.append([build_batch([Record(10, 1010, None, b"torn")])[:-1]])
+    await file.close()
+    return 10
+
+
+class WorkersContract:
+    async def test_a_job_works_on_the_files_of_its_directory(self, workers: Workers, disk: Disk) -> None:
+        end = await write_torn_log(disk, "t-0")
+        found = await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
+        assert isinstance(found, Recovered)
+        assert (found.next_offset, found.dropped_segments) == (end, 0)
+        assert found.cut_bytes > 0
+        sizes = {name: size for name, _, size in await disk.list("t-0")}
+        assert sizes["00000000000000000000.log"] == found.scanned_bytes - found.cut_bytes
+        assert sizes["00000000000000000000.timeindex"] == 12
+
+    async def test_an_exception_of_the_job_reaches_the_caller(self, workers: Workers, disk: Disk) -> None:
+        with pytest.raises(FileNotFoundError):
+            await workers.run("recover-log", disk.path, "absent-0", 0, 4096, False)
+
+    async def test_an_unknown_job_is_refused_at_once(self, workers: Workers, disk: Disk) -> None:
+        with pytest.raises(KeyError):
+            workers.run("no-such-job", disk.path)
+
+    async def test_many_jobs_all_end(self, workers: Workers, disk: Disk) -> None:
+        names = [f"t-{number}" for number in range(8)]
+        for name in names:
+            await write_torn_log(disk, name)
+        results = await asyncio.gather(*[workers.run("recover-log", disk.path, name, 0, 4096, False) for name in names])
+        assert [result.next_offset for result in results] == [10] * 8
+
+    async def test_close_cancels_what_is_pending(self, workers: Workers, disk: Disk) -> None:
+        await write_torn_log(disk, "t-0")
+        future = workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
+        workers.close()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert workers.run("recover-log", disk.path, "t-0", 0, 4096, False).cancelled()
