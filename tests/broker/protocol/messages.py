@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from ottla_broker.protocol import generator
@@ -24,6 +26,16 @@ RANGES = {
     "uint32": (0, 2**32 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
+
+FEW_EXAMPLES = settings(
+    max_examples=10 if os.environ.get("OTTLA_TEST_ALL") == "1" else 4,
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)
+"""Few per test, as there is one test per message and version."""
 
 DEFINITIONS = generator.read_definitions()
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.notation import Field, Message, Versions
-from tests.broker.protocol.messages import DEFINITIONS, Case, cases
+from tests.broker.protocol.messages import DEFINITIONS, FEW_EXAMPLES, Case, cases
 
 pytestmark = pytest.mark.java
 
@@ -159,14 +159,7 @@ def java(jar: Path) -> Any:
 
 
 @pytest.mark.parametrize("case", cases())
-@settings(
-    max_examples=6,
-    phases=[Phase.generate],
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
-)
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_java_reads_and_writes_the_same_bytes(java: Any, case: Case, data: st.DataObject) -> None:
     wire = case.write(data.draw(case.values())).hex()

@@ -7,25 +7,17 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import fetch, list_offsets, metadata, produce, update_metadata
-from tests.broker.protocol.messages import Case, cases
-
-FEW = settings(
-    max_examples=6,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from tests.broker.protocol.messages import FEW_EXAMPLES, Case, cases
 
 
 @pytest.mark.parametrize("case", cases())
-@FEW
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_what_is_written_is_read_back(case: Case, data: st.DataObject) -> None:
     value = data.draw(case.values())
@@ -37,7 +29,7 @@ def test_what_is_written_is_read_back(case: Case, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("case", cases())
-@FEW
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_every_beginning_of_a_message_and_every_flipped_byte_is_a_message_or_a_decode_error(
     case: Case, data: st.DataObject

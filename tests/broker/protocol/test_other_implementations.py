@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.api_message import ApiMessage
 from kio.index import UnknownEntity, load_entity_schema
@@ -21,16 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from ottla_broker.protocol.generator.facts import snake_case
-from tests.broker.protocol.messages import Case, cases
-
-SOME = settings(
-    max_examples=6,
-    phases=[Phase.generate],
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from tests.broker.protocol.messages import FEW_EXAMPLES, Case, cases
 
 
 def _kio_schema(case: Case) -> Any:
@@ -79,7 +70,7 @@ def test_both_know_most_of_what_clients_speak() -> None:
 
 
 @pytest.mark.parametrize("case", OF_KIO)
-@SOME
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_kio_reads_and_writes_the_same_bytes(case: Case, data: st.DataObject) -> None:
     schema = _kio_schema(case)
@@ -94,7 +85,7 @@ def test_kio_reads_and_writes_the_same_bytes(case: Case, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("case", OF_KAFKA_PYTHON)
-@SOME
+@FEW_EXAMPLES
 @given(data=st.data())
 def test_kafka_python_reads_and_writes_the_same_bytes(case: Case, data: st.DataObject) -> None:
     cls = _kafka_python_class(case)
