@@ -95,6 +95,10 @@ class EmbeddedStore:
         self._opening: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._lane is not None
+
     async def open(self) -> None:
         """Opens the file and ends the sessions of an earlier process. Once open, further calls do nothing.
 
@@ -113,6 +117,7 @@ class EmbeddedStore:
             self._opening = None
             raise
         self._lane = lane
+        self._committed = Tree()
         self._committed.install(rows)
         self._head = self._committed.copy()
         left_over = [path for path, node in rows if node is not None and node.ephemeral_owner]
@@ -125,8 +130,11 @@ class EmbeddedStore:
         """Commits what is under way and gives the file back. Sessions still open end with the next `open`."""
         lane, self._lane = self._lane, None
         self._opening = None
+        for session in self._sessions.values():
+            session.is_ended = True
         if lane is not None:
             await lane.close()
+        self._sessions.clear()
 
     def expire_session(self, session_id: int) -> None:
         """Ends a session from outside, as an ensemble would after its timeout; its broker is told EXPIRED."""
@@ -280,17 +288,18 @@ class EmbeddedCoordination:
         self._store = store
         self._timeout_s = session_timeout_ms / 1000
         self._session: _Session | None = None
+        self._identity = (0, b"")
         self._is_started = False
         self._is_expired = False
         self._listeners: list[Callable[[SessionEvent], None]] = []
 
     @property
     def session_id(self) -> int:
-        return self._session.session_id if self._session else 0
+        return self._identity[0]
 
     @property
     def session_password(self) -> bytes:
-        return self._session.password if self._session else b""
+        return self._identity[1]
 
     async def start(self, session: tuple[int, bytes] | None = None) -> None:
         """Also opens the store when nobody has: see `EmbeddedStore.open` for its errors."""
@@ -300,8 +309,7 @@ class EmbeddedCoordination:
         await self._store.open()
         if session is not None:
             await self._store._reattach_and_end(*session)
-        self._session = await self._store._open_session(self._on_expired)
-        self._tell(SessionEvent.CONNECTED)
+        self._take(await self._store._open_session(self._on_expired))
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -416,10 +424,10 @@ class EmbeddedCoordination:
     def _refusal(self, path: str) -> asyncio.Future[Any] | None:
         """A failed future when there is no session to call on."""
         error: CoordinationError
-        if self._is_expired or (self._session is not None and self._session.is_ended):
-            error = SessionExpired(path)
-        elif self._session is None:
+        if self._session is None or not self._store.is_open:
             error = ConnectionLoss(path, "the session is not open")
+        elif self._is_expired or self._session.is_ended:
+            error = SessionExpired(path)
         else:
             return None
         failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -444,9 +452,13 @@ class EmbeddedCoordination:
         elif self._session is None:
             self._store._end(opened.result(), None)  # closed or abandoned meanwhile
         else:
-            self._session = opened.result()
-            self._is_expired = False
-            self._tell(SessionEvent.CONNECTED)
+            self._take(opened.result())
+
+    def _take(self, session: _Session) -> None:
+        self._session = session
+        self._identity = (session.session_id, session.password)
+        self._is_expired = False
+        self._tell(SessionEvent.CONNECTED)
 
     def _tell(self, event: SessionEvent) -> None:
         for listener in list(self._listeners):

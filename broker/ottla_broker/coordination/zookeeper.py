@@ -464,8 +464,8 @@ class ZooKeeperCoordination:
 
     def _in_thread(self, blocking: Callable[[], None]) -> asyncio.Future[None]:
         """Runs kazoo's blocking ends on a thread of their own (daemon: a dead server must not hold up an exit)."""
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
+        assert self._loop is not None
+        ended: asyncio.Future[None] = self._loop.create_future()
 
         def run() -> None:
             try:

@@ -109,7 +109,8 @@ async def test_nodes_versions_and_numbers_are_the_same_after_opening_again(path:
     await store.close()
     with pytest.raises(ConnectionLoss):
         await session.create("/b")
-    reopened = EmbeddedStore(path)
+    await session.close()
+    reopened = store
     session = await open_session(reopened)
     assert await session.get("/a") == before
     assert await session.children("/") == ["a"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,6 +30,23 @@ from ottla_broker.testing.zookeeper import ZooKeeperServer, free_port
 from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000
+HOLDER = """
+import asyncio, sys
+from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+
+async def main():
+    session = ZooKeeperCoordination(sys.argv[1], session_timeout_ms=10_000)
+    await session.start()
+    await session.create("/broker", ephemeral=True)
+    print(session.session_id, session.session_password.hex(), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def start_holder(connect: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", HOLDER, connect], stdout=subprocess.PIPE, text=True)
 
 
 class Wire:
@@ -245,6 +265,27 @@ async def test_a_server_that_restarts_keeps_session_and_ephemeral_nodes(tmp_path
     finally:
         await loop.run_in_executor(None, server.stop)
     assert server.pid == 0
+
+
+@pytest.mark.java
+async def test_a_process_after_kill_9_ends_its_old_session_and_registers_at_once(
+    zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    connect = zookeeper.connect + chroot
+    with start_holder(connect) as killed:
+        assert killed.stdout is not None
+        session_id, password = killed.stdout.readline().split()
+        killed.send_signal(signal.SIGKILL)
+    other = ZooKeeperCoordination(connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await other.start()
+    stat = await other.exists("/broker")
+    assert stat is not None
+    assert stat.ephemeral_owner == int(session_id)
+    restarted = ZooKeeperCoordination(connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await restarted.start((int(session_id), bytes.fromhex(password)))
+    assert await restarted.create("/broker", b"again", ephemeral=True) == "/broker"
+    await restarted.close()
+    await other.close()
 
 
 @pytest.mark.java
