@@ -25,7 +25,7 @@ from ottla_broker.protocol.generated.fetch import FetchRequest, FetchTopic, Repl
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower
-from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.partition import CONSUMER, Partition
 from ottla_broker.replication.versions import fetch_version, list_offsets_version
 
 logger = logging.getLogger("ottla.replication")
@@ -128,7 +128,6 @@ class Fetcher:
         self._partition_max_bytes: int = config["replica.fetch.max.bytes"]
         self._version = fetch_version(config["inter.broker.protocol.version"])
         self._request = FetchRequest(
-            replica_id=owner.broker_id,
             max_wait_ms=config["replica.fetch.wait.max.ms"],
             min_bytes=config["replica.fetch.min.bytes"],
             max_bytes=config["replica.fetch.response.max.bytes"],
@@ -224,11 +223,17 @@ class Fetcher:
         """One request and its answer. `hurried`: somebody is left out and must not wait for a long poll."""
         request = self._request
         request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if hurried else self._max_wait_ms
-        request.replica_state = ReplicaState(replica_id=self._owner.broker_id, replica_epoch=self._owner.broker_epoch())
         request.topics = _topics(ready, self._partition_max_bytes)
         version = self._version
         if version >= 13 and any(topic.topic_id == ZERO_UUID for topic in request.topics):
             version = 12  # a topic without an id (made before 2.8) can only be asked for by name
+        owner = self._owner
+        if version >= 15:
+            request.replica_id = CONSUMER
+            request.replica_state = ReplicaState(replica_id=owner.broker_id, replica_epoch=owner.broker_epoch())
+        else:
+            request.replica_id = owner.broker_id
+            request.replica_state = None
         response = await client.send(int(ApiKey.FETCH), version, request, timeout_s=self._request_timeout_s)
         if response.error_code:
             raise ConnectionError(f"the leader answered {ErrorCode.of(response.error_code).name}")

@@ -79,6 +79,7 @@ class Partition:
         "in_sync",
         "index",
         "is_leader",
+        "is_removed",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
@@ -100,6 +101,8 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.is_leader = False
+        self.is_removed = False
+        """Deleted from this broker; requests that hold on to it must look for it again."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = -1

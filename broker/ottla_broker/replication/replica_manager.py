@@ -372,6 +372,7 @@ class ReplicaManager:
             for direction in ("in", "out"):
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_bytes{direction}", topic=partition.topic)
         partition.is_leader = False
+        partition.is_removed = True
         partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _tell_listeners(self, leaders: Sequence[Partition], others: Sequence[Partition]) -> None:

@@ -20,6 +20,7 @@ from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.isr_changes import IsrChange, decide_isr_change
 from ottla_broker.controller.values import LeaderAndIsr
+from ottla_broker.jobs import JOBS
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.api import ApiKey
@@ -65,7 +66,7 @@ class Node:
         self.clock = LoopClock()
         self.network = SocketNetwork()
         self.disk = DirectoryDisk(str(directory))
-        self.workers = ProcessWorkers()
+        self.workers = ProcessWorkers(JOBS)
         self.metrics = Metrics()
         self.metadata = MetadataCache(broker_id)
         self.failures: list[BaseException] = []

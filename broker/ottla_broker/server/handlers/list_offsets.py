@@ -79,7 +79,10 @@ async def _answer(
             code = ErrorCode.LEADER_NOT_AVAILABLE
         return _failed(asked, code)
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index, timestamp=at, offset=offset, leader_epoch=epoch
+        partition_index=asked.partition_index,
+        timestamp=at,
+        offset=offset,
+        leader_epoch=epoch if version >= 4 else _UNKNOWN,
     )
 
 
