@@ -311,6 +311,10 @@ class Broker:
 
     # Events
 
+    @property
+    def _is_serving(self) -> bool:
+        return self.state in ("joining", "running")
+
     def _broker_epoch(self) -> int:
         return -1 if self._registration is None else self._registration.broker_epoch
 
@@ -326,9 +330,8 @@ class Broker:
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._logger.warning("the coordination session expired")
-        elif self._registration is not None and self.state in ("joining", "running"):
-            if event is SessionEvent.CONNECTED:
-                self._ports.clock.spawn(self._register_again(self._registration), name="register again")
+        elif event is SessionEvent.CONNECTED and self._registration is not None and self._is_serving:
+            self._ports.clock.spawn(self._register_again(self._registration), name="register again")
 
     async def _register_again(self, registration: Registration) -> None:
         try:
