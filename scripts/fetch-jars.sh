@@ -19,7 +19,7 @@ fetch() { # pom folder, destination folder
   if [ -f "$destination/.pom.sha256" ] && [ "$(cat "$destination/.pom.sha256")" = "$wanted" ]; then
     return
   fi
-  require java openjdk-17-jre-headless
+  require java openjdk-17-jdk-headless
   require mvn maven
   echo "fetch-jars: fetching into $destination (once, about half a minute)"
   # Into a folder of its own first: a run that is cut off leaves no half set behind, and one that is

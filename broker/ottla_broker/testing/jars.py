@@ -20,7 +20,7 @@ def find_java() -> str:
     """The java on PATH, else the one of JAVA_HOME. MissingRequirement when there is none."""
     found = shutil.which("java") or shutil.which(os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java"))
     if found is None:
-        raise MissingRequirement("Java is missing: run scripts/install-system.sh (Debian: openjdk-17-jre-headless)")
+        raise MissingRequirement("Java is missing: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)")
     return found
 
 

@@ -1,12 +1,15 @@
 """Znodes against what Apache Kafka's own classes write (znodes_kafka_3_9.tsv), and against older and broken content.
 
-The file was made in this folder with a JDK 17 and the jars of scripts/fetch-jars.sh:
+The file was made in this folder with a JDK 17 and the jars of scripts/fetch-jars.sh, and one test makes it again:
     java -cp "$OTTLA_CACHE/jars/*" ZnodeGolden.java > znodes_kafka_3_9.tsv
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +130,18 @@ def test_a_node_is_written_byte_for_byte_as_kafka_writes_it(name: str) -> None:
 
 def test_every_golden_case_is_covered() -> None:
     assert set(GOLDEN) == set(WRITTEN) | NOT_WRITTEN_THE_SAME
+
+
+@pytest.mark.java
+def test_the_golden_file_is_what_kafkas_classes_print() -> None:
+    from ottla_broker.testing.jars import find_java, kafka_class_path
+
+    if shutil.which("javac") is None and os.environ.get("OTTLA_TEST_ALL") != "1":
+        pytest.skip("a JDK is missing: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)")
+    program = Path(__file__).with_name("ZnodeGolden.java")
+    command = [find_java(), "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", kafka_class_path(), str(program)]
+    printed = subprocess.run(command, check=True, capture_output=True).stdout
+    assert printed == program.with_name("znodes_kafka_3_9.tsv").read_bytes()
 
 
 def test_the_lists_of_paths_are_kafkas() -> None:
