@@ -536,3 +536,35 @@ def test_a_leader_that_hands_in_twice_has_its_first_assignment_stored() -> None:
     driver.finish_writes()
     assert driver.syncs[first].error is ErrorCode.REBALANCE_IN_PROGRESS
     assert driver.syncs[second].assignment == b"first"
+
+
+def test_a_member_that_has_its_generation_must_show_itself_within_its_session_timeout() -> None:
+    driver = Driver()
+    driver.join(session_timeout_ms=10_000)
+    driver.advance(6_000)
+    assert driver.group.state is GroupState.COMPLETING_REBALANCE
+    driver.advance(10_000)
+    assert driver.group.state is GroupState.EMPTY
+
+
+def test_a_rebalance_ends_when_the_one_it_waited_for_leaves() -> None:
+    driver = Driver()
+    leader, follower = driver.stable_group(2)
+    waiting = driver.join(leader)
+    driver.leave(LeavingMember(follower))
+    assert driver.joins[waiting].generation_id == 2
+    driver.join(requires_known_member_id=True, new_member_id="given")
+    waiting = driver.join(leader)
+    assert waiting not in driver.joins
+    driver.leave(LeavingMember("given"))
+    assert driver.joins[waiting].generation_id == 3
+
+
+def test_a_member_that_leaves_while_it_waits_for_its_assignment_hears_so() -> None:
+    driver = Driver()
+    tickets = [driver.join(), driver.join()]
+    driver.advance(6_000)
+    _, follower = (driver.joins[ticket].member_id for ticket in tickets)
+    sync = driver.sync(follower, 1)
+    driver.leave(LeavingMember(follower))
+    assert driver.syncs[sync].error is ErrorCode.UNKNOWN_MEMBER_ID

@@ -151,6 +151,7 @@ ACTIONS = st.lists(
         st.integers(0, 4),
         st.integers(0, 11),
     ),
+    min_size=40,
     max_size=120,
 )
 
