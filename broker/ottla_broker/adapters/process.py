@@ -15,6 +15,7 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
+from ottla_broker.jobs import JOBS
 from ottla_broker.ports import Coordination, Ports
 
 T = TypeVar("T")
@@ -80,5 +81,5 @@ def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
         ),
         disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
         coordination=coordination,
-        workers=ProcessWorkers(),
+        workers=ProcessWorkers(JOBS),
     )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -169,7 +169,7 @@ def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str,
                 return found
             time.sleep(_POLL_S)
     process.terminate()
-    return _fail(f"the fleet is not ready after {_START_TIMEOUT_S:.0f} s; see {log}")
+    _fail(f"the fleet is not ready after {_START_TIMEOUT_S:.0f} s; see {log}")
 
 
 def _print_started(found: dict[str, Any], directory: Path) -> None:
@@ -205,16 +205,16 @@ def _the_fleet(data: Path | None) -> Path:
         return found[0].absolute()
     if not found:
         _fail(f"there is no fleet in {DEFAULT_ROOT.absolute()}; start one with: ottla local up -f FILE")
-    return _fail("which fleet? choose with --data: " + ", ".join(str(path) for path in found))
+    _fail("which fleet? choose with --data: " + ", ".join(str(path) for path in found))
 
 
 def _ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return ask(directory, request)
     except ControlError as error:
-        return _fail(str(error))
+        _fail(str(error))
 
 
-def _fail(message: str) -> Any:
+def _fail(message: str) -> NoReturn:
     Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
     raise typer.Exit(1)

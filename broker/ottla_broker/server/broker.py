@@ -46,7 +46,9 @@ from ottla_broker.server.registration import (
     make_persistent_paths,
 )
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
-from ottla_broker.storage.log_manager import DirectoryRefused, LogManager
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.log_directory import LogDirectoryError
+from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 
 _ALTER_PARTITION_VERSION = 3
 
@@ -81,12 +83,13 @@ class Broker:
             ports.network, ports.clock, config, self._dispatcher, self.metrics, config.listeners.inter_broker
         )
         self.log_manager = LogManager(
-            config=config,
-            disks=ports.disks,
-            clock=ports.clock,
-            workers=ports.workers,
-            metrics=self.metrics,
-            on_directory_failed=self._on_directory_failed,
+            ports.disks,
+            ports.clock,
+            ports.workers,
+            _log_manager_settings(config),
+            self._log_config,
+            on_directory_failure=self._on_directory_failure,
+            on_notice=lambda message: self._logger.warning("%s", message),
         )
         self._addresses: dict[str, tuple[str, int]] = {}
         self._registration: Registration | None = None
@@ -94,6 +97,7 @@ class Broker:
         self._replica_manager: ReplicaManager | None = None
         self._group_coordinator: GroupCoordinator | None = None
         self._controller_client: ControllerClient | None = None
+        self._dynamic_config: DynamicConfig | None = None
 
     # What others ask
 
@@ -118,14 +122,17 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """State, recovery progress and directories, as plain values."""
-        recovered, total = self.log_manager.recovery_progress
+        progress = self.log_manager.progress
         return {
             "broker": self.broker_id,
             "cluster": self.cluster_id,
             "state": self.state,
             "ready": self.is_ready,
-            "recovery": {"recovered": recovered, "total": total},
-            "log_dirs": list(self._ports.disks),
+            "recovery": {"loaded": progress.loaded, "total": progress.total, "scanned_bytes": progress.scanned_bytes},
+            "log_dirs": [
+                {"path": path, "state": "online" if path in self.log_manager.live_paths else "offline"}
+                for path in self._ports.disks
+            ],
         }
 
     # Life
@@ -139,7 +146,7 @@ class Broker:
         """
         try:
             await self._start()
-        except (DirectoryRefused, RegistrationRefused, OSError, CoordinationError) as error:
+        except (LogDirectoryError, RegistrationRefused, OSError, CoordinationError) as error:
             self._end("refused", str(error))
             raise StartRefused(str(error)) from error
 
@@ -155,7 +162,7 @@ class Broker:
         if self._replica_manager is not None:
             await self._replica_manager.stop()
         self._server.close()
-        await self.log_manager.shutdown()
+        await self.log_manager.close(self._broker_epoch())
         if self._registration is not None:
             await self._registration.forget_session()
         await self._ports.coordination.close()
@@ -177,24 +184,26 @@ class Broker:
 
     async def _start(self) -> None:
         clock, coordination, config = self._ports.clock, self._ports.coordination, self.config
-        await self.log_manager.open()
-        disk = self.log_manager.first_live_disk()
+        directories = await self.log_manager.inspect()
+        disk = directories[0].disk
         coordination.add_session_listener(self._on_session_event)
         await coordination.start(await kept_session(disk))
         await make_persistent_paths(coordination)
         self.cluster_id = await cluster_id(coordination, clock)
         if self.broker_id < 0:
-            known = self.log_manager.stored_broker_id
+            known = [d.meta.broker_id for d in directories if d.meta is not None and d.meta.broker_id is not None]
             self.broker_id = (
-                known
-                if known is not None
-                else await generated_broker_id(coordination, config["reserved.broker.max.id"])
+                known[0] if known else await generated_broker_id(coordination, config["reserved.broker.max.id"])
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
-        dynamic_config = DynamicConfig(config, self.broker_id, coordination, clock, self._on_topic_config, self._logger)
+        await self.log_manager.claim(self.broker_id, self.cluster_id)
+        dynamic_config = self._dynamic_config = DynamicConfig(
+            config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
+        )
         await dynamic_config.start()
         self.state = "recovering"
-        await self.log_manager.load(self.cluster_id, self.broker_id, dynamic_config.topic_config)
+        await self.log_manager.load()
+        self.log_manager.start()
         self.state = "joining"
         services = await self._make_services(dynamic_config)
         self._dispatcher.services = services
@@ -324,8 +333,13 @@ class Broker:
             self._settled.set()
             self._logger.info("ready")
 
-    def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
-        self.log_manager.update_topic_config(topic, config)
+    def _log_config(self, topic: str) -> LogConfig:
+        if self._dynamic_config is None:
+            return LogConfig(self.config.topic_config({}))
+        return LogConfig(self._dynamic_config.topic_config(topic))
+
+    def _on_topic_config(self, topic: str, _config: TopicConfig) -> None:
+        self.log_manager.reconfigure(topic)
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -341,7 +355,7 @@ class Broker:
         except RegistrationRefused as error:
             self.halt(str(error))
 
-    def _on_directory_failed(self, path: str, error: Exception) -> None:
+    def _on_directory_failure(self, path: str, error: OSError) -> None:
         self.halt(f"log directory {path} failed: {error}")
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
@@ -354,10 +368,21 @@ class Broker:
             self._halted.set_result(reason)
         self._settled.set()
         self._ports.network.close()
-        self.log_manager.halt()
         self._ports.workers.close()
         if state != "stopped":
             self._ports.coordination.abandon()
         for disk in self._ports.disks.values():
             disk.close()
         self._ports.clock.cancel_all()
+
+
+def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
+    return LogManagerSettings(
+        log_retention_check_interval_ms=config["log.retention.check.interval.ms"],
+        log_flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
+        log_flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+        log_flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
+        producer_id_expiration_ms=config["producer.id.expiration.ms"],
+        producer_id_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
+        may_format=config.formattable_log_dirs,
+    )
