@@ -232,13 +232,11 @@ class ReplicaManager:
             await self._fetchers.remove([command.topic_partition for command in accepted])
             leaders: list[Partition] = []
             followers: list[Partition] = []
-            for command in accepted:
-                try:
-                    partition = await self._carry_out(command)
-                except KafkaError as error:
-                    logger.error("%s: %s", command.topic_partition, error.message)
-                    errors[command.topic_partition] = error.code
+            for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
+                if isinstance(created, BaseException):
+                    errors[command.topic_partition] = _code_of(command, created)
                     continue
+                partition = self._carry_out(command, created)
                 (leaders if partition.is_leader else followers).append(partition)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
@@ -266,22 +264,28 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False
         return ErrorCode.NONE, True
 
-    async def _carry_out(self, command: LeadershipCommand) -> Partition:
-        tp = command.topic_partition
-        partition = self.partition(*tp)
+    async def _logs_of(self, commands: Sequence[LeadershipCommand]) -> list[Log | BaseException]:
+        """The log of each, created where there is none, all at once: each creation waits for several syncs."""
+        return await asyncio.gather(
+            *(
+                self.log_manager.get_or_create(command.topic_partition, command.topic_id, command.is_new)
+                for command in commands
+            ),
+            return_exceptions=True,
+        )
+
+    def _carry_out(self, command: LeadershipCommand, log: Log) -> Partition:
+        """Nothing waits here: no request may come between an epoch's entry and the leadership it belongs to."""
+        partition = self.partition(*command.topic_partition)
         if partition is None:
-            log = await self.log_manager.get_or_create(tp, command.topic_id, command.is_new)
-            partition = self._adopt(tp, log, command.topic_id)
+            partition = self._adopt(command.topic_partition, log, command.topic_id)
         elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
             self._set_topic_id(partition, command.topic_id)
         if command.leader == self.broker_id:
-            # Queued before any append of this epoch can be, on the same lane: the epoch stands in its file before its
-            # first record stands in the log (KIP-101). Nothing may run between these two lines.
-            written = partition.log.assign_epoch(command.leader_epoch, partition.log.assigned_offset)
+            log.assign_epoch(command.leader_epoch, log.assigned_offset)
             partition.become_leader(
                 command.leader_epoch, command.partition_epoch, command.controller_epoch, command.replicas, command.isr
             )
-            await written
         else:
             partition.become_follower(
                 command.leader,
@@ -294,6 +298,8 @@ class ReplicaManager:
         return partition
 
     def _adopt(self, tp: TopicPartition, log: Log, topic_id: bytes) -> Partition:
+        if topic_id == ZERO_UUID and log.topic_id is not None:
+            topic_id = log.topic_id
         partition = Partition(self, tp, log, topic_id)
         name = "kafka_server_brokertopicmetrics_bytes"
         partition.bytes_in = self._metrics.counter(f"{name}in", "Bytes that clients produced.", topic=tp.topic).inc
@@ -430,6 +436,14 @@ def _isr_counters(metrics: Metrics) -> dict[str, Counter]:
         "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
         "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
     }
+
+
+def _code_of(command: LeadershipCommand, error: BaseException) -> ErrorCode:
+    """The code of a log that cannot be had; what is no refusal of the log manager's is raised."""
+    if not isinstance(error, KafkaError):
+        raise error
+    logger.error("%s: %s", command.topic_partition, error.message)
+    return error.code
 
 
 def topic_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -38,7 +38,8 @@ from ottla_broker.server.context import Services
 from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
-from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 
 CLUSTER_ID = "cluster-of-the-test"
 INTERNAL, CLIENT = "INTERNAL", "CLIENT"
@@ -72,12 +73,12 @@ class Node:
         self.failures: list[BaseException] = []
         self.clock.on_task_failure = lambda name, error: self.failures.append(error)
         self.log_manager = LogManager(
-            config=self.config,
-            disks={str(directory): self.disk},
-            clock=self.clock,
-            workers=self.workers,
-            metrics=self.metrics,
-            on_directory_failed=lambda path, error: self.failures.append(error),
+            {str(directory): self.disk},
+            self.clock,
+            self.workers,
+            LogManagerSettings(),
+            lambda topic: LogConfig(self.config.topic_config({})),
+            on_directory_failure=lambda path, error: self.failures.append(error),
         )
         self.dispatcher = Dispatcher(self.clock)
         self.server = SocketServer(self.network, self.clock, self.config, self.dispatcher, self.metrics, INTERNAL)
@@ -86,8 +87,9 @@ class Node:
         self.is_running = False
 
     async def start(self) -> None:
-        await self.log_manager.open()
-        await self.log_manager.load(CLUSTER_ID, self.broker_id, lambda topic: self.config.topic_config({}))
+        await self.log_manager.inspect()
+        await self.log_manager.claim(self.broker_id, CLUSTER_ID)
+        await self.log_manager.load()
         self.manager = ReplicaManager(
             broker_id=self.broker_id,
             config=self.config,
@@ -130,7 +132,6 @@ class Node:
         self.is_running = False
         self.network.close()
         self.clock.cancel_all()
-        self.log_manager.halt()
         self.workers.close()
         self.disk.close()
 
