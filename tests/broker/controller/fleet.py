@@ -14,7 +14,7 @@ from ottla_broker.controller.controller import Controller
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.ports.coordination import NodeExists, NoNode, SessionEvent
+from ottla_broker.ports.coordination import ConnectionLoss, NodeExists, NoNode, SessionEvent
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -170,6 +170,50 @@ def _last(requests, topic, partition):
     return found
 
 
+class LossyCoordination:
+    """A session that loses its connection at random: a call then fails before or after it took effect."""
+
+    CALLS = frozenset({"get", "exists", "children", "create", "set", "delete", "multi"})
+
+    def __init__(self, inner, source, rate):
+        self._inner = inner
+        self._source = source
+        self._rate = rate
+        self.losses = 0
+
+    def __getattr__(self, name):
+        method = getattr(self._inner, name)
+        return self._losing(method) if name in self.CALLS else method
+
+    def _losing(self, method):
+        def call(*arguments, **options):
+            draw = self._source.random()
+            if draw >= self._rate:
+                return method(*arguments, **options)
+            self.losses += 1
+            future = asyncio.get_running_loop().create_future()
+            if draw < self._rate / 2:
+                future.set_exception(ConnectionLoss())
+                return future
+
+            def lose(done):
+                done.exception()
+                if not future.done():
+                    future.set_exception(ConnectionLoss())
+
+            method(*arguments, **options).add_done_callback(lose)
+            return future
+
+        return call
+
+
+class ImpatientClock(LoopClock):
+    """Pauses between tries take one turn of the loop."""
+
+    async def sleep(self, delay_s):
+        await asyncio.sleep(0)
+
+
 class Fleet:
     """Brokers with a session and a controller each."""
 
@@ -226,7 +270,7 @@ class Fleet:
         session = self._session()
         await session.start()
         await self.announce(session, broker_id, rack)
-        clock = LoopClock(seed=broker_id)
+        clock = ImpatientClock(seed=broker_id)
         self.brokers[broker_id] = SimpleNamespace(
             id=broker_id, session=session, clock=clock, controller=None, channels=None
         )
@@ -247,14 +291,15 @@ class Fleet:
             ephemeral=True,
         )
 
-    async def start_controller(self, broker_id):
+    async def start_controller(self, broker_id, coordination=None):
+        """`coordination` stands between the controller and the broker's session."""
         broker = self.brokers[broker_id]
         broker.channels = RecordingChannels(broker.clock)
         broker.controller = Controller(
             broker_id=broker_id,
             config=BrokerConfig.from_mapping({"broker.id": str(broker_id), **self._config}),
             clock=broker.clock,
-            coordination=broker.session,
+            coordination=coordination or broker.session,
             channels=broker.channels,
             listener=LISTENER,
         )
@@ -300,8 +345,9 @@ class Fleet:
         return True
 
 
-async def fleet_of(fleet, brokers=3, racks=()):
-    """Registers brokers 0.. and starts the controller of broker 0."""
+async def fleet_of(fleet, brokers=3, racks=(), losing=None, rate=0.0):
+    """Registers brokers 0.. and starts the controller of broker 0, whose connection `losing` (a Random) breaks."""
     for broker_id in range(brokers):
         await fleet.register(broker_id, racks[broker_id] if racks else None)
-    return await fleet.start_controller(0)
+    coordination = LossyCoordination(fleet.brokers[0].session, losing, rate) if losing else None
+    return await fleet.start_controller(0, coordination)

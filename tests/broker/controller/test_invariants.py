@@ -43,11 +43,12 @@ async def settled(fleet, controller, channels, alive):
     await controller.create_topics([NewTopic("barrier", 1, 1)], timeout_ms=WAIT_MS, validate_only=True)
 
 
+@pytest.mark.parametrize("loss_rate", [0.0, 0.1])
 @pytest.mark.parametrize("seed", range(12))
-async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, seed):
+async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, seed, loss_rate):
     source = random.Random(seed)
     async with Fleet(tmp_path) as fleet:
-        controller, channels = await fleet_of(fleet, 1)
+        controller, channels = await fleet_of(fleet, 1, losing=random.Random(seed), rate=loss_rate)
         for broker in BROKERS:
             await fleet.register(broker)
         alive = set(BROKERS)
@@ -98,6 +99,7 @@ async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, se
                     _, earlier, earlier_version = before[key]
                     assert version >= earlier_version and state.leader_epoch >= earlier.leader_epoch
                     if (state.leader, state.isr) != (earlier.leader, earlier.isr):
+                        # No broker asks for ISR changes here: all are the controller's.
                         assert state.leader_epoch > earlier.leader_epoch
                 for broker in usable:
                     if broker in alive:
