@@ -553,6 +553,8 @@ def test_a_rebalance_ends_when_the_one_it_waited_for_leaves() -> None:
     waiting = driver.join(leader)
     driver.leave(LeavingMember(follower))
     assert driver.joins[waiting].generation_id == 2
+    driver.sync(leader, 2, {leader: b"A"})
+    driver.finish_writes()
     driver.join(requires_known_member_id=True, new_member_id="given")
     waiting = driver.join(leader)
     assert waiting not in driver.joins

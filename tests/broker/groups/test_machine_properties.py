@@ -152,11 +152,11 @@ ACTIONS = st.lists(
         st.integers(0, 11),
     ),
     min_size=40,
-    max_size=120,
+    max_size=100,
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ACTIONS, st.sampled_from([0, 3_000]), st.sampled_from([2, 100]))
 def test_every_request_is_answered_once_and_a_generation_has_one_leader(
     actions: list[tuple[str, int, int]], delay_ms: int, max_size: int
@@ -169,7 +169,7 @@ def test_every_request_is_answered_once_and_a_generation_has_one_leader(
     world.check_answers()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.lists(st.integers(0, 4), min_size=1, unique=True))
 def test_members_that_keep_asking_end_in_one_generation_with_an_assignment_each(
     actions: list[tuple[str, int, int]], survivors: list[int]
