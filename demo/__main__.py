@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> in
             killed_at.append(time.monotonic() - start)
             progress.console.print(f"           broker {victim}, the leader of {TOPIC}-0, is killed")
 
-        sent = send(bootstrap, TOPIC, flights, lambda done: progress.update(sending, completed=done), kill)
+        killer = threading.Thread(target=kill)  # the producer must not wait for it
+
+        sent = send(bootstrap, TOPIC, flights, lambda done: progress.update(sending, completed=done), killer.start)
+        killer.join()
         reading = progress.add_task("read back", total=sent.acknowledged)
         found = read_and_compare(bootstrap, TOPIC, flights, sent, lambda done: progress.update(reading, completed=done))
     picture = BUILD / "flights.png"

@@ -62,7 +62,7 @@ def send(
             "enable.idempotence": True,
             "linger.ms": 5,
             "compression.type": "lz4",
-            "queue.buffering.max.messages": 50_000,
+            "queue.buffering.max.messages": 200_000,
         }
     )
     sent = Sent([None] * len(flights))
