@@ -27,6 +27,7 @@ from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
 from ottla_broker.controller.topic_deletion import decide_deletion
 from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic
+from ottla_broker.metrics import Counter
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.api import ApiKey
@@ -81,6 +82,7 @@ class ActiveController:
         listener: str,
         watches: Watches,
         on_answer: Callable[[Answer], None],
+        unclean_elections: Counter,
     ) -> None:
         """`listener` is the inter-broker one; `on_answer` queues an event that ends in `answered`."""
         self.context = context
@@ -93,6 +95,7 @@ class ActiveController:
         self._listener = listener
         self._watches = watches
         self._on_answer = on_answer
+        self._unclean_elections = unclean_elections
         self._unreadable: set[TopicPartition] = set()
         """Partitions whose state znode cannot be read: nothing is decided about them."""
         self._unreadable_topics: set[str] = set()
@@ -356,7 +359,7 @@ class ActiveController:
                     conflicts[partition] = outcome
                     continue
                 context.leadership[partition] = outcome
-                _log_election(partition, elections[partition], outcome)
+                self._note_election(partition, elections[partition], outcome)
                 batch.tell_leadership(context.online_brokers(partition), partition, is_new=is_new or partition in new)
                 batch.tell_metadata(context.brokers, [partition])
             self._note_partition_states(partition for partition in pending if partition not in conflicts)
@@ -406,6 +409,19 @@ class ActiveController:
         if override is not None:
             return override.strip().lower() == "true"
         return bool(self.config["unclean.leader.election.enable"])
+
+    def _note_election(self, partition: TopicPartition, election: Election, written: LeaderAndIsr) -> None:
+        if election.unclean:
+            self._unclean_elections.inc()
+        logger.log(
+            logging.WARNING if election.unclean else logging.INFO,
+            "%s: leader %d, epoch %d, ISR %s: %s",
+            partition,
+            written.leader,
+            written.leader_epoch,
+            list(written.isr),
+            election.reason,
+        )
 
     def _note_partition_states(self, partitions: Iterable[TopicPartition]) -> None:
         context = self.context
@@ -644,15 +660,3 @@ def deleted_partitions(stop_replica: Any) -> list[TopicPartition]:
 def _all_brokers(context: ControllerContext) -> list[int]:
     """Every broker that holds a replica, alive or not."""
     return sorted({broker for partition in context.partitions() for broker in context.replicas_of(partition)})
-
-
-def _log_election(partition: TopicPartition, election: Election, written: LeaderAndIsr) -> None:
-    logger.log(
-        logging.WARNING if election.unclean else logging.INFO,
-        "%s: leader %d, epoch %d, ISR %s: %s",
-        partition,
-        written.leader,
-        written.leader_epoch,
-        list(written.isr),
-        election.reason,
-    )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import administration, election
+from ottla_broker.controller import administration, election, gauges
 from ottla_broker.controller.active import ActiveController, Answer, IsrAnswer, Watches
 from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
 from ottla_broker.controller.assignment import RackMode
@@ -33,6 +33,7 @@ from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.election import NO_CONTROLLER, Office
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -69,8 +70,9 @@ class Controller:
         coordination: Coordination,
         channels: ControllerChannels,
         listener: str,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`listener` is the name of the inter-broker listener."""
+        """`listener` is the name of the inter-broker listener; without `metrics` nothing is counted."""
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
@@ -88,6 +90,9 @@ class Controller:
         self._stand_from = 0.0
         self._is_registered = False
         self._has_stopped = False
+        metrics = metrics or Metrics()
+        self._unclean_elections = gauges.unclean_elections(metrics)
+        gauges.register(metrics, lambda: None if self._active is None else self._active.context)
 
     # Life
 
@@ -162,15 +167,7 @@ class Controller:
 
     def offline_partitions(self) -> int:
         """Partitions without a usable leader, 0 while not in office (OfflinePartitionsCount)."""
-        if self._active is None:
-            return 0
-        context = self._active.context
-        return sum(
-            1
-            for partition in context.partitions()
-            if not context.is_deleting(partition.topic)
-            and (partition not in context.leadership or context.leads_nobody_online(partition))
-        )
+        return 0 if self._active is None else gauges.offline_partitions(self._active.context)
 
     async def create_topics(
         self,
@@ -343,6 +340,7 @@ class Controller:
                 isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
             ),
             on_answer=lambda answer: self._answered(office, answer),
+            unclean_elections=self._unclean_elections,
         )
         self._office, self._active = office, active
         await active.take_office()

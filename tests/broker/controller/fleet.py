@@ -14,6 +14,7 @@ from ottla_broker.controller.controller import Controller
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+from ottla_broker.metrics import Metrics
 from ottla_broker.ports.coordination import ConnectionLoss, NodeExists, NoNode, SessionEvent
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -295,6 +296,7 @@ class Fleet:
         """`coordination` stands between the controller and the broker's session."""
         broker = self.brokers[broker_id]
         broker.channels = RecordingChannels(broker.clock)
+        broker.metrics = Metrics()
         broker.controller = Controller(
             broker_id=broker_id,
             config=BrokerConfig.from_mapping({"broker.id": str(broker_id), **self._config}),
@@ -302,6 +304,7 @@ class Fleet:
             coordination=coordination or broker.session,
             channels=broker.channels,
             listener=LISTENER,
+            metrics=broker.metrics,
         )
         await broker.controller.start()
         return broker.controller, broker.channels

@@ -177,6 +177,10 @@ async def test_unclean_election_only_where_the_topic_allows_it(fleet):
     await channels.until(lambda: channels.metadata(0, "dirty").leader == -1)
     await fleet.register(1)
     await channels.until(lambda: channels.metadata(0, "dirty").leader == 1)
+    exposed = fleet.brokers[0].metrics.exposition().decode()
+    assert "kafka_controller_controllerstats_uncleanleaderelections_total 1.0" in exposed
+    assert "kafka_controller_kafkacontroller_offlinepartitionscount 1.0" in exposed
+    assert "kafka_controller_kafkacontroller_activecontrollercount 1.0" in exposed
     dirty, _ = await fleet.state("dirty")
     assert (dirty.leader, dirty.isr, dirty.leader_recovery_state) == (1, (1,), 1)
     assert (await fleet.state("clean"))[0].leader == -1
