@@ -284,6 +284,7 @@ class Broker:
             clock=clock,
             channels=channels,
             listener=listener,
+            metrics=self.metrics,
         )
         creation = TopicCreation(config, clock, controller_client, self._logger)
         return Services(
