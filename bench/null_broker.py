@@ -1,0 +1,145 @@
+"""A broker that stores nothing: our network adapter and our codec, every request parsed, acknowledged and forgotten.
+
+What our broker costs above it is storage, replication and bookkeeping; what lies below it is the price of a socket
+and of the protocol in this language. `python -m bench.null_broker PORT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import uvloop
+
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import api_versions, init_producer_id, metadata, produce
+
+PARTITIONS = 16
+_SERVED = ((ApiKey.PRODUCE, 0, 11), (ApiKey.FETCH, 4, 17), (ApiKey.METADATA, 0, 12), (ApiKey.API_VERSIONS, 0, 4),
+           (ApiKey.INIT_PRODUCER_ID, 0, 5))  # fmt: skip
+
+
+class NullBroker:
+    """Leader of every partition of every topic."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._next_offset = 0
+        self._handlers: dict[int, Callable[[int, Any], object | None]] = {
+            int(ApiKey.PRODUCE): self._produce,
+            int(ApiKey.METADATA): self._metadata,
+            int(ApiKey.API_VERSIONS): self._api_versions,
+            int(ApiKey.INIT_PRODUCER_ID): self._init_producer_id,
+        }
+
+    def answer(self, connection: Connection, frame: memoryview) -> None:
+        """One request in, one answer out, at once."""
+        try:
+            header = codec.read_request_header(frame)
+        except codec.UnsupportedVersionError as error:
+            if error.api_key != ApiKey.API_VERSIONS:
+                raise
+            response = api_versions.ApiVersionsResponse(error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+            self._send(connection, ApiKey.API_VERSIONS, 0, error.correlation_id, response)
+            return
+        version = header.api_version
+        request = codec.module(header.api_key).read_request(version, frame, header.body_offset)
+        answer = self._handlers[header.api_key](version, request)
+        if answer is not None:
+            self._send(connection, header.api_key, version, header.correlation_id, answer)
+
+    @staticmethod
+    def _send(connection: Connection, api_key: int, version: int, correlation_id: int, response: object) -> None:
+        connection.send(cast(Sequence[Chunk], codec.frame_response(api_key, version, correlation_id, response)))
+
+    def _produce(self, version: int, request: Any) -> object | None:
+        responses = []
+        for topic in request.topic_data:
+            partitions = []
+            for partition in topic.partition_data:
+                partitions.append(
+                    produce.PartitionProduceResponse(
+                        index=partition.index, error_code=0, base_offset=self._next_offset, log_append_time_ms=-1
+                    )
+                )
+                self._next_offset += 1
+            responses.append(produce.TopicProduceResponse(name=topic.name, partition_responses=partitions))
+        return None if request.acks == 0 else produce.ProduceResponse(responses=responses)
+
+    def _metadata(self, version: int, request: Any) -> object:
+        return metadata.MetadataResponse(
+            brokers=[metadata.MetadataResponseBroker(node_id=0, host="127.0.0.1", port=self._port)],
+            cluster_id="null",
+            controller_id=0,
+            topics=[
+                metadata.MetadataResponseTopic(
+                    error_code=0,
+                    name=topic.name,
+                    partitions=[
+                        metadata.MetadataResponsePartition(
+                            error_code=0, partition_index=index, leader_id=0, replica_nodes=[0], isr_nodes=[0]
+                        )
+                        for index in range(PARTITIONS)
+                    ],
+                )
+                for topic in request.topics or ()
+            ],
+        )
+
+    def _api_versions(self, version: int, request: Any) -> object:
+        return api_versions.ApiVersionsResponse(
+            error_code=0,
+            api_keys=[
+                api_versions.ApiVersion(api_key=int(key), min_version=low, max_version=high)
+                for key, low, high in _SERVED
+            ],
+        )
+
+    def _init_producer_id(self, version: int, request: Any) -> object:
+        return init_producer_id.InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=0)
+
+
+class _Handler:
+    """A ConnectionHandler."""
+
+    def __init__(self, broker: NullBroker, connection: Connection) -> None:
+        self._broker = broker
+        self._connection = connection
+
+    def on_frame(self, frame: memoryview) -> None:
+        self._broker.answer(self._connection, frame)
+
+    def on_sent(self) -> None:
+        return
+
+    def on_close(self, reason: str) -> None:
+        return
+
+
+async def serve(port: int) -> None:
+    """Serves until SIGTERM."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    network = SocketNetwork(loop)
+    broker = NullBroker(port)
+
+    def factory(connection: Connection) -> ConnectionHandler:
+        return _Handler(broker, connection)
+
+    await network.listen("127.0.0.1", port, factory, max_frame_bytes=104857600)
+    gc.freeze()
+    await stopped.wait()
+    network.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1])))

@@ -1,0 +1,153 @@
+"""The report: report.json (one entry per scenario and metric), rounds.json (every single value), report.md."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.runner import FLOOR, METRICS, Measured
+from bench.scenarios import SCENARIOS
+from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
+
+GOALS: dict[tuple[str, str], tuple[str, float]] = {
+    ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),
+    ("produce-librdkafka-1m", "cpu_s_per_gb"): ("at most", 0.25),
+    ("produce-java-64k", "cpu_s_per_gb"): ("at most", 0.4),
+    ("produce-java-16k", "cpu_s_per_gb"): ("at most", 0.5),
+    ("consume-java", "cpu_s_per_gb"): ("at most", 0.6),
+    ("consume-librdkafka", "cpu_s_per_gb"): ("at most", 0.6),
+    ("single-100b", "cpu_us_per_request"): ("at most", 1.0),
+    ("sync-100b", "p50_ms"): ("at most", 1.2),
+    ("sync-100b", "p99_ms"): ("at most", 1.2),
+    ("produce-java-64k-half-rate", "p99_ms"): ("at most", 1.0),
+    ("idle", "start_s"): ("at most", 0.25),
+    **{
+        (scenario.name, "throughput_mb_s"): ("at least", 1.0)
+        for scenario in SCENARIOS
+        if scenario.name not in ("idle", "produce-java-64k-half-rate")
+    },
+    **{(scenario.name, "rss_mb"): ("at most", 0.2) for scenario in SCENARIOS},
+}
+"""The ratio (ours / Apache Kafka) that each figure is held to."""
+
+NULL_BROKER_GOAL = 0.9
+"""Our throughput is at least this share of the null broker's."""
+
+
+def entries(measured: Measured) -> list[dict[str, object]]:
+    """The list of report.json: medians over the rounds; None where something does not apply."""
+    found: list[dict[str, object]] = []
+    for scenario in SCENARIOS:
+        metrics = measured.values.get(scenario.name, {})
+        for metric in METRICS:
+            systems = metrics.get(metric)
+            if not systems:
+                continue
+            ours = measured.median(scenario.name, metric, OURS)
+            theirs = measured.median(scenario.name, metric, APACHE_KAFKA)
+            sizes = measured.bytes_per_request.get(scenario.name, {})
+            requests = sizes.get(OURS) or sizes.get(APACHE_KAFKA)
+            found.append(
+                {
+                    "scenario": scenario.name,
+                    "metric": metric,
+                    "ours": _rounded(ours),
+                    "apache_kafka": _rounded(theirs),
+                    "ratio": _rounded(ours / theirs) if ours is not None and theirs else None,
+                    "floor": _rounded(measured.median(scenario.name, metric, FLOOR)),
+                    "null_broker": _rounded(measured.median(scenario.name, metric, NULL_BROKER)),
+                    "rounds": max(len(values) for values in systems.values()),
+                    "bytes_per_request": round(statistics.median(requests)) if requests else None,
+                }
+            )
+    return found
+
+
+def goal_of(entry: dict[str, object]) -> tuple[str, bool | None]:
+    """The goal of an entry in words ("" for none) and whether it is met (None when it cannot be told)."""
+    goal = GOALS.get((str(entry["scenario"]), str(entry["metric"])))
+    ratio = entry["ratio"]
+    if goal is None:
+        return "", None
+    words = f"{'≤' if goal[0] == 'at most' else '≥'} {goal[1]:g}"
+    if not isinstance(ratio, float):
+        return words, None
+    met = ratio <= goal[1] if goal[0] == "at most" else ratio >= goal[1]
+    ours, null = entry["ours"], entry["null_broker"]
+    if entry["metric"] == "throughput_mb_s" and isinstance(ours, float) and isinstance(null, float):
+        words += f", ≥ {NULL_BROKER_GOAL:g} × null"
+        met = met and ours >= NULL_BROKER_GOAL * null
+    return words, met
+
+
+def write(out: Path, measured: Measured) -> list[dict[str, object]]:
+    """Writes the three files into `out` and gives the entries."""
+    out.mkdir(parents=True, exist_ok=True)
+    found = entries(measured)
+    (out / "report.json").write_text(json.dumps(found, indent=1) + "\n")
+    every = {"rounds": measured.values, "bytes_per_request": measured.bytes_per_request, "cold": measured.cold}
+    (out / "rounds.json").write_text(json.dumps(every, indent=1) + "\n")
+    (out / "report.md").write_text("\n".join(_markdown(found, measured)) + "\n")
+    return found
+
+
+def _markdown(found: Sequence[dict[str, object]], measured: Measured) -> list[str]:
+    lines = [
+        "# Beside Apache Kafka 3.9.1",
+        "",
+        "Medians over the rounds, lowest to highest value in brackets; ratio = ours / Apache Kafka. Broker processes",
+        "only: clients and ZooKeeper are not counted. Made by `make bench`.",
+        "",
+        "| scenario | metric | ours | Apache Kafka | ratio | goal | met | null broker | plain writes | bytes/request |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for entry in found:
+        scenario, metric = str(entry["scenario"]), str(entry["metric"])
+        goal, met = goal_of(entry)
+        cells = [
+            scenario,
+            metric,
+            _spread(measured, scenario, metric, OURS),
+            _spread(measured, scenario, metric, APACHE_KAFKA),
+            _text(entry["ratio"]),
+            goal,
+            {True: "yes", False: "**no**", None: ""}[met],
+            _text(entry["null_broker"]),
+            _text(entry["floor"]),
+            _text(entry["bytes_per_request"]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    if measured.cold:
+        lines += [
+            "",
+            "## Cold: the first gigabyte after a start",
+            "",
+            "| scenario | system | MB/s | CPU s/GB |",
+            "|---|---|---|---|",
+        ]
+        for cold in measured.cold:
+            values = (cold["scenario"], cold["system"], _text(cold["throughput_mb_s"]), _text(cold["cpu_s_per_gb"]))
+            lines.append("| " + " | ".join(str(value) for value in values) + " |")
+    return lines
+
+
+def _spread(measured: Measured, scenario: str, metric: str, system: str) -> str:
+    values = measured.values.get(scenario, {}).get(metric, {}).get(system)
+    if not values:
+        return ""
+    text = _text(statistics.median(values))
+    return text if len(values) == 1 else f"{text} ({_text(min(values))} to {_text(max(values))})"
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, int | float):
+        return ""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")

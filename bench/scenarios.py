@@ -1,0 +1,182 @@
+"""What is measured: one row per scenario, with its load as a function of a running system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench import java, librdkafka
+from bench.java import LoadResult
+from bench.systems import System
+
+RECORD_BYTES = 1000
+SMALL_RECORD_BYTES = 100
+PARTITIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """How much one round moves. `records` of 1 kB, `requests` of 100 bytes; rates in records per second."""
+
+    records: int
+    requests: int
+    warm_up_bytes: int
+    rate_seconds: float
+    idle_seconds: float
+    starts: int
+    fills_page_cache: bool = True
+
+    def of(self, records: int) -> Volume:
+        """A small load of the same kind: so many records, a tenth of the requests, a fifth of the time."""
+        return replace(
+            self, records=max(1, records), requests=max(1, self.requests // 10), rate_seconds=self.rate_seconds / 5
+        )
+
+
+FULL = Volume(
+    records=1_500_000, requests=40_000, warm_up_bytes=4_000_000_000, rate_seconds=15, idle_seconds=10, starts=3
+)
+QUICK = Volume(
+    records=100_000,
+    requests=2_000,
+    warm_up_bytes=100_000_000,
+    rate_seconds=2,
+    idle_seconds=1,
+    starts=1,
+    fills_page_cache=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One measured load: where, on what, how much. `rate` in records per second, −1 for as fast as it goes."""
+
+    work: Path
+    system: System
+    topic: str
+    volume: Volume
+    rate: int = -1
+
+
+Load = Callable[[Request], LoadResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of the report. `writes` scenarios have a floor, made of blocks of `block_bytes`."""
+
+    name: str
+    description: str
+    load: Load
+    partitions: int = PARTITIONS
+    brokers: int = 1
+    writes: bool = True
+    block_bytes: int = 0
+    with_null_broker: bool = True
+    has_latency: bool = False
+    half_rate_of: str | None = None
+
+
+def _java(batch_bytes: int, acks: str, *, linger_ms: int) -> Load:
+    def load(request: Request) -> LoadResult:
+        records = request.volume.records
+        if request.rate > 0:
+            records = int(request.rate * request.volume.rate_seconds)
+        return java.produce(
+            request.work, request.system.bootstrap, request.topic, records=records, record_bytes=RECORD_BYTES,
+            rate=request.rate, acks=acks, batch_size=batch_bytes, linger_ms=linger_ms, buffer_memory=64 * 1024 * 1024,
+        )  # fmt: skip
+
+    return load
+
+
+def _java_replicated(request: Request) -> LoadResult:
+    # Every byte is written three times: a third of the records keeps the disk space of a round the same.
+    return java.produce(
+        request.work, request.system.bootstrap, request.topic, records=request.volume.records // 3,
+        record_bytes=RECORD_BYTES, acks="all", batch_size=65536, linger_ms=5, buffer_memory=64 * 1024 * 1024,
+    )  # fmt: skip
+
+
+def _librdkafka_produce(request: Request) -> LoadResult:
+    return librdkafka.run(
+        "produce", request.system.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES, acks="all",
+    )  # fmt: skip
+
+
+def _java_consume(request: Request) -> LoadResult:
+    return java.consume(
+        request.work, request.system.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES,
+    )  # fmt: skip
+
+
+def _librdkafka_consume(request: Request) -> LoadResult:
+    return librdkafka.run(
+        "consume", request.system.bootstrap, request.topic,
+        records=request.volume.records, record_bytes=RECORD_BYTES, partitions=PARTITIONS,
+    )  # fmt: skip
+
+
+def _requests(in_flight: int) -> Load:
+    def load(request: Request) -> LoadResult:
+        return librdkafka.run(
+            "requests", request.system.bootstrap, request.topic,
+            records=request.volume.requests, record_bytes=SMALL_RECORD_BYTES, in_flight=in_flight,
+        )  # fmt: skip
+
+    return load
+
+
+IDLE = "idle"
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "produce-java-256k", "Kafka's producer tool, batches of 256 KB, acks=1, 16 partitions",
+        _java(262144, "1", linger_ms=5), block_bytes=262144, has_latency=True,
+    ),
+    Scenario(
+        "produce-java-64k", "Kafka's producer tool, batches of 64 KB, acks=1, 16 partitions",
+        _java(65536, "1", linger_ms=5), block_bytes=65536, has_latency=True,
+    ),
+    Scenario(
+        "produce-java-16k", "Kafka's producer tool, batches of 16 KB, linger 0, acks=1, 16 partitions",
+        _java(16384, "1", linger_ms=0), block_bytes=16384, has_latency=True,
+    ),
+    Scenario(
+        "produce-librdkafka-1m", "librdkafka, batches of 1 MB, acks=all, 1 partition",
+        _librdkafka_produce, partitions=1, block_bytes=1_000_000,
+    ),
+    Scenario(
+        "consume-java", "Kafka's consumer tool, all in the page cache, 16 partitions",
+        _java_consume, writes=False, with_null_broker=False,
+    ),
+    Scenario(
+        "consume-librdkafka", "librdkafka's consumer, all in the page cache, 16 partitions",
+        _librdkafka_consume, writes=False, with_null_broker=False,
+    ),
+    Scenario(
+        "single-100b", "single records of 100 bytes, acks=all, five requests in flight, 1 partition",
+        _requests(5), partitions=1, has_latency=True,
+    ),
+    Scenario(
+        "sync-100b", "single records of 100 bytes, acks=all, one at a time, 1 partition",
+        _requests(1), partitions=1, has_latency=True,
+    ),
+    Scenario(
+        "produce-java-64k-half-rate", "batches of 64 KB at half of Apache Kafka's warm rate",
+        _java(65536, "1", linger_ms=5), block_bytes=65536, has_latency=True, half_rate_of="produce-java-64k",
+    ),
+    Scenario(
+        "rf3-java-64k", "three brokers, replication factor 3, acks=all, batches of 64 KB, 16 partitions",
+        _java_replicated, brokers=3, block_bytes=65536, with_null_broker=False, has_latency=True,
+    ),
+    Scenario(
+        IDLE, "start until ApiVersions and Metadata are answered; memory without clients",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=True,
+    ),
+)  # fmt: skip
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
