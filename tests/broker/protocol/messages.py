@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 
 from ottla_broker.protocol import generator
@@ -35,7 +36,7 @@ FEW_EXAMPLES = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
-"""Few per test, as there is one test per message and version."""
+"""Few, as each example draws one value per version of a message."""
 
 DEFINITIONS = generator.read_definitions()
 
@@ -78,6 +79,24 @@ def cases() -> list[Any]:
         for message in definition.messages
         for version in range(message.versions.first, message.last_version + 1)
     ]
+
+
+def messages(known: Callable[[Case], bool] = lambda case: True) -> list[Any]:
+    """Every message with the list of its versions that are `known`, as pytest parameters; none without any."""
+    found: dict[str, list[Case]] = {}
+    for parameter in cases():
+        case: Case = parameter.values[0]
+        if known(case):
+            found.setdefault(case.message.name, []).append(case)
+    return [pytest.param(versions, id=name) for name, versions in found.items()]
+
+
+def drawn(data: st.DataObject, versions: list[Case], tame: bool = False) -> Iterator[tuple[Case, Any]]:
+    """A value for each of the versions; a failure's notes say which one it was."""
+    for case in versions:
+        value = data.draw(case.values(tame))
+        note(f"{case.message.name} version {case.version}")
+        yield case, value
 
 
 @cache

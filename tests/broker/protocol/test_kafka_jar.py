@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.notation import Field, Message, Versions
-from tests.broker.protocol.messages import DEFINITIONS, FEW_EXAMPLES, Case, cases
+from tests.broker.protocol.messages import DEFINITIONS, FEW_EXAMPLES, Case, drawn, messages
 
 pytestmark = pytest.mark.java
 
@@ -158,16 +158,20 @@ def java(jar: Path) -> Any:
     answers.close()
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("versions", messages())
 @FEW_EXAMPLES
 @given(data=st.data())
-def test_java_reads_and_writes_the_same_bytes(java: Any, case: Case, data: st.DataObject) -> None:
-    wire = case.write(data.draw(case.values())).hex()
-    kind = f"{case.definition.api_key} {case.message.kind}"
-    if case.message.name in RECORDS:
-        kind = f"data org.apache.kafka.coordinator.group.generated.{case.message.name}"
-    elif case.message.kind == "data":
-        suffix = "Data" if case.message.name.endswith("Header") else ""
-        kind = f"data org.apache.kafka.common.message.{case.message.name}{suffix}"
-    line = f"{kind} {case.version} {wire}"
-    assert java(line) == wire
+def test_java_reads_and_writes_the_same_bytes(java: Any, versions: list[Case], data: st.DataObject) -> None:
+    for case, value in drawn(data, versions):
+        wire = case.write(value).hex()
+        assert java(f"{_java_type(case)} {case.version} {wire}") == wire
+
+
+def _java_type(case: Case) -> str:
+    """How Reencode names the message."""
+    name = case.message.name
+    if name in RECORDS:
+        return f"data org.apache.kafka.coordinator.group.generated.{name}"
+    if case.message.kind == "data":
+        return f"data org.apache.kafka.common.message.{name}{'Data' if name.endswith('Header') else ''}"
+    return f"{case.definition.api_key} {case.message.kind}"

@@ -13,47 +13,48 @@ from hypothesis import strategies as st
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated import fetch, list_offsets, metadata, produce, update_metadata
-from tests.broker.protocol.messages import FEW_EXAMPLES, Case, cases
+from tests.broker.protocol.messages import FEW_EXAMPLES, Case, drawn, messages
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("versions", messages())
 @FEW_EXAMPLES
 @given(data=st.data())
-def test_what_is_written_is_read_back(case: Case, data: st.DataObject) -> None:
-    value = data.draw(case.values())
-    wire = case.write(value)
-    back, end = case.read(wire)
-    assert end == len(wire)
-    assert back == value
-    assert case.write(back) == wire
+def test_what_is_written_is_read_back(versions: list[Case], data: st.DataObject) -> None:
+    for case, value in drawn(data, versions):
+        wire = case.write(value)
+        back, end = case.read(wire)
+        assert end == len(wire)
+        assert back == value
+        assert case.write(back) == wire
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("versions", messages())
 @FEW_EXAMPLES
 @given(data=st.data())
 def test_every_beginning_of_a_message_and_every_flipped_byte_is_a_message_or_a_decode_error(
-    case: Case, data: st.DataObject
+    versions: list[Case], data: st.DataObject
 ) -> None:
-    wire = case.write(data.draw(case.values()))
-    dice = random.Random(len(wire))
-    for end in sorted(dice.sample(range(len(wire)), min(len(wire), 12))):
-        with pytest.raises(codec.DecodeError):
-            case.read(wire[:end])
-    for _ in range(12):
-        garbled = bytearray(wire)
-        for _ in range(dice.randint(1, 4)):
-            if garbled:
+    for case, value in drawn(data, versions):
+        wire = case.write(value)
+        dice = random.Random(len(wire))
+        for end in sorted(dice.sample(range(len(wire)), min(len(wire), 12))):
+            with pytest.raises(codec.DecodeError):
+                case.read(wire[:end])
+        for _ in range(12 if wire else 0):
+            garbled = bytearray(wire)
+            for _ in range(dice.randint(1, 4)):
                 garbled[dice.randrange(len(garbled))] = dice.choice((0, 1, 0x7F, 0x80, 0xFF, dice.randrange(256)))
-        _message_or_decode_error(case, bytes(garbled))
+            _message_or_decode_error(case, bytes(garbled))
 
 
-@pytest.mark.parametrize("case", cases())
-def test_random_bytes_are_a_message_or_a_decode_error(case: Case) -> None:
-    dice = random.Random(case.version)
-    for _ in range(60):
-        size = dice.choice((0, 1, 2, 3, 5, 8, 13, 40, 200))
-        _message_or_decode_error(case, dice.randbytes(size))
-        _message_or_decode_error(case, bytes(dice.choice((0, 0, 0, 1, 2, 255)) for _ in range(size)))
+@pytest.mark.parametrize("versions", messages())
+def test_random_bytes_are_a_message_or_a_decode_error(versions: list[Case]) -> None:
+    for case in versions:
+        dice = random.Random(case.version)
+        for _ in range(60):
+            size = dice.choice((0, 1, 2, 3, 5, 8, 13, 40, 200))
+            _message_or_decode_error(case, dice.randbytes(size))
+            _message_or_decode_error(case, bytes(dice.choice((0, 0, 0, 1, 2, 255)) for _ in range(size)))
 
 
 def _message_or_decode_error(case: Case, wire: bytes) -> None:
