@@ -83,6 +83,9 @@ class AlterPartitionQueue:
         except OSError as error:
             logger.info("the controller does not answer AlterPartition, trying again: %s", error)
             return batch
+        except Exception:
+            logger.exception("AlterPartition failed, trying again")
+            return batch
         if response.error_code:
             logger.info("AlterPartition refused with %s, trying again", ErrorCode.of(response.error_code).name)
             return batch

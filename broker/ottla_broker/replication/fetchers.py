@@ -181,6 +181,10 @@ class Fetcher:
             except OSError as error:
                 logger.info("fetching from broker %d failed: %s", self._leader_id, error)
                 await self._clock.sleep(self._backoff_s)
+            except Exception:
+                # Whatever it was, its partitions must not be left behind for good.
+                logger.exception("fetching from broker %d failed", self._leader_id)
+                await self._clock.sleep(self._backoff_s)
 
     def _ready(self) -> tuple[list[Follower], bool]:
         """Who can be fetched now, and whether somebody else will be as soon as a write is done."""

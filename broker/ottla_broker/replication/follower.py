@@ -243,8 +243,10 @@ class Follower:
             await work
         except (KafkaError, OSError) as error:
             logger.error("%s: %s", self.partition, error)
-            self._task = None
             self._wait()
+        except Exception:
+            self._wait()  # reported by the clock; until it is mended, not more often than any other error
+            raise
         finally:
             self._task = None
             self._notify()

@@ -84,6 +84,7 @@ class Partition:
         "leader_epoch_start_offset",
         "leader_id",
         "log",
+        "messages_in",
         "on_follower_write",
         "partition_epoch",
         "replicas",
@@ -118,6 +119,7 @@ class Partition:
         self.on_follower_write: Callable[[], None] | None = None
         self.bytes_in: Callable[[int], None] = _ignore
         self.bytes_out: Callable[[int], None] = _ignore
+        self.messages_in: Callable[[int], None] = _ignore
         log.on_append = self.on_log_append
         log.on_failure = self.on_log_failure
 
@@ -199,6 +201,10 @@ class Partition:
         self.leader_epoch_start_offset = -1
         self.give_up_waiting(_NOT_LEADER)
 
+    def resign(self) -> None:
+        """Neither leads nor follows any more: the broker stops."""
+        self.become_follower(NO_LEADER, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
+
     def give_up_waiting(self, error_code: int) -> None:
         """Fails the produce requests that wait here and has the fetches look again."""
         self.acks_leader.fail(error_code)
@@ -237,6 +243,7 @@ class Partition:
             )
         info = self.log.append_as_leader(records, self.leader_epoch)
         self.bytes_in(len(records))
+        self.messages_in(info.last_offset - info.first_offset + 1)
         return info
 
     def on_log_append(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,7 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
+        self._is_stopped = False
         self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition)
         self._fetchers = Fetchers(broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics)
         self._commands = asyncio.Lock()
@@ -109,11 +110,15 @@ class ReplicaManager:
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
 
     async def stop(self) -> None:
-        """Stops following, gives waiting requests back, and writes the high watermarks."""
+        """Stops following and leading, gives waiting requests back, and writes the high watermarks.
+
+        From then on clients hear NOT_LEADER_OR_FOLLOWER: nothing is acknowledged behind the last flush.
+        """
         async with self._commands:
+            self._is_stopped = True
             await self._fetchers.close()
             for partition in self.partitions():
-                partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                partition.resign()
             await self.log_manager.checkpoint_high_watermarks()
 
     def add_leadership_listener(self, listener: Callable[[Sequence[Partition], Sequence[Partition]], None]) -> None:
@@ -222,6 +227,8 @@ class ReplicaManager:
         async with self._commands:
             if not self.accept_controller(controller_epoch):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
+            if self._is_stopped:
+                return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
             accepted: list[LeadershipCommand] = []
             for command in commands:
@@ -301,9 +308,11 @@ class ReplicaManager:
         if topic_id == ZERO_UUID and log.topic_id is not None:
             topic_id = log.topic_id
         partition = Partition(self, tp, log, topic_id)
-        name = "kafka_server_brokertopicmetrics_bytes"
-        partition.bytes_in = self._metrics.counter(f"{name}in", "Bytes that clients produced.", topic=tp.topic).inc
-        partition.bytes_out = self._metrics.counter(f"{name}out", "Bytes that consumers fetched.", topic=tp.topic).inc
+        name = "kafka_server_brokertopicmetrics_"
+        counter = self._metrics.counter
+        partition.bytes_in = counter(f"{name}bytesin", "Bytes that clients produced.", topic=tp.topic).inc
+        partition.bytes_out = counter(f"{name}bytesout", "Bytes that consumers fetched.", topic=tp.topic).inc
+        partition.messages_in = counter(f"{name}messagesin", "Records that clients produced.", topic=tp.topic).inc
         self.topics.setdefault(tp.topic, {})[tp.partition] = partition
         if topic_id != ZERO_UUID:
             self._topic_names[topic_id] = tp.topic
@@ -375,8 +384,8 @@ class ReplicaManager:
         if not by_index:
             del self.topics[partition.topic]
             self._topic_names.pop(partition.topic_id, None)
-            for direction in ("in", "out"):
-                self._metrics.remove(f"kafka_server_brokertopicmetrics_bytes{direction}", topic=partition.topic)
+            for name in ("bytesin", "bytesout", "messagesin"):
+                self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
         partition.is_leader = False
         partition.is_removed = True
         partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -389,11 +398,15 @@ class ReplicaManager:
     # Timers
 
     def _shrink_isrs(self) -> None:
+        if self._is_stopped:
+            return
         for partition in self.partitions():
             partition.shrink_isr()
         self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)
 
     def _checkpoint(self) -> None:
+        if self._is_stopped:
+            return
         self.clock.call_later(self._checkpoint_interval_s, self._checkpoint)
         if not self._is_checkpointing:
             self._is_checkpointing = True
@@ -444,8 +457,3 @@ def _code_of(command: LeadershipCommand, error: BaseException) -> ErrorCode:
         raise error
     logger.error("%s: %s", command.topic_partition, error.message)
     return error.code
-
-
-def topic_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    """Their names, in order."""
-    return [partition.topic_partition for partition in partitions]

@@ -45,6 +45,13 @@ CLUSTER_ID = "cluster-of-the-test"
 INTERNAL, CLIENT = "INTERNAL", "CLIENT"
 
 
+class _NoOverrides:
+    """The dynamic configuration of a fleet whose topics have no overrides."""
+
+    async def load_topic(self, topic: str) -> None:
+        return
+
+
 class Node:
     """One broker without registration, controller and groups."""
 
@@ -106,6 +113,7 @@ class Node:
         )
         self.manager.start()
         absent: Any = None
+        no_overrides: Any = _NoOverrides()
         self.dispatcher.services = Services(
             broker_id=self.broker_id,
             cluster_id=CLUSTER_ID,
@@ -118,7 +126,7 @@ class Node:
             controller=absent,
             group_coordinator=absent,
             producer_ids=absent,
-            dynamic_config=absent,
+            dynamic_config=no_overrides,
             auto_create=self.fleet.auto_create,
             auto_create_internal=absent,
             listed_apis=self.dispatcher.listed_apis,

@@ -172,6 +172,9 @@ class Fetching:
 
     def _check_divergence(self, item: _Item, partition: Partition) -> None:
         asked = item.asked
+        log = partition.log
+        if asked.last_fetched_epoch == log.epochs.latest and asked.fetch_offset <= log.log_end_offset:
+            return  # the usual case
         end = partition.divergence(asked.fetch_offset, asked.last_fetched_epoch)
         if end is UNDEFINED:
             item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
