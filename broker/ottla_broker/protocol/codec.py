@@ -134,21 +134,24 @@ def read_request_header(buffer: memoryview) -> RequestHeader:
     definition, and DecodeError for anything that is no header.
     """
     try:
-        api_key, version, correlation_id = _FIXED.unpack_from(buffer)
+        if len(buffer) >= 10:
+            api_key, version, correlation_id, size = _FIXED_AND_CLIENT.unpack_from(buffer)
+        else:
+            api_key, version, correlation_id = _FIXED.unpack_from(buffer)
+            size = -2
         found = _SPECS.get(api_key)
         if found is None or not found.min_version <= version <= found.max_version:
             raise UnsupportedVersionError(api_key, version, correlation_id)
         header_version = found.request_header_version(version)
         if header_version == 0:
             return RequestHeader(found.api_key, version, correlation_id, None, 8)
-        size = _FIXED_AND_CLIENT.unpack_from(buffer)[3]
         offset = 10
         client_id: str | None = None
         if size >= 0:
             offset += size
-            client_id = str(buffer[10:offset], "utf-8")
+            client_id = buffer[10:offset].tobytes().decode()
         elif size != -1:
-            raise DecodeError(f"the client id has the length {size}")
+            raise DecodeError("the client id is missing or has a negative length")
         if header_version == 2:
             tags, offset = read_uvarint(buffer, offset)
             if tags:
