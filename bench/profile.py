@@ -1,0 +1,110 @@
+"""A flame graph of our broker under one scenario: `python -m bench.profile produce-java-64k`.
+
+py-spy samples the broker from outside, without a profiler inside that would change what it measures; it needs the right
+to trace, which root has. Writes build/bench/profile-<scenario>.svg (the flame graph) and .txt (the share of samples in
+each function itself and below it), and prints the top of the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.java import LoadResult
+from bench.scenarios import BY_NAME, FULL, Request
+from bench.systems import NULL_BROKER, OURS, System
+
+_SHOWN = 25
+
+
+def main(
+    scenario: Annotated[str, typer.Argument(help="a scenario of the benchmark")],
+    system: Annotated[str, typer.Option(help="ours or null_broker")] = OURS,
+    records: Annotated[int, typer.Option(help="records of 1 kB; a tenth as many of 100 bytes")] = 1_000_000,
+    rate: Annotated[int, typer.Option(help="samples per second")] = 200,
+    native: Annotated[bool, typer.Option(help="functions written in C too")] = False,
+    out: Annotated[Path, typer.Option(help="where the files go")] = Path("build/bench"),
+) -> None:
+    """Runs the load once to warm the broker up, and once under the sampler."""
+    chosen = BY_NAME.get(scenario)
+    if chosen is None or system not in (OURS, NULL_BROKER):
+        raise typer.BadParameter(f"the scenarios are {', '.join(BY_NAME)}; the systems ours and null_broker")
+    sampler = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if sampler is None:
+        raise typer.BadParameter("py-spy is missing: `make setup` installs it")
+    out = out.absolute()
+    work = out / "profile-work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    profiled = System(system, work / system, chosen.brokers)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        profiled.start()
+        profiled.create_topic("profile", chosen.partitions, chosen.brokers)
+        request = Request(work, profiled, "profile", replace(FULL, records=records, requests=max(1, records // 10)))
+        if scenario.startswith("consume"):
+            BY_NAME["produce-java-64k"].load(request)
+        chosen.load(request)
+        drawn = out / f"profile-{scenario}.svg"
+        folded = work / "folded"
+        options = ["--rate", str(rate), *(["--native"] if native else [])]
+        pid = profiled.pids[0]
+        samplers = [
+            _start(sampler, pid, drawn, "flamegraph", options),
+            _start(sampler, pid, folded, "raw", options),
+        ]
+        try:
+            result: LoadResult = chosen.load(request)
+        finally:
+            for process in samplers:
+                process.send_signal(signal.SIGINT)
+            for process in samplers:
+                process.wait(60)
+        text = _shares(folded.read_text())
+        drawn.with_suffix(".txt").write_text(text)
+        typer.echo(text)
+        typer.echo(f"{result.bytes / result.seconds / 1e6:.0f} MB/s while sampled; flame graph: {drawn}")
+    finally:
+        profiled.stop()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _start(sampler: str, pid: int, output: Path, kind: str, options: list[str]) -> subprocess.Popen[bytes]:
+    line = [sampler, "record", "--pid", str(pid), "--format", kind, "--function", "--output", str(output), *options]
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _shares(folded: str) -> str:
+    """A table out of folded stacks (`outer;inner 12` on each line): samples in a function itself, and below it too.
+
+    >>> print(_shares("a (x.py);b (x.py) 3\\na (x.py) 1"))
+      self   with callees  function (4 samples)
+     75.0%          75.0%  b (x.py)
+     25.0%         100.0%  a (x.py)
+    <BLANKLINE>
+    """
+    own: Counter[str] = Counter()
+    below: Counter[str] = Counter()
+    for line in folded.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = stack.split(";")
+        own[frames[-1]] += int(count)
+        for frame in dict.fromkeys(frames):
+            below[frame] += int(count)
+    total = max(1, own.total())
+    rows = [f"  self   with callees  function ({own.total()} samples)"]
+    rows += [f"{count / total:6.1%}  {below[frame] / total:13.1%}  {frame}" for frame, count in own.most_common(_SHOWN)]
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)
