@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.local.control import ask
-from ottla_broker.testing.jars import MissingRequirement, find_java, zookeeper_class_path
+from ottla_broker.local.jars import MissingRequirement, find_java, zookeeper_class_path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (CHECKOUT / "manifests" / "cluster.yaml", CHECKOUT / "manifests" / "topics.yaml")

@@ -17,13 +17,13 @@ import pytest
 # `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
 # without all the others.
 if TYPE_CHECKING:
-    from ottla_broker.testing.zookeeper import ZooKeeperServer
+    from ottla_broker.local.zookeeper import ZooKeeperServer
 
 
 @functools.cache
 def why_java_tests_cannot_run() -> str:
     """The reason, or "" when they can."""
-    from ottla_broker.testing.jars import MissingRequirement, find_java, kafka_class_path, zookeeper_class_path
+    from ottla_broker.local.jars import MissingRequirement, find_java, kafka_class_path, zookeeper_class_path
 
     try:
         find_java()
@@ -65,7 +65,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
     Sessions may be as short as one second.
     """
-    from ottla_broker.testing.zookeeper import ZooKeeperServer
+    from ottla_broker.local.zookeeper import ZooKeeperServer
 
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
@@ -74,6 +74,6 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on now."""
-    from ottla_broker.testing.zookeeper import free_port as find_free_port
+    from ottla_broker.local.zookeeper import free_port as find_free_port
 
     return find_free_port()

@@ -30,7 +30,7 @@ from ottla_broker.ports.coordination import (
     Stat,
     WatchEvent,
 )
-from ottla_broker.testing.zookeeper import ZooKeeperServer
+from ottla_broker.local.zookeeper import ZooKeeperServer
 
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/a/x/1", "/b/x")
 SESSIONS = 2

@@ -52,11 +52,15 @@ class FleetStateError(Exception):
 
 
 class Layout:
-    """Paths and configurations of one fleet below its data directory."""
+    """Paths and configurations of one fleet below its data directory.
 
-    def __init__(self, data: Path, cluster: KafkaCluster) -> None:
+    `first_client_port`: CLIENT ports are the next free ones from here on; 0 takes any free port.
+    """
+
+    def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int = FIRST_CLIENT_PORT) -> None:
         self.data = data
         self.cluster = cluster
+        self._first_client_port = first_client_port
         self.state = _load_state(data, cluster.name)
 
     @property
@@ -69,7 +73,8 @@ class Layout:
         taken = {port for place in known.values() for port in (place.client_port, place.internal_port, place.http_port)}
         for broker_id in range(self.cluster.brokers.replicas):
             if broker_id not in known:
-                client = _next_free_port(FIRST_CLIENT_PORT, taken)
+                first = self._first_client_port
+                client = _next_free_port(first, taken) if first else _any_free_ports(1, taken)[0]
                 taken.add(client)
                 internal, http = _any_free_ports(2, taken)
                 taken.update((internal, http))

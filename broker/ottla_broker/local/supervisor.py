@@ -38,7 +38,7 @@ class Supervisor:
         """Starts ZooKeeper (unless one is named) and the brokers; returns when every broker is ready."""
         self._layout.assign_ports()
         if not self._connect:
-            from ottla_broker.testing.zookeeper import ZooKeeperServer
+            from ottla_broker.local.zookeeper import ZooKeeperServer
 
             self._zookeeper = ZooKeeperServer(self._layout.data / "zookeeper")
             await asyncio.to_thread(self._zookeeper.start)

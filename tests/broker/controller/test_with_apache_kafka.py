@@ -74,7 +74,7 @@ class ApacheBroker:
     """One process of Apache Kafka, killed at the end."""
 
     def __init__(self, directory, broker_id, port, connect):
-        from ottla_broker.testing.jars import find_java, kafka_class_path
+        from ottla_broker.local.jars import find_java, kafka_class_path
 
         directory.mkdir(exist_ok=True)
         properties = directory / "server.properties"
@@ -99,7 +99,7 @@ class ApacheBroker:
 @pytest.fixture
 async def apache(tmp_path, zookeeper):
     """(controller, channels, start a broker, its bootstrap addresses): brokers 1 and 2 are Apache Kafka."""
-    from ottla_broker.testing.zookeeper import free_port
+    from ottla_broker.local.zookeeper import free_port
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
     brokers, ports = {}, {}

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 from ottla_broker.ports.coordination import Coordination
-from ottla_broker.testing.jars import MissingRequirement
-from ottla_broker.testing.zookeeper import ZooKeeperServer
+from ottla_broker.local.jars import MissingRequirement
+from ottla_broker.local.zookeeper import ZooKeeperServer
 
 LONE, ROW = 200, 5000
 

@@ -26,7 +26,7 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
-from ottla_broker.testing.zookeeper import ZooKeeperServer, free_port
+from ottla_broker.local.zookeeper import ZooKeeperServer, free_port
 from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000

@@ -32,14 +32,13 @@ def test_ports_are_kept_between_runs_and_when_the_fleet_grows(tmp_path: Path) ->
 
 
 def test_a_client_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "a", cluster("replicas: 1"))
-    layout.assign_ports()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", layout.places()[0].client_port))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
-        other = Layout(tmp_path / "b", cluster("replicas: 1"))
+        port = taken.getsockname()[1]
+        other = Layout(tmp_path / "b", cluster("replicas: 1"), first_client_port=port)
         other.assign_ports()
-    assert other.places()[0].client_port > layout.places()[0].client_port
+    assert other.places()[0].client_port > port
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla_broker.testing.jars import find_java, zookeeper_class_path
+from ottla_broker.local.jars import find_java, zookeeper_class_path
 
 HOST = "127.0.0.1"
 POLL_S = 0.02
