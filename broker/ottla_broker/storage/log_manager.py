@@ -330,7 +330,7 @@ class LogManager:
         return log
 
     async def _place(self, partition: TopicPartition) -> Disk:
-        """The directory for a new log, reserved for it. Logs being created count, so that fifty at once are spread as fifty."""
+        """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
         live = self.live_paths
         if not live:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")

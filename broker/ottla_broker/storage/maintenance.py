@@ -143,6 +143,8 @@ class LogMaintenance(LogReads, LogState):
                 await self._drop_snapshots(lambda snapshot: snapshot > end)
                 await self._rebuild_producers(end)
             finally:
+                # Another list: a read that began meanwhile, and finds its file closed, is told by it (`_outrun`).
+                self.segments = list(self.segments)
                 self._is_truncating = False
 
     async def _truncate_fully(self, offset: int) -> None:

@@ -206,22 +206,29 @@ class ProducerStates:
         return states
 
     def encode(self) -> bytes:
-        """The snapshot file: int16 version 1, uint32 CRC-32C of what follows, int32 count, one entry each."""
-        body = bytearray(_SNAPSHOT_COUNT.pack(len(self._entries)))
+        """The snapshot file: int16 version 1, uint32 CRC-32C of what follows, int32 count, entries.
+
+        One entry for each batch that is kept, the newest of a producer last. Apache Kafka writes that one alone and,
+        reading, lets the last entry of a producer win, so both read each other's files. With one alone, a producer
+        that had five requests in flight when its broker died would be told OUT_OF_ORDER_SEQUENCE_NUMBER for the first
+        of them, begin anew with another epoch and write all of them twice.
+        """
+        rows = 0
+        body = bytearray(_SNAPSHOT_COUNT.size)
         for entry in self._entries.values():
-            last = (
-                entry.batches[-1] if entry.batches else ProducerBatch(NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)
-            )
-            body += _SNAPSHOT_ENTRY.pack(
-                entry.producer_id,
-                entry.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset,
-            )
+            for batch in entry.batches or [ProducerBatch(NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)]:
+                rows += 1
+                body += _SNAPSHOT_ENTRY.pack(
+                    entry.producer_id,
+                    entry.epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.offset_delta,
+                    batch.timestamp,
+                    entry.coordinator_epoch,
+                    entry.current_txn_first_offset,
+                )
+        _SNAPSHOT_COUNT.pack_into(body, 0, rows)
         return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
     @classmethod
@@ -239,13 +246,14 @@ class ProducerStates:
             for number in range(count):
                 values = _SNAPSHOT_ENTRY.unpack_from(data, position + number * _SNAPSHOT_ENTRY.size)
                 producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, txn = values
-                entry = ProducerEntry(producer_id, epoch)
+                entry = states._entries.get(producer_id)
+                if entry is None or entry.epoch != epoch:
+                    entry = states._entries[producer_id] = ProducerEntry(producer_id, epoch)
                 entry.coordinator_epoch = coordinator_epoch
                 entry.current_txn_first_offset = txn
                 entry.last_timestamp = timestamp
                 if last_sequence != NO_SEQUENCE or last_offset != NO_OFFSET:
                     entry.batches.append(ProducerBatch(last_sequence, last_offset, delta, timestamp))
-                states._entries[producer_id] = entry
         except StructError as error:
             raise CheckpointError(f"{name}: {error}") from None
         return states

@@ -111,15 +111,19 @@ class LogReads(LogState):
 
     async def _outrun(self, work: Coroutine[Any, Any, _T]) -> _T:
         """A file that is gone because retention or a truncation came first is no failure of the disk."""
-        segments = self.segments
+        segments, start = self.segments, self.log_start_offset
         try:
             return await work
         except OSError as error:
-            if self.segments is segments or error.errno not in (errno.ENOENT, errno.EBADF):
+            has_moved = self.segments is not segments or self._is_truncating
+            if not has_moved or error.errno not in (errno.ENOENT, errno.EBADF):
                 raise
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"records of {self.topic_partition} were deleted while being read"
-            ) from error
+            if self.log_start_offset > start:
+                message = f"records of {self.topic_partition} were deleted while being read"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message) from error
+            # Not OFFSET_OUT_OF_RANGE: a consumer would give up its position for a change of leaders.
+            message = f"{self.topic_partition} was truncated while being read"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message) from error
 
     # -- places, without waiting --------------------------------------------------------------------------------
 

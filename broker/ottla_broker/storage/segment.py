@@ -297,7 +297,8 @@ class Segment:
             await asyncio.wait([self._opening])
         for file in (self.file, self.index_file, self.time_index_file):
             if file is not None:
-                await file.close()
+                # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
+                file.close().add_done_callback(_retrieve)
         self.file = self.index_file = self.time_index_file = None
         self._opening = None
         self.index = None
