@@ -572,30 +572,44 @@ class ActiveController:
                 version=version,
             )
         to_write = {partition: decision.write for partition, decision in decisions.items() if decision.write}
-        written = await self.store.write_leadership(to_write, context.epoch, new=frozenset())
+        conflicts = await self._write_isrs(to_write)
         batch = RequestBatch()
+        batch.tell_metadata(context.brokers if to_write else (), to_write)
+        self._send(batch)
         answers: dict[TopicPartition, IsrAnswer] = {}
-        conflicts = []
         for partition, decision in decisions.items():
-            outcome = written.get(partition)
-            if isinstance(outcome, StateConflict):
-                conflicts.append(partition)
+            if partition in conflicts:
                 answers[partition] = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-                continue
-            if outcome is not None:
-                context.leadership[partition] = outcome
-                batch.tell_metadata(context.brokers, [partition])
-            if decision.error is ErrorCode.NONE:
+            elif decision.error is ErrorCode.NONE:
                 logger.debug("%s: %s", partition, decision.reason)
                 answers[partition] = IsrAnswer(ErrorCode.NONE, context.leadership[partition])
             else:
                 logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
                 answers[partition] = IsrAnswer(decision.error)
-        if conflicts:
-            await self._read_leadership(conflicts)
-            batch.tell_metadata(context.brokers, conflicts)
-        self._send(batch)
         return answers
+
+    async def _write_isrs(self, changes: Mapping[TopicPartition, LeaderAndIsr]) -> set[TopicPartition]:
+        """Writes the ISRs; gives those that somebody else had written before, which are read anew.
+
+        A state that is found as it was to be written, one version on, is our own: the answer to the write was lost.
+        The leader must hear so, for it asks only once and would keep a partition epoch that nobody accepts.
+        """
+        context = self.context
+        written = await self.store.write_leadership(changes, context.epoch, new=frozenset())
+        missed = []
+        for partition, outcome in written.items():
+            if isinstance(outcome, StateConflict):
+                missed.append(partition)
+            else:
+                context.leadership[partition] = outcome
+        if missed:
+            await self._read_leadership(missed)
+        return {
+            partition
+            for partition in missed
+            if context.leadership.get(partition)
+            != changes[partition].written(changes[partition].partition_epoch + 1, context.epoch)
+        }
 
     async def isr_notified(self) -> None:
         """Leaders of an older protocol have written state znodes themselves: read them and tell everybody."""

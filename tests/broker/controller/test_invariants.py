@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from ottla_broker.controller.administration import TopicIsrChanges
+from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
@@ -115,6 +117,20 @@ async def test_leaders_are_alive_and_in_sync_and_everybody_was_told(tmp_path, se
         await settled(fleet, controller, channels, set(BROKERS))
         assert controller.offline_partitions() == 0
         assert all(state.leader >= 0 for _, state, _ in (await states_of(fleet)).values())
+
+
+async def test_a_leader_whose_controller_loses_its_connection_still_gets_every_isr_change(tmp_path):
+    async with Fleet(tmp_path) as fleet:
+        controller, channels = await fleet_of(fleet, losing=random.Random(1), rate=0.3)
+        await controller.create_topics([NewTopic("t", assignment={0: (1, 2)})], timeout_ms=WAIT_MS)
+        epoch = channels.open_brokers[1].epoch
+        for version in range(40):
+            isr = ((1, -1), (2, -1)) if version % 2 else ((1, -1),)
+            change = TopicIsrChanges(None, "t", {0: IsrChange(1, 0, version, isr)})
+            ((answer,),) = [found.values() for found in await controller.alter_isrs(1, epoch, [change], 1)]
+            assert answer.error is ErrorCode.NONE
+            assert answer.leadership.partition_epoch == version + 1
+        assert (await fleet.state("t"))[1].version == 40
 
 
 async def test_the_controller_dies_at_any_moment_of_a_creation_and_nothing_is_half_done(tmp_path):
