@@ -6,7 +6,6 @@ the composition root), what an answer means (`isr.after_alter_partition`).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -20,12 +19,10 @@ from ottla_broker.protocol.generated.alter_partition import (
     TopicData,
 )
 from ottla_broker.replication.isr import Answer, InSyncState
-from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.partition import Logger, Partition
 
 VERSION = 3
 RETRY_DELAY_S = 0.05
-
-logger = logging.getLogger("ottla.replication")
 
 SendAlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
 """Sends AlterPartition v3 to the active controller; raises OSError when it cannot be reached."""
@@ -38,11 +35,14 @@ _Asked: TypeAlias = tuple[Partition, InSyncState, int]
 class AlterPartitionQueue:
     """The ISR changes of one broker that the controller has not confirmed."""
 
-    def __init__(self, clock: Clock, broker_id: int, broker_epoch: Callable[[], int], send: SendAlterPartition) -> None:
+    def __init__(
+        self, clock: Clock, broker_id: int, broker_epoch: Callable[[], int], send: SendAlterPartition, logger: Logger
+    ) -> None:
         self._clock = clock
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._send = send
+        self._logger = logger
         self._waiting: dict[Partition, InSyncState] = {}
         self._is_running = False
 
@@ -81,13 +81,13 @@ class AlterPartitionQueue:
         try:
             response = await self._send(self._request(batch))
         except OSError as error:
-            logger.info("the controller does not answer AlterPartition, trying again: %s", error)
+            self._logger.info("the controller does not answer AlterPartition, trying again: %s", error)
             return batch
         except Exception:
-            logger.exception("AlterPartition failed, trying again")
+            self._logger.exception("AlterPartition failed, trying again")
             return batch
         if response.error_code:
-            logger.info("AlterPartition refused with %s, trying again", ErrorCode.of(response.error_code).name)
+            self._logger.info("AlterPartition refused with %s, trying again", ErrorCode.of(response.error_code).name)
             return batch
         answers = {
             (topic.topic_id, data.partition_index): data for topic in response.topics for data in topic.partitions
@@ -103,7 +103,7 @@ class AlterPartitionQueue:
             answer = partition.on_isr_answer(
                 state, leader_epoch, code, data.leader_epoch, data.partition_epoch, tuple(data.isr)
             )
-            logger.info(
+            self._logger.info(
                 "ISR of %s: %s -> %s answered %s (%s), now %s",
                 partition.topic_partition,
                 list(state.committed),

@@ -11,7 +11,6 @@ slow directory holds back its own partitions, not the others.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,10 +24,8 @@ from ottla_broker.protocol.generated.fetch import FetchRequest, FetchTopic, Repl
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower
-from ottla_broker.replication.partition import CONSUMER, Partition
+from ottla_broker.replication.partition import CONSUMER, Logger, Partition
 from ottla_broker.replication.versions import fetch_version, list_offsets_version
-
-logger = logging.getLogger("ottla.replication")
 
 SETTLE_S = 0.05
 """How long a round waits for partitions whose writes are under way before it goes on without them."""
@@ -47,6 +44,7 @@ class Fetchers:
         connect: ConnectToBroker,
         listener: str,
         metrics: Metrics,
+        logger: Logger,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -55,6 +53,7 @@ class Fetchers:
         self.broker_epoch = broker_epoch
         self.connect = connect
         self.listener = listener
+        self.logger = logger
         self.bytes_in = metrics.counter(
             "kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."
         )
@@ -74,6 +73,7 @@ class Fetchers:
             follower = Follower(
                 partition,
                 self.clock,
+                self.logger,
                 broker_id=self.broker_id,
                 backoff_s=self.config["replica.fetch.backoff.ms"] / 1000,
                 list_offsets_version=list_offsets_version(self.config["inter.broker.protocol.version"]),
@@ -179,11 +179,11 @@ class Fetcher:
                     continue
                 await self._round(client, ready, hurried=is_waiting_for_writes)
             except OSError as error:
-                logger.info("fetching from broker %d failed: %s", self._leader_id, error)
+                self._owner.logger.info("fetching from broker %d failed: %s", self._leader_id, error)
                 await self._clock.sleep(self._backoff_s)
             except Exception:
                 # Whatever it was, its partitions must not be left behind for good.
-                logger.exception("fetching from broker %d failed", self._leader_id)
+                self._owner.logger.exception("fetching from broker %d failed", self._leader_id)
                 await self._clock.sleep(self._backoff_s)
 
     def _ready(self) -> tuple[list[Follower], bool]:

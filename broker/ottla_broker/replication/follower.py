@@ -12,7 +12,6 @@ changed.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,9 +23,7 @@ from ottla_broker.protocol.generated.fetch import FetchPartition
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
-from ottla_broker.replication.partition import Partition
-
-logger = logging.getLogger("ottla.replication")
+from ottla_broker.replication.partition import Logger, Partition
 
 EARLIEST = -2
 LATEST = -1
@@ -36,7 +33,14 @@ class Follower:
     """One followed partition, for one leader epoch."""
 
     def __init__(
-        self, partition: Partition, clock: Clock, *, broker_id: int, backoff_s: float, list_offsets_version: int
+        self,
+        partition: Partition,
+        clock: Clock,
+        logger: Logger,
+        *,
+        broker_id: int,
+        backoff_s: float,
+        list_offsets_version: int,
     ) -> None:
         self.partition = partition
         self.topic = partition.topic
@@ -45,6 +49,7 @@ class Follower:
         self._leader_epoch = partition.leader_epoch
         self._log = partition.log
         self._clock = clock
+        self._logger = logger
         self._broker_id = broker_id
         self._backoff_s = backoff_s
         self._list_offsets_version = list_offsets_version
@@ -132,7 +137,9 @@ class Follower:
             try:
                 log.append_as_follower(records)
             except KafkaError as error:
-                logger.error("%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message)
+                self._logger.error(
+                    "%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message
+                )
                 self._wait()
                 return 0
         if log.assigned_offset == log.log_end_offset:
@@ -165,7 +172,7 @@ class Follower:
         )
         if decision.offset == log.log_end_offset and log.latest_epoch <= leader_end.epoch:
             # Nothing to cut and no epoch to forget: the same question would get the same answer.
-            logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
+            self._logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
             self._wait()
             return
         self._run(self._truncate(decision.offset, decision.reason), "truncate")
@@ -173,10 +180,10 @@ class Follower:
     async def _truncate(self, offset: int, reason: str) -> None:
         log = self._log
         if offset < log.high_watermark:
-            logger.warning(
+            self._logger.warning(
                 "%s: truncating to %d, below its high watermark %d", self.partition, offset, log.high_watermark
             )
-        logger.info("%s: truncating from %d to %d: %s", self.partition, log.log_end_offset, offset, reason)
+        self._logger.info("%s: truncating from %d to %d: %s", self.partition, log.log_end_offset, offset, reason)
         await log.truncate_to(offset)
 
     def _on_error(self, error: ErrorCode, leader: LeaderConnection) -> None:
@@ -184,7 +191,7 @@ class Follower:
             self._run(self._restart(leader), "restart")
             return
         # The leader has not heard of its leadership yet, or we have not of another's: both pass by themselves.
-        logger.info("%s: broker %d answers %s", self.partition, self.leader_id, error.name)
+        self._logger.info("%s: broker %d answers %s", self.partition, self.leader_id, error.name)
         self._wait()
 
     async def _restart(self, leader: LeaderConnection) -> None:
@@ -194,13 +201,13 @@ class Follower:
             end = await self._ask_offset(leader, LATEST)
             start = await self._ask_offset(leader, EARLIEST)
         except OSError as error:
-            logger.info("%s: the leader's offsets cannot be had: %s", self.partition, error)
+            self._logger.info("%s: the leader's offsets cannot be had: %s", self.partition, error)
             self._wait()
             return
         if self._is_stopped:
             return
         decision = restart_after_out_of_range(log.log_end_offset, start, end)
-        logger.warning("%s: out of range at %d: %s", self.partition, log.log_end_offset, decision.reason)
+        self._logger.warning("%s: out of range at %d: %s", self.partition, log.log_end_offset, decision.reason)
         if decision.is_full:
             await log.truncate_fully_and_start_at(decision.offset)
         elif decision.offset < log.log_end_offset:
@@ -242,7 +249,7 @@ class Follower:
         try:
             await work
         except (KafkaError, OSError) as error:
-            logger.error("%s: %s", self.partition, error)
+            self._logger.error("%s: %s", self.partition, error)
             self._wait()
         except Exception:
             self._wait()  # reported by the clock; until it is mended, not more often than any other error

@@ -14,8 +14,9 @@ The walk of a record with acks=all through three replicas:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -33,6 +34,10 @@ CONSUMER = -1
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_ENOUGH_AFTER_APPEND = int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+
+Logger: TypeAlias = "logging.LoggerAdapter[Any]"
+"""Names the broker in each line: several live in one process."""
 
 
 class Waiter(Protocol):

@@ -29,8 +29,6 @@ from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 
-logger = logging.getLogger("ottla.replication")
-
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch."""
 
@@ -81,6 +79,7 @@ class ReplicaManager:
         listener: str,
     ) -> None:
         self.broker_id = broker_id
+        self.logger = logging.LoggerAdapter(logging.getLogger("ottla.replication"), {"broker": broker_id})
         self.clock = clock
         self.log_manager = log_manager
         self.metadata = metadata
@@ -93,8 +92,10 @@ class ReplicaManager:
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
         self._is_stopped = False
-        self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition)
-        self._fetchers = Fetchers(broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics)
+        self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition, self.logger)
+        self._fetchers = Fetchers(
+            broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics, self.logger
+        )
         self._commands = asyncio.Lock()
         self._woken: list[Waiter] = []
         self._wake_is_scheduled = False
@@ -191,7 +192,7 @@ class ReplicaManager:
     def propose_isr(self, partition: Partition) -> None:
         state = partition.in_sync
         self._isr_changes["expands" if len(state.proposed) > len(state.committed) else "shrinks"].inc()
-        logger.info("ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
+        self.logger.info("ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
         self._alter_partition.submit(partition)
 
     # Epochs of brokers and controllers
@@ -241,7 +242,10 @@ class ReplicaManager:
             followers: list[Partition] = []
             for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
                 if isinstance(created, BaseException):
-                    errors[command.topic_partition] = _code_of(command, created)
+                    if not isinstance(created, KafkaError):
+                        raise created
+                    self.logger.error("%s: %s", command.topic_partition, created.message)
+                    errors[command.topic_partition] = created.code
                     continue
                 partition = self._carry_out(command, created)
                 (leaders if partition.is_leader else followers).append(partition)
@@ -301,7 +305,7 @@ class ReplicaManager:
                 command.controller_epoch,
                 command.replicas,
             )
-        logger.info("%r, isr %s", partition, list(command.isr))
+        self.logger.info("%r, isr %s", partition, list(command.isr))
         return partition
 
     def _adopt(self, tp: TopicPartition, log: Log, topic_id: bytes) -> Partition:
@@ -326,7 +330,7 @@ class ReplicaManager:
         named = {command.topic_partition for command in commands}
         stray = [partition for partition in self.partitions() if partition.topic_partition not in named]
         for partition in stray:
-            logger.warning("%s is not assigned to this broker any more: deleting it", partition.topic_partition)
+            self.logger.warning("%s is not assigned to this broker any more: deleting it", partition.topic_partition)
             await self._fetchers.remove([partition.topic_partition])
             self._forget(partition)
             await self.log_manager.delete(partition.topic_partition)
@@ -374,7 +378,7 @@ class ReplicaManager:
         try:
             await self.log_manager.delete(tp)
         except KafkaError as error:
-            logger.error("%s cannot be deleted: %s", tp, error.message)
+            self.logger.error("%s cannot be deleted: %s", tp, error.message)
             return error.code
         return ErrorCode.NONE
 
@@ -449,11 +453,3 @@ def _isr_counters(metrics: Metrics) -> dict[str, Counter]:
         "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
         "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
     }
-
-
-def _code_of(command: LeadershipCommand, error: BaseException) -> ErrorCode:
-    """The code of a log that cannot be had; what is no refusal of the log manager's is raised."""
-    if not isinstance(error, KafkaError):
-        raise error
-    logger.error("%s: %s", command.topic_partition, error.message)
-    return error.code
