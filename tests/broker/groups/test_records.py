@@ -27,9 +27,9 @@ from ottla_broker.groups.records import (
     read_key,
     read_offset_value,
 )
+from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_batch, build_records
-from ottla_broker.local.jars import find_java, kafka_class_path
 
 ORDERS = TopicPartition("orders", 3)
 SUBSCRIPTION = bytes.fromhex("0001000000010006") + b"orders" + bytes.fromhex("ffffffff00000000")
