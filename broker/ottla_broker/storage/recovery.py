@@ -15,6 +15,7 @@ result are plain values.
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -192,7 +193,7 @@ async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int
     else:
         producers = ProducerStates(bases[0] if bases else start)
     begin = producers.end_offset
-    for base, following in zip(bases, [*bases[1:], start], strict=True):
+    for base, following in pairwise([*bases, start]):
         if base >= start or following <= begin:
             continue
         file = await disk.open(f"{directory}/{offset_name(base, LOG)}")

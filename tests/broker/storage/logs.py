@@ -91,6 +91,7 @@ class LogSetup:
         self.disk = DirectoryDisk(self.path)
 
     def close(self) -> None:
+        self.clock.cancel_all()
         self.disk.close()
 
 

@@ -1,0 +1,316 @@
+"""A broker's log directories: whose they are, what survives, where logs are created and how they go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.workers import ProcessWorkers
+from ottla_broker.jobs import JOBS
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage import log_manager
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
+from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from tests.broker.storage.logs import ManualClock, batch, read_values, written
+
+TOPIC_ID = bytes(range(16))
+T0 = TopicPartition("t", 0)
+
+
+class Broker:
+    """The storage of one broker over `count` directories; started again with `restart`."""
+
+    def __init__(self, root: Path, count: int, config: Mapping[str, Any], settings: LogManagerSettings) -> None:
+        self.paths = [str(root / f"d{number}") for number in range(count)]
+        self.config = LogConfig(config)
+        self.settings = settings
+        self.failures: list[tuple[str, int | None]] = []
+        self.notices: list[str] = []
+        self.make()
+
+    def make(self) -> None:
+        self.clock = ManualClock()
+        self.disks = {path: DirectoryDisk(path) for path in self.paths}
+        self.workers = ProcessWorkers(JOBS)
+        self.manager = LogManager(
+            self.disks,
+            self.clock,
+            self.workers,
+            self.settings,
+            lambda topic: self.config,
+            on_directory_failure=lambda path, error: self.failures.append((path, error.errno)),
+            on_notice=self.notices.append,
+        )
+
+    async def start(self, broker_id: int = 1, cluster_id: str = "cluster-A") -> LogManager:
+        await self.manager.inspect()
+        await self.manager.claim(broker_id, cluster_id)
+        await self.manager.load()
+        return self.manager
+
+    def stop(self) -> None:
+        """As kill -9 would."""
+        self.clock.cancel_all()
+        for disk in self.disks.values():
+            disk.close()
+        self.workers.close()
+
+    async def restart(self, **who: Any) -> LogManager:
+        self.stop()
+        self.make()
+        return await self.start(**who)
+
+
+Make = Callable[..., Broker]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    brokers: list[Broker] = []
+
+    def make_broker(
+        count: int = 1,
+        settings: LogManagerSettings | None = None,
+        **config: Any,
+    ) -> Broker:
+        values = {key.replace("_", "."): value for key, value in config.items()}
+        broker = Broker(tmp_path, count, values, settings or LogManagerSettings())
+        brokers.append(broker)
+        return broker
+
+    yield make_broker
+    for broker in brokers:
+        broker.stop()
+        await broker.workers.wait_closed()
+
+
+async def test_meta_properties_are_kafkas_and_name_an_id_per_directory(make: Make, tmp_path: Path) -> None:
+    broker = make(2)
+    await broker.start(7, "abc")
+    texts = [(tmp_path / name / "meta.properties").read_text() for name in ("d0", "d1")]
+    for text in texts:
+        assert "broker.id=7\n" in text and "cluster.id=abc\n" in text and "version=0\n" in text
+    ids = {line for text in texts for line in text.splitlines() if line.startswith("directory.id=")}
+    assert len(ids) == 2
+    manager = await broker.restart(broker_id=7, cluster_id="abc")
+    assert broker_id_of(manager.directories) == 7 and cluster_id_of(manager.directories) == "abc"
+    assert (tmp_path / "d0" / "meta.properties").read_text() == texts[0]
+
+
+async def test_a_directory_of_another_broker_or_cluster_is_refused_with_both_ids(make: Make) -> None:
+    broker = make()
+    await broker.start(1, "cluster-A")
+    with pytest.raises(LogDirectoryError, match="belongs to broker 1, this is broker 2"):
+        await broker.restart(broker_id=2)
+    with pytest.raises(LogDirectoryError, match="cluster cluster-A, this broker is in cluster cluster-B"):
+        await broker.restart(cluster_id="cluster-B")
+    await broker.restart()
+
+
+async def test_directories_that_disagree_are_refused(make: Make, tmp_path: Path) -> None:
+    broker = make(2)
+    await broker.start()
+    broker.stop()
+    path = tmp_path / "d1" / "meta.properties"
+    path.write_text(path.read_text().replace("broker.id=1", "broker.id=3"))
+    broker.make()
+    directories = await broker.manager.inspect()
+    with pytest.raises(LogDirectoryError, match=r"broker 1.*broker 3"):
+        broker_id_of(directories)
+
+
+async def test_a_directory_that_comes_back_empty_is_not_formatted_without_leave(make: Make, tmp_path: Path) -> None:
+    broker = make(2)
+    await broker.start()
+    broker.stop()
+    for path in (tmp_path / "d1").iterdir():
+        path.unlink()
+    broker.settings = LogManagerSettings(may_format=())
+    broker.make()
+    await broker.manager.inspect()
+    with pytest.raises(LogDirectoryError, match=r"d1 has no meta\.properties.*ottla\.log\.dirs\.format"):
+        await broker.manager.claim(1, "cluster-A")
+    assert not (tmp_path / "d1" / "meta.properties").exists()
+    broker.settings = LogManagerSettings(may_format=(broker.paths[1],))
+    await broker.restart()
+    assert (tmp_path / "d1" / "meta.properties").exists()
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused(make: Make) -> None:
+    await make().start()
+    with pytest.raises(LogDirectoryError, match=r"another process holds its \.lock"):
+        await make().start()
+
+
+async def test_another_boot_without_a_clean_end_is_a_power_loss(make: Make, tmp_path: Path) -> None:
+    broker = make()
+    manager = await broker.start()
+    assert not manager.directories[0].lost_power
+    assert not (await broker.restart()).directories[0].lost_power
+    (tmp_path / "d0" / "ottla.boot-id").write_text("another boot")
+    manager = await broker.restart()
+    assert manager.directories[0].lost_power and "not flushed may be gone" in broker.notices[-1]
+    await manager.close()
+    (tmp_path / "d0" / "ottla.boot-id").write_text("another boot")
+    assert not (await broker.restart()).directories[0].lost_power
+
+
+async def test_an_end_in_order_leaves_kafkas_files_and_needs_no_recovery(make: Make, tmp_path: Path) -> None:
+    broker = make()
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for _ in range(10):
+        log.append_as_leader(batch(b"a"), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(8)
+    await log.advance_log_start_offset(3)
+    await manager.close(42)
+    root = tmp_path / "d0"
+    assert (root / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}'
+    assert (root / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 10\n"
+    assert (root / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 8\n"
+    assert (root / "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+    assert (root / "t-0" / "partition.metadata").read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    assert (root / "t-0" / "00000000000000000010.snapshot").exists()
+    manager = await broker.restart()
+    assert manager.directories[0].previous_broker_epoch == 42
+    assert manager.progress.recovered == 0 and manager.progress.loaded == manager.progress.total == 1
+    assert not (root / ".kafka_cleanshutdown").exists()
+    again = manager.get(T0)
+    assert again is not None
+    assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (3, 8, 10)
+    assert again.topic_id == TOPIC_ID
+
+
+async def test_kill_is_followed_by_a_recovery_that_loses_nothing(make: Make) -> None:
+    broker = make(2)
+    manager = await broker.start()
+    for number in range(6):
+        log = await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True)
+        log.append_as_leader(batch(b"%d" % number), 0)
+        await written(log)
+    manager = await broker.restart()
+    assert manager.progress.recovered == 6
+    for number in range(6):
+        again = manager.get(TopicPartition("t", number))
+        assert again is not None
+        assert await read_values(again, 0) == [(0, b"%d" % number)]
+
+
+async def test_a_long_tail_is_recovered_in_a_worker(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = make()
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for number in range(50):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    await written(log)
+    monkeypatch.setattr(log_manager, "_WORKER_RECOVERY_BYTES", 100)
+    manager = await broker.restart()
+    again = manager.get(T0)
+    assert again is not None and again.log_end_offset == 50
+    assert manager.progress.scanned_bytes > 50 * 60
+
+
+async def test_new_logs_go_to_the_directory_with_the_fewest(make: Make) -> None:
+    broker = make(3)
+    manager = await broker.start()
+    for number in range(9):
+        await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True)
+    counts = [sum(log.disk.path == path for log in manager.logs) for path in broker.paths]
+    assert counts == [3, 3, 3]
+
+
+async def test_a_log_of_another_topic_of_that_name_is_not_given(make: Make) -> None:
+    broker = make()
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    assert await manager.get_or_create(T0, TOPIC_ID, False) is log
+    with pytest.raises(KafkaError) as caught:
+        await manager.get_or_create(T0, bytes(15) + b"\x01", False)
+    assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+async def test_deletion_frees_the_name_at_once_and_the_files_later(make: Make, tmp_path: Path) -> None:
+    broker = make(file_delete_delay_ms=3_600_000)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"old"), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(1)
+    await manager.checkpoint_high_watermarks()
+    await manager.delete(T0)
+    assert manager.get(T0) is None
+    assert [path.name[-7:] for path in (tmp_path / "d0").iterdir() if path.is_dir()] == ["-delete"]
+    assert (tmp_path / "d0" / "replication-offset-checkpoint").read_text() == "0\n0\n"
+    log = await manager.get_or_create(T0, bytes(15) + b"\x02", True)
+    assert log.log_end_offset == 0
+    await broker.restart()
+    assert [path.name for path in (tmp_path / "d0").iterdir() if path.is_dir()] == ["t-0"]
+
+
+async def test_a_partition_in_two_directories_is_refused(make: Make, tmp_path: Path) -> None:
+    broker = make(2)
+    await broker.start()
+    broker.stop()
+    (tmp_path / "d0" / "t-0").mkdir()
+    (tmp_path / "d1" / "t-0").mkdir()
+    broker.make()
+    with pytest.raises(LogDirectoryError, match="partition t-0 is in two log directories"):
+        await broker.start()
+
+
+async def test_a_malformed_checkpoint_stops_the_start_and_is_named(make: Make, tmp_path: Path) -> None:
+    broker = make()
+    await broker.start()
+    broker.stop()
+    (tmp_path / "d0" / "recovery-point-offset-checkpoint").write_text("nonsense")
+    broker.make()
+    with pytest.raises(ValueError, match="recovery-point-offset-checkpoint"):
+        await broker.start()
+
+
+async def test_a_failed_directory_is_told_once_and_its_partitions_answer_so(make: Make, tmp_path: Path) -> None:
+    broker = make(2)
+    manager = await broker.start()
+    logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(4)]
+    bad = broker.paths[1]
+    (tmp_path / "d1" / "full").symlink_to("/dev/full")
+    full = await broker.disks[bad].open("full")
+    with pytest.raises(OSError):
+        await full.append([b"x"])
+    for log in logs:
+        log.append_as_leader(batch(b"v"), 0)
+    for log in logs:
+        if log.disk.path == bad:
+            with pytest.raises(KafkaError):
+                await written(log)
+        else:
+            await written(log)
+    assert [path for path, _ in broker.failures] == [bad]
+    assert manager.live_paths == [broker.paths[0]]
+    for log in logs:
+        assert log.is_failed == (log.disk.path == bad) == manager.is_on_offline_directory(log.topic_partition)
+    with pytest.raises(KafkaError) as caught:
+        await manager.get_or_create(TopicPartition("new", 0), TOPIC_ID, False)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    created = await manager.get_or_create(TopicPartition("new", 0), TOPIC_ID, True)
+    assert created.disk.path == broker.paths[0]
+
+
+async def test_the_recovery_point_is_checkpointed_after_a_flush(make: Make, tmp_path: Path) -> None:
+    broker = make(flush_ms=0)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"a", b"b"), 0)
+    await written(log)
+    await manager.checkpoint_recovery_points(log.disk)
+    assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+    await manager._flush_due()
+    await manager.checkpoint_recovery_points(log.disk)
+    assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
