@@ -60,6 +60,9 @@ from ottla_broker.protocol.errors import ErrorCode
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long the JoinGroup of a member that was never in a generation may wait (KAFKA-7610)."""
 
+MIN_WAIT_FOR_STATIC_MEMBERS_MS = 1_000
+"""With a rebalance timeout of 0 the machine would otherwise wait for them in a busy loop."""
+
 _REBALANCE = TimerKey(TimerKind.REBALANCE)
 _SYNC = TimerKey(TimerKind.SYNC)
 
@@ -460,7 +463,8 @@ class Group:
             self._effects.append(Explain(f"removed without rejoining: {_listed(absent)}"))
         if len(self.membership) and not self.membership.elect_joined_leader():
             # Only static members, and none is back yet: their session timers will end this.
-            self._effects.append(ArmTimer(_REBALANCE, self.membership.rebalance_timeout_ms))
+            delay_ms = max(self.membership.rebalance_timeout_ms, MIN_WAIT_FOR_STATIC_MEMBERS_MS)
+            self._effects.append(ArmTimer(_REBALANCE, delay_ms))
             return
         self.generation_id += 1
         self._forget_pending_syncs()

@@ -123,8 +123,8 @@ class Membership:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member's."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """The most patient member's; a client's negative one counts as 0."""
+        return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def add(self, member: Member) -> None:
         """The first member leads. Its instance id, if any, is free (the machine has seen to that)."""

@@ -498,6 +498,28 @@ def test_a_rebalance_that_only_static_members_missed_waits_for_their_sessions() 
     assert driver.group.state is GroupState.EMPTY
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_rebalance_timeout_of_nothing_does_not_spin(timeout_ms: int) -> None:
+    driver = Driver()
+    tickets = [driver.join(group_instance_id="a"), driver.join()]
+    driver.advance(6_000)
+    static, dynamic = (driver.joins[ticket].member_id for ticket in tickets)
+    driver.sync(static, 1, {static: b"A"})
+    driver.sync(dynamic, 1)
+    driver.finish_writes()
+    changed = {"rebalance_timeout_ms": timeout_ms, "session_timeout_ms": 100_000}
+    driver.join(static, group_instance_id="a", **changed)
+    driver.join(dynamic)
+    driver.sync(static, 2, {static: b"A"})
+    driver.sync(dynamic, 2)
+    driver.finish_writes()
+    driver.leave(LeavingMember(dynamic))
+    driver.advance(50_000)
+    assert driver.group.state is GroupState.PREPARING_REBALANCE
+    driver.advance(60_000)
+    assert driver.group.state is GroupState.EMPTY
+
+
 def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
     driver = Driver()
     driver.stable_group(1, group_instance_id="a")
