@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ottla_broker.config import ConfigDescription, ConfigSource
+from ottla_broker.config import ConfigDescription
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_configs import (
@@ -47,7 +47,12 @@ async def handle(services: Services, context: RequestContext, request: Any) -> D
             else:
                 found = await _describe(services.dynamic_config, resource.resource_type, resource.resource_name)
                 result.configs = [
-                    _result(item, synonyms=request.include_synonyms, documentation=request.include_documentation)
+                    _result(
+                        item,
+                        synonyms=request.include_synonyms,
+                        documentation=request.include_documentation,
+                        is_default=context.api_version == 0 and item.is_default,
+                    )
                     for item in found
                 ]
             result.configs = _only(result.configs, resource.configuration_keys)
@@ -74,12 +79,15 @@ def _only(
     return [result for result in results if result.name in names] if names else results
 
 
-def _result(item: ConfigDescription, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+def _result(
+    item: ConfigDescription, *, synonyms: bool, documentation: bool, is_default: bool
+) -> DescribeConfigsResourceResult:
+    # Version 1 put the source in place of is_default, which no later version can carry.
     return DescribeConfigsResourceResult(
         name=item.name,
         value=item.value,
         read_only=item.is_read_only,
-        is_default=item.source is ConfigSource.DEFAULT_CONFIG,
+        is_default=is_default,
         config_source=int(item.source),
         is_sensitive=item.is_sensitive,
         synonyms=[
