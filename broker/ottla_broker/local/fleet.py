@@ -10,12 +10,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from ottla_broker.adapters.http import HttpServer
 from ottla_broker.adapters.process import make_ports, zookeeper_coordination
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
 from ottla_broker.ports import Coordination
 from ottla_broker.server.broker import Broker
+from ottla_broker.server.http_routes import routes
 
 EMBEDDED_CONNECT = "embedded:2181"
 """zookeeper.connect of a fleet without ZooKeeper: the key is required, nobody connects to it."""
@@ -35,6 +37,7 @@ class Fleet:
         self._overrides = overrides or {}
         self._store: EmbeddedStore | None = None
         self.brokers: dict[int, Broker] = {}
+        self._http: dict[int, HttpServer] = {}
 
     async def start(self) -> None:
         """Starts every broker, one after the other joining the same coordination, and returns when all are ready."""
@@ -56,7 +59,11 @@ class Fleet:
         for directory in config.log_dirs:
             Path(directory).mkdir(parents=True, exist_ok=True)
         broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
+        http = HttpServer(routes(broker))
+        if config.http_listener is not None:
+            await http.start(*config.http_listener)
         self.brokers[broker_id] = broker
+        self._http[broker_id] = http
         await broker.start()
         self.layout.record_formatted(broker_id)
         if wait_until_ready:
@@ -66,10 +73,12 @@ class Fleet:
     def kill(self, broker_id: int) -> None:
         """Halts one broker without a clean shutdown. KeyError when it is not running."""
         self.brokers.pop(broker_id).halt("killed by ottla local kill")
+        self._http.pop(broker_id).close()
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops one broker in order. KeyError when it is not running."""
         await self.brokers.pop(broker_id).stop()
+        self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
         """Stops every broker in order, then the coordination."""

@@ -62,7 +62,7 @@ class Cluster:
         return self._layout.data
 
     def http(self, broker: int) -> str:
-        """host:port of a broker's /metrics, /livez and /readyz (served by the fleets of `ottla local` only)."""
+        """host:port of a broker's /metrics, /livez and /readyz."""
         return f"127.0.0.1:{self._layout.state.brokers[broker].http_port}"
 
     def address(self, broker: int) -> str:
