@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from ottla_broker.groups.decisions import (
     AnswerJoin,
@@ -57,9 +58,12 @@ class Driver:
         self.asked: list[int] = []
         self._ids = 0
 
+    def state(self) -> GroupState:
+        return self.group.state
+
     # Requests; `join` and `sync` give a ticket whose answer stands in `joins` or `syncs` once there is one.
 
-    def join(self, member_id: str = "", **changes: object) -> int:
+    def join(self, member_id: str = "", **changes: Any) -> int:
         self._ids += 1
         changes.setdefault("new_member_id", f"member-{self._ids}")
         self.asked.append(self._ids)
@@ -119,7 +123,7 @@ class Driver:
 
     # Conveniences
 
-    def stable_group(self, count: int, **changes: object) -> list[str]:
+    def stable_group(self, count: int, **changes: Any) -> list[str]:
         """A stable group of `count` new members; the first leads."""
         tickets = [self.join(**changes) for _ in range(count)]
         while any(ticket not in self.joins for ticket in tickets):

@@ -107,7 +107,7 @@ class Broker:
         while self.coordinator.list()[0] is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             await self.clock.sleep(0.01)
 
-    def join(self, group_id: str, member_id: str = "", **changes: object) -> asyncio.Task[JoinAnswer]:
+    def join(self, group_id: str, member_id: str = "", **changes: Any) -> asyncio.Task[JoinAnswer]:
         self._ids += 1
         changes.setdefault("new_member_id", f"member-{self._ids}")
         request = join_request(member_id, **changes)
@@ -119,7 +119,7 @@ class Broker:
         request = SyncRequest(generation_id, member_id, None, None, None, assignments or {})
         return self.clock.spawn(self.coordinator.sync(group_id, request), name="sync")
 
-    async def stable_group(self, group_id: str, count: int = 2, **changes: object) -> list[str]:
+    async def stable_group(self, group_id: str, count: int = 2, **changes: Any) -> list[str]:
         joins = await asyncio.gather(*[self.join(group_id, **changes) for _ in range(count)])
         members = [join.member_id for join in joins]
         generation = joins[0].generation_id

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from ottla_broker.testing import cluster
 from ottla_broker.testing.cluster import Cluster

@@ -36,7 +36,7 @@ class Client:
 
 class World:
     def __init__(self, **config: int) -> None:
-        self.driver = Driver(**config)
+        self.driver = Driver(None, **config)
         self.clients = [Client(None), Client(None), Client(None), Client("static-1"), Client("static-2")]
 
     def act(self, action: str, slot: int, variant: int) -> None:
@@ -115,9 +115,9 @@ class World:
                     assert answer.members == ()
             else:
                 assert answer.generation_id == -1 or answer.member_id == ""
-        for answer in self.driver.syncs.values():
-            if answer.error is ErrorCode.NONE and answer.assignment:
-                generation = int(answer.assignment.split(b"/")[0])
+        for sync in self.driver.syncs.values():
+            if sync.error is ErrorCode.NONE and sync.assignment:
+                generation = int(sync.assignment.split(b"/")[0])
                 assert 0 < generation <= self.driver.group.generation_id
 
     def end(self) -> None:
