@@ -23,7 +23,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchRequest, FetchTopic, ReplicaState
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
-from ottla_broker.replication.follower import Follower
+from ottla_broker.replication.follower import Follower, backoff_s
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
 from ottla_broker.replication.versions import fetch_version, list_offsets_version
 
@@ -75,7 +75,7 @@ class Fetchers:
                 self.clock,
                 self.logger,
                 broker_id=self.broker_id,
-                backoff_s=self.config["replica.fetch.backoff.ms"] / 1000,
+                longest_backoff_s=self.config["replica.fetch.backoff.ms"] / 1000,
                 list_offsets_version=list_offsets_version(self.config["inter.broker.protocol.version"]),
             )
             self._followers[partition.topic_partition] = follower
@@ -122,8 +122,9 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._is_closed = False
         self._is_settled = False
+        self._failures = 0
         config = owner.config
-        self._backoff_s: float = config["replica.fetch.backoff.ms"] / 1000
+        self._longest_backoff_s: float = config["replica.fetch.backoff.ms"] / 1000
         self._request_timeout_s: float = config["replica.socket.timeout.ms"] / 1000
         self._partition_max_bytes: int = config["replica.fetch.max.bytes"]
         self._version = fetch_version(config["inter.broker.protocol.version"])
@@ -180,11 +181,15 @@ class Fetcher:
                 await self._round(client, ready, hurried=is_waiting_for_writes)
             except OSError as error:
                 self._owner.logger.info("fetching from broker %d failed: %s", self._leader_id, error)
-                await self._clock.sleep(self._backoff_s)
+                await self._pause()
             except Exception:
                 # Whatever it was, its partitions must not be left behind for good.
                 self._owner.logger.exception("fetching from broker %d failed", self._leader_id)
-                await self._clock.sleep(self._backoff_s)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        self._failures += 1
+        await self._clock.sleep(backoff_s(self._failures, self._longest_backoff_s))
 
     def _ready(self) -> tuple[list[Follower], bool]:
         """Who can be fetched now, and whether somebody else will be as soon as a write is done."""
@@ -241,6 +246,7 @@ class Fetcher:
         response = await client.send(int(ApiKey.FETCH), version, request, timeout_s=self._request_timeout_s)
         if response.error_code:
             raise ConnectionError(f"the leader answered {ErrorCode.of(response.error_code).name}")
+        self._failures = 0
         asked: dict[tuple[object, int], Follower] = {
             (follower.topic if version < 13 else follower.topic_id, follower.index): follower for follower in ready
         }

@@ -28,6 +28,19 @@ from ottla_broker.replication.partition import Logger, Partition
 EARLIEST = -2
 LATEST = -1
 
+FIRST_BACKOFF_S = 0.05
+"""The first wait after an error; each further one doubles it, up to replica.fetch.backoff.ms. After an election a
+follower often asks a moment before its leader has heard of its leadership, and acks=all waits for it."""
+
+
+def backoff_s(failures: int, longest_s: float) -> float:
+    """Seconds to wait after the n-th failure in a row.
+
+    >>> [backoff_s(failures, 1.0) for failures in (1, 2, 5, 6, 5000)]
+    [0.05, 0.1, 0.8, 1.0, 1.0]
+    """
+    return min(longest_s, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16))
+
 
 class Follower:
     """One followed partition, for one leader epoch."""
@@ -39,7 +52,7 @@ class Follower:
         logger: Logger,
         *,
         broker_id: int,
-        backoff_s: float,
+        longest_backoff_s: float,
         list_offsets_version: int,
     ) -> None:
         self.partition = partition
@@ -51,13 +64,14 @@ class Follower:
         self._clock = clock
         self._logger = logger
         self._broker_id = broker_id
-        self._backoff_s = backoff_s
+        self._longest_backoff_s = longest_backoff_s
         self._list_offsets_version = list_offsets_version
         self._notify: Callable[[], None] = _nothing
         self._leader_high_watermark = -1
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
         self._delay: Timer | None = None
+        self._failures = 0
         self._is_stopped = False
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
 
@@ -129,6 +143,7 @@ class Follower:
         if diverging is not None and diverging.end_offset >= 0:
             self._on_divergence(EpochEnd(diverging.epoch, diverging.end_offset))
             return 0
+        self._failures = 0
         self._leader_high_watermark = data.high_watermark
         self._leader_log_start = data.log_start_offset
         records = data.records
@@ -234,9 +249,11 @@ class Follower:
         return offset
 
     def _wait(self) -> None:
-        """Leaves the partition out for replica.fetch.backoff.ms."""
+        """Leaves the partition out for a while."""
         if self._delay is None and not self._is_stopped:
-            self._delay = self._clock.call_later(self._backoff_s, self._wait_is_over)
+            self._failures += 1
+            delay_s = backoff_s(self._failures, self._longest_backoff_s)
+            self._delay = self._clock.call_later(delay_s, self._wait_is_over)
 
     def _wait_is_over(self) -> None:
         self._delay = None

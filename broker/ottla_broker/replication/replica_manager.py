@@ -187,7 +187,10 @@ class ReplicaManager:
         woken, self._woken = self._woken, []
         for waiter in woken:
             waiter.is_woken = False
-            waiter.on_progress()
+            try:
+                waiter.on_progress()
+            except Exception:
+                self.logger.exception("a waiting fetch failed")
 
     def propose_isr(self, partition: Partition) -> None:
         state = partition.in_sync

@@ -48,6 +48,8 @@ class BrokerClient:
         self._request_timeout_s = request_timeout_s
         self._max_frame_bytes = max_frame_bytes
         self._link: _Link | None = None
+        self._connecting = asyncio.Lock()
+        self._closings = 0
         self._correlation_id = 0
 
     @property
@@ -55,9 +57,16 @@ class BrokerClient:
         return self._link is not None and not self._link.is_closed
 
     async def connect(self) -> None:
-        """Raises BrokerDisconnected when nobody answers in time. Nothing happens while connected."""
-        if self.is_connected:
-            return
+        """Raises BrokerDisconnected when nobody answers in time, or `close` is called meanwhile.
+
+        Nothing happens while connected; who calls while another is connecting waits for the same connection.
+        """
+        async with self._connecting:
+            if not self.is_connected:
+                await self._connect()
+
+    async def _connect(self) -> None:
+        closings = self._closings
         link = _Link(self)
         try:
             connection = await self._network.connect(
@@ -69,9 +78,11 @@ class BrokerClient:
             )
         except OSError as error:
             raise BrokerDisconnected(f"{self.host}:{self.port} does not answer: {error}") from error
-        if link.is_closed:
-            raise BrokerDisconnected(f"{self.host}:{self.port} closed the connection at once")
         link.connection = connection
+        if closings != self._closings:
+            link.end("the client was closed")
+        if link.is_closed:
+            raise BrokerDisconnected(f"{self.host}:{self.port}: the connection was closed at once")
         self._link = link
 
     def send(self, api_key: int, version: int, request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
@@ -94,7 +105,8 @@ class BrokerClient:
         return future
 
     def close(self) -> None:
-        """Fails what is under way. Idempotent."""
+        """Fails what is under way, a `connect` included. Idempotent."""
+        self._closings += 1
         link, self._link = self._link, None
         if link is not None:
             link.end("the client was closed")

@@ -231,6 +231,25 @@ async def test_deleting_a_topic_wakes_its_waiting_fetches(one: Fleet) -> None:
     assert node.manager.partition("orders", 0) is None
 
 
+async def test_a_failed_directory_is_a_storage_error_and_not_leader_for_clients_that_do_not_know_it(one: Fleet) -> None:
+    await one.produce(1, "orders", "a")
+    client = await one.client(1)
+    request = fetch_request(one.topics["orders"].topic_id, "orders", 1, max_wait_ms=60_000)
+    waiting = client.send(int(ApiKey.FETCH), 17, request)
+    partition = one.nodes[1].partition("orders")
+    await until(lambda: partition.watermark_waiters, "the fetch waits")
+    partition.log.fail()
+    assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    for version, error in ((3, ErrorCode.NOT_LEADER_OR_FOLLOWER), (4, ErrorCode.KAFKA_STORAGE_ERROR)):
+        assert (await one.produce(1, "orders", "b", version=version)).error_code == error
+    for version, error in ((5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)):
+        assert (await one.fetch(1, "orders", version=version)).error_code == error
+    assert (await list_offset(one, -1))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    # The other partition goes on, and the controller hears which one is gone.
+    assert (await one.produce(1, "orders", "c", index=1)).error_code == 0
+    assert await one.command("orders") == {1: [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.STALE_CONTROLLER_EPOCH]}
+
+
 # ListOffsets, OffsetForLeaderEpoch, Metadata
 
 

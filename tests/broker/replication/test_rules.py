@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ottla_broker.metadata import operations
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication import divergence, isr, versions
+from ottla_broker.replication import follower as following
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
 from ottla_broker.storage.epochs import LeaderEpochs
@@ -18,7 +19,7 @@ from ottla_broker.storage.epochs import LeaderEpochs
 LAG_MAX_MS = 30_000
 
 
-@pytest.mark.parametrize("module", [isr, divergence, versions, operations])
+@pytest.mark.parametrize("module", [isr, divergence, following, versions, operations])
 def test_the_worked_examples_of_the_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module, raise_on_error=True).attempted > 0  # type: ignore[arg-type]
 

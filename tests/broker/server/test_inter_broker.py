@@ -135,3 +135,22 @@ async def test_close_fails_what_is_under_way_and_is_idempotent(client: BrokerCli
     client.close()
     with pytest.raises(BrokerDisconnected, match="closed"):
         await answer
+
+
+async def test_two_that_connect_at_once_share_one_connection(network: SocketNetwork, server: Server) -> None:
+    client = BrokerClient(network, LoopClock(), "127.0.0.1", server.listener.port, client_id="test")
+    await asyncio.gather(client.connect(), client.connect())
+    answer = heartbeat(client, 1)
+    await server.answer()
+    assert (await answer).throttle_time_ms == 1
+    assert len(server.connections) == 1
+
+
+async def test_close_while_connecting_leaves_no_connection(network: SocketNetwork, server: Server) -> None:
+    client = BrokerClient(network, LoopClock(), "127.0.0.1", server.listener.port, client_id="test")
+    connecting = asyncio.ensure_future(client.connect())
+    await asyncio.sleep(0)
+    client.close()
+    with pytest.raises(BrokerDisconnected):
+        await connecting
+    assert not client.is_connected
