@@ -1,9 +1,13 @@
-"""Our controller over brokers of Apache Kafka 3.9.1: the strictest reader that LeaderAndIsr and its like can have."""
+"""Our controller over brokers of Apache Kafka 3.9.1: the strictest reader that LeaderAndIsr and its like can have.
+
+First alone, with Apache brokers only, where every error answer is seen; then whole brokers of both kinds in one fleet.
+"""
 
 import asyncio
 import contextlib
 import logging
 import subprocess
+import threading
 import uuid
 
 import pytest
@@ -73,14 +77,19 @@ class MixedChannels(RecordingChannels):
 class ApacheBroker:
     """One process of Apache Kafka, killed at the end."""
 
-    def __init__(self, directory, broker_id, port, connect):
+    def __init__(self, directory, broker_id, port, connect, client_port=None, rack=None):
         from ottla_broker.local.jars import find_java, kafka_class_path
 
         directory.mkdir(exist_ok=True)
+        listeners = f"{LISTENER}://127.0.0.1:{port}"
+        if client_port is not None:
+            listeners += f",CLIENT://127.0.0.1:{client_port}"
         properties = directory / "server.properties"
         properties.write_text(
-            f"broker.id={broker_id}\nlisteners={LISTENER}://127.0.0.1:{port}\n"
-            f"listener.security.protocol.map={LISTENER}:PLAINTEXT\ninter.broker.listener.name={LISTENER}\n"
+            f"broker.id={broker_id}\nlisteners={listeners}\n"
+            + (f"broker.rack={rack}\n" if rack else "")
+            + f"listener.security.protocol.map={LISTENER}:PLAINTEXT,CLIENT:PLAINTEXT\n"
+            f"inter.broker.listener.name={LISTENER}\n"
             f"log.dirs={directory}/logs\nzookeeper.connect={connect}\nzookeeper.session.timeout.ms=2000\n"
             "num.network.threads=1\nnum.io.threads=2\nlog.cleaner.enable=false\nfile.delete.delay.ms=0\n"
             "controlled.shutdown.enable=false\nreplica.fetch.wait.max.ms=50\n"
@@ -190,3 +199,65 @@ async def test_apache_brokers_follow_our_controller_through_creation_death_retur
     assert deleted.error is ErrorCode.NONE
     await asyncio.wait_for(fleet.until_gone("/brokers/topics/t"), 30)
     assert channels.errors() == []
+
+
+def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controller_dies(tmp_path, zookeeper):
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import NewTopic as ClientTopic
+
+    from ottla_broker.local.zookeeper import free_port
+    from ottla_broker.testing import cluster
+
+    connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
+    with cluster(brokers=2, racks=2, zookeeper=connect) as fleet, contextlib.ExitStack() as cleanup:
+        apache = ApacheBroker(tmp_path / "apache-7", 7, free_port(), connect, free_port(), "rack-1")
+        cleanup.callback(apache.kill)
+        admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+
+        def wait_until(is_true):
+            for _ in range(200):
+                if is_true(admin.list_topics(timeout=10)):
+                    return
+                threading.Event().wait(0.1)
+            raise AssertionError(f"never so: {admin.list_topics(timeout=10).topics}")
+
+        def in_sync(metadata):
+            return [sorted(partition.isrs) for partition in metadata.topics["t"].partitions.values()]
+
+        wait_until(lambda metadata: 7 in metadata.brokers)
+        new = ClientTopic("t", 6, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([new])["t"].result(30)
+        leaders = {partition.leader for partition in admin.list_topics(timeout=10).topics["t"].partitions.values()}
+        assert leaders == {0, 1, 7}
+
+        failed = []
+        producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "enable.idempotence": True})
+
+        def send(first):
+            for number in range(first, first + RECORDS):
+                producer.produce(
+                    "t",
+                    str(number).encode(),
+                    partition=number % 6,
+                    on_delivery=lambda error, _: error and failed.append(error),
+                )
+            assert producer.flush(60) == 0 and not failed, failed
+
+        send(0)
+        fleet.kill(0)  # the controller
+        send(RECORDS)
+        wait_until(lambda metadata: in_sync(metadata) == [[1, 7]] * 6)
+        fleet.start(0)
+        send(2 * RECORDS)
+        wait_until(lambda metadata: in_sync(metadata) == [[0, 1, 7]] * 6)
+
+        consumer = Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": "g", "enable.auto.commit": False})
+        consumer.assign([TopicPartition("t", partition, 0) for partition in range(6)])
+        read = []
+        while len(read) < 3 * RECORDS:
+            message = consumer.poll(30)
+            assert message is not None and message.error() is None, message
+            read.append(int(message.value()))
+        consumer.close()
+        assert sorted(read) == list(range(3 * RECORDS))
