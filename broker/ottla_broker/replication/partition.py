@@ -240,7 +240,8 @@ class Partition:
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == -1 and len(self.in_sync.committed) < self.min_isr:
+        # A full ISR is never too small, and that is the case of almost every append.
+        if acks == -1 and len(self.in_sync.committed) < len(self.replicas) and self.is_under_min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The size of the current ISR {list(self.in_sync.committed)} is insufficient to satisfy the "

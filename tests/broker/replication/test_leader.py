@@ -12,7 +12,9 @@ from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import metadata as metadata_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
 from ottla_broker.protocol.generated import produce as produce_api
+from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.replica_manager import StopCommand
 from ottla_broker.server.inter_broker import BrokerDisconnected
 from tests.broker.replication.fleet import (
@@ -84,7 +86,7 @@ async def test_pipelined_produces_keep_their_order_and_each_gets_its_offset(one:
         ("orders", -1, batch("a")[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE),
         ("orders", -1, batch("a")[:16] + b"\1" + batch("a")[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         ("orders", -1, batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
-        ("orders", -1, b"", ErrorCode.CORRUPT_MESSAGE),
+        ("orders", -1, b"", ErrorCode.INVALID_RECORD),
     ],
 )
 async def test_a_refused_batch_gets_kafkas_error_and_leaves_nothing_behind(
@@ -95,6 +97,14 @@ async def test_a_refused_batch_gets_kafkas_error_and_leaves_nothing_behind(
     part = response.responses[0].partition_responses[0]
     assert (ErrorCode.of(part.error_code), part.base_offset) == (error, -1)
     assert await one.values(1, "orders") == []
+
+
+async def test_zstd_needs_version_seven(one: Fleet) -> None:
+    zstd = bytes(build_batch([Record(0, 1000, None, b"a")], codec=Codec.ZSTD))
+    for version, error in ((6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)):
+        response = await one.ask(1, ApiKey.PRODUCE, version, produce_request("orders", zstd))
+        assert response.responses[0].partition_responses[0].error_code == error
+    assert await one.values(1, "orders") == ["a"]
 
 
 async def test_one_bad_partition_does_not_touch_the_other(one: Fleet) -> None:

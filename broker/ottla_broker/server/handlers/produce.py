@@ -9,8 +9,8 @@ Errors, in this order
     whole request: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional id: there are no
     transactions yet).
     partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER
-    before v4), NOT_ENOUGH_REPLICAS, UNSUPPORTED_FOR_MESSAGE_FORMAT (formats 0 and 1), UNSUPPORTED_COMPRESSION_TYPE
-    (zstd before v7), then what `storage.Log.append_as_leader` refuses; later REQUEST_TIMED_OUT,
+    before v4), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7), NOT_ENOUGH_REPLICAS, then what the log refuses
+    (`storage.Log.append_as_leader`: UNSUPPORTED_FOR_MESSAGE_FORMAT for formats 0 and 1, ...); later REQUEST_TIMED_OUT,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
     1: throttle time. 2: message format 1 is allowed. 3: transactional id, message format 2 is required.
@@ -72,7 +72,8 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
                 if partition is None or partition.log.is_failed:
                     found = manager.partition_or_error(name, index)
                     raise KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                _check_format(records, version)
+                if records is None or version < 7:
+                    _check_version(records, version)
                 info = partition.append(records, acks)
             except KafkaError as error:
                 has_errors = True
@@ -106,15 +107,11 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
         manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
 
 
-def _check_format(records: memoryview | None, version: int) -> None:
+def _check_version(records: memoryview | None, version: int) -> None:
     """What depends on the request's version; the log checks the rest."""
-    if records is None or len(records) <= _CODEC_OFFSET:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the records are shorter than the header of a batch")
-    if records[_MAGIC_OFFSET] < 2:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {records[_MAGIC_OFFSET]} is not served"
-        )
-    if version < 7 and records[_CODEC_OFFSET] & 7 == _ZSTD:
+    if records is None:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, this one none")
+    if len(records) > _CODEC_OFFSET and records[_MAGIC_OFFSET] == 2 and records[_CODEC_OFFSET] & 7 == _ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
 
 
