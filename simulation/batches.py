@@ -31,6 +31,8 @@ class Batch:
     is_control: bool
     names: tuple[str, ...]
     size: int
+    timestamp_ms: int
+    producer_epoch: int
 
     def records(self) -> Iterator[tuple[int, str]]:
         """(offset, name) of every record."""
@@ -45,8 +47,10 @@ def build_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
-    """A batch with one record a name, base offset 0 and leader epoch −1, as a producer sends it."""
+    """A batch with one record a name; base offset and leader epoch are what a producer sends, unless given."""
     records = b"".join(_record(delta, name.encode() + b"\0" + bytes(padding)) for delta, name in enumerate(names))
     count = len(names)
     length = HEADER_BYTES - 12 + len(records)
@@ -54,9 +58,9 @@ def build_batch(
     HEADER.pack_into(
         batch,
         0,
-        0,  # base offset: the broker assigns it
+        base_offset,
         length,
-        -1,  # leader epoch
+        leader_epoch,
         2,  # magic
         0,  # CRC, below
         0,  # attributes: no compression, CreateTime
@@ -90,7 +94,20 @@ def read_batches(data: Any) -> list[Batch]:
             raise ValueError(f"the batch at byte {position} (offset {base}) does not match its CRC")
         is_control = bool(attributes & 0x20)
         names = () if is_control else tuple(_names(view[position + HEADER_BYTES : end], fields[12]))
-        batches.append(Batch(base, base + last_delta, epoch, fields[9], fields[11], is_control, names, end - position))
+        batches.append(
+            Batch(
+                base_offset=base,
+                last_offset=base + last_delta,
+                leader_epoch=epoch,
+                producer_id=fields[9],
+                base_sequence=fields[11],
+                is_control=is_control,
+                names=names,
+                size=end - position,
+                timestamp_ms=fields[8],
+                producer_epoch=fields[10],
+            )
+        )
         position = end
     return batches
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla_broker.ports.clock import Timer
+from ottla_broker.protocol.errors import KafkaError
 from simulation.world import EPOCH_MS, Process
 
 
@@ -84,7 +85,9 @@ class SimulatedClock:
                 return
             error = ended.exception()
             if error is not None and not self._is_cancelled:
-                self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
+                # A KafkaError is an answer on its way to somebody, anything else a mistake.
+                if not isinstance(error, KafkaError):
+                    self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
                 self.on_task_failure(name, error)
 
         task.add_done_callback(done, context=self._process.context)

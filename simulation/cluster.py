@@ -10,12 +10,12 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS
 from ottla_broker.ports import Ports
 from ottla_broker.server.broker import Broker
-from simulation.batches import valid_prefix
 from simulation.checker import Partition, Violation
 from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.disk import SimulatedDisk
-from simulation.filesystem import DirectoryNode, DiskImage, FileNode
+from simulation.filesystem import DirectoryNode, DiskImage
+from simulation.flushed import durable_end, segment_bytes
 from simulation.network import Fabric, SimulatedNetwork
 from simulation.workers import SimulatedWorkers
 from simulation.world import Process, World
@@ -133,7 +133,7 @@ class SimulatedBroker:
                 if not dash or not number.isdigit():
                     continue
                 directory = root.durable.get(name)
-                ends[(topic, int(number))] = _durable_end(directory) if isinstance(directory, DirectoryNode) else 0
+                ends[(topic, int(number))] = durable_end(directory) if isinstance(directory, DirectoryNode) else 0
         return ends
 
     def log_bytes(self) -> dict[Partition, bytes]:
@@ -143,27 +143,8 @@ class SimulatedBroker:
             for name, directory in sorted(self.machine.disks[path].root.entries.items()):
                 topic, dash, number = name.rpartition("-")
                 if isinstance(directory, DirectoryNode) and dash and number.isdigit():
-                    logs[(topic, int(number))] = b"".join(
-                        bytes(node.data)
-                        for file, node in sorted(directory.entries.items())
-                        if file.endswith(".log") and isinstance(node, FileNode)
-                    )
+                    logs[(topic, int(number))] = segment_bytes(directory)
         return logs
-
-
-def _durable_end(directory: DirectoryNode) -> int:
-    """The end of the batches that stand whole on the platter from the first segment on, without a gap."""
-    end = -1
-    for file, node in sorted(directory.durable.items()):
-        if not file.endswith(".log") or not isinstance(node, FileNode):
-            continue
-        base = int(file.removesuffix(".log"))
-        if end not in (-1, base):
-            break
-        end = max(end, base)
-        for batch in valid_prefix(node.durable()):
-            end = batch.last_offset + 1
-    return max(end, 0)
 
 
 class Fleet:

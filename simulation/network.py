@@ -407,7 +407,7 @@ class SimulatedNetwork:
         self.machine = machine
         self.host = machine.host
         self.process = process
-        self.context: contextvars.Context = process.context if process is not None else fabric.world._context
+        self.context: contextvars.Context = process.context if process is not None else fabric.world.context
         self._listeners: list[SimulatedListener] = []
         self._connections: dict[int, SimulatedConnection] = {}
         if process is not None:

@@ -73,7 +73,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self._context = contextvars.copy_context()
+        self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
 
     def stream(self, name: str) -> random.Random:
@@ -89,14 +89,14 @@ class World:
     # it runs in the world's context, where no process is set.
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-        return self.loop.call_at(when, callback, *args, context=self._context)
+        return self.loop.call_at(when, callback, *args, context=self.context)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-        return self.loop.call_at(self.loop.time() + delay_s, callback, *args, context=self._context)
+        return self.loop.call_at(self.loop.time() + delay_s, callback, *args, context=self.context)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """A task that belongs to no process (workload, faults)."""
-        return asyncio.Task(coroutine, loop=self.loop, name=name, context=self._context.copy())
+        return asyncio.Task(coroutine, loop=self.loop, name=name, context=self.context.copy())
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Runs `main` to its end; the collector is off meanwhile, so that no finalizer runs in the middle of a run."""
