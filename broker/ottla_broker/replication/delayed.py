@@ -47,6 +47,10 @@ class TimerWheel:
         """Timers that the loop holds for this wheel."""
         return len(self._buckets)
 
+    def count(self, kind: type) -> int:
+        """Operations of a class that wait; looks at all of them, for metrics."""
+        return sum(isinstance(operation, kind) for bucket in self._buckets.values() for operation in bucket)
+
     def arm(self, operation: Expiring, delay_s: float) -> None:
         tick_s = _FINE_TICK_S if delay_s < 1.0 else _MEDIUM_TICK_S if delay_s < 60.0 else _COARSE_TICK_S
         now = self._clock.monotonic()

@@ -22,7 +22,7 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
-from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
@@ -448,6 +448,18 @@ class ReplicaManager:
             f"{prefix}atminisrpartitioncount",
             "Led partitions whose ISR is just min.insync.replicas.",
             count(lambda p: p.is_leader and len(p.in_sync.committed) == p.min_isr),
+        )
+        metrics.gauge(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait.",
+            lambda: self.wheel.count(DelayedProduce),
+            delayedOperation="Produce",
+        )
+        metrics.gauge(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait.",
+            lambda: self.wheel.count(object) - self.wheel.count(DelayedProduce),
+            delayedOperation="Fetch",
         )
 
 

@@ -361,3 +361,18 @@ async def test_metadata_by_topic_id(one: Fleet) -> None:
     by_error = {topic.error_code: topic for topic in response.topics}
     assert by_error[0].name == "orders"
     assert by_error[ErrorCode.UNKNOWN_TOPIC_ID].topic_id == STRANGER
+
+
+async def test_the_gauges_tell_what_the_broker_leads_and_what_waits(one: Fleet) -> None:
+    client = await one.client(1)
+    request = fetch_request(one.topics["orders"].topic_id, "orders", max_wait_ms=60_000)
+    waiting = client.send(int(ApiKey.FETCH), 17, request)
+    await until(lambda: one.nodes[1].partition("orders").watermark_waiters, "the fetch waits")
+    text = one.nodes[1].metrics.exposition().decode()
+    assert 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"} 1.0' in text
+    assert "kafka_server_replicamanager_leadercount 2.0" in text
+    await one.produce(1, "orders", "a", "b")
+    await waiting
+    text = one.nodes[1].metrics.exposition().decode()
+    assert 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"} 0.0' in text
+    assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="orders"} 2.0' in text
