@@ -20,9 +20,9 @@ SETTLE_S = 60.0
 
 
 def broker_settings(draw: random.Random, *, flush_every_message: bool) -> dict[str, str]:
-    """Keys that make rolls, index entries and checkpoints happen within seconds."""
+    """Keys that make rolls, index entries and checkpoints happen within seconds; any batch fits into a segment."""
     settings = {
-        "log.segment.bytes": str(draw.choice((2_000, 10_000, 50_000, 1 << 20))),
+        "log.segment.bytes": str(draw.choice((20_000, 40_000, 200_000))),
         "log.index.interval.bytes": str(draw.choice((100, 1000, 4096))),
         "log.flush.offset.checkpoint.interval.ms": str(draw.choice((500, 2000, 60_000))),
         "replica.high.watermark.checkpoint.interval.ms": str(draw.choice((300, 5000))),
@@ -75,7 +75,7 @@ async def add_topic(
     """A topic with its producers and consumers."""
     configs = {}
     if draw.random() < 0.3:
-        configs["segment.bytes"] = str(draw.choice((1000, 5000)))
+        configs["segment.bytes"] = "20000"
     partitions = draw.choice((1, 2, 3))
     if not await create_topic(workload, clients[0], name, partitions, replicas, configs):
         raise Violation(f"topic {name} could not be created")
