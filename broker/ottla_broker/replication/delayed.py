@@ -72,11 +72,18 @@ class TimerWheel:
             operation.bucket = None
 
     def _expire(self, key: tuple[float, int]) -> None:
-        bucket = self._buckets.pop(key)
-        while bucket:
-            operation, _ = bucket.popitem()
-            operation.bucket = None
-            operation.on_timeout()
+        self._drain(self._buckets.pop(key))
+
+    def _drain(self, bucket: dict[Any, None]) -> None:
+        try:
+            while bucket:
+                operation = next(iter(bucket))
+                del bucket[operation]
+                operation.bucket = None
+                operation.on_timeout()
+        finally:
+            if bucket:  # one failed: the loop reports it, the others still have their turn
+                self._clock.call_soon(self._drain, bucket)
 
 
 class DelayedProduce:

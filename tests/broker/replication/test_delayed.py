@@ -47,6 +47,23 @@ async def test_a_timeout_never_comes_early_and_never_after_disarming() -> None:
     assert not cancelled.fired.is_set()
 
 
+async def test_one_that_fails_takes_nobody_with_it() -> None:
+    wheel = TimerWheel(LoopClock())
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["exception"]))
+
+    class _Failing(_Waiting):
+        def on_timeout(self) -> None:
+            raise RuntimeError("on purpose")
+
+    failing, other = _Failing(), _Waiting()
+    wheel.arm(failing, 0.0)
+    wheel.arm(other, 0.0)
+    await other.fired.wait()
+    assert [str(error) for error in reported] == ["on purpose"]
+    assert wheel.timer_count == 0
+
+
 def test_a_request_over_two_partitions_is_answered_once_when_both_are_acknowledged() -> None:
     answers: list[str] = []
     operation = DelayedProduce(lambda: answers.append("done"))
