@@ -112,9 +112,9 @@ def first_answer(port: int, process: Process, brokers: int) -> None:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
                 versions = codec.module(ApiKey.API_VERSIONS)
-                _ask(connection, ApiKey.API_VERSIONS, 0, versions.ApiVersionsRequest())
+                ask(connection, ApiKey.API_VERSIONS, 0, versions.ApiVersionsRequest())
                 metadata = codec.module(ApiKey.METADATA)
-                answer = _ask(connection, ApiKey.METADATA, 1, metadata.MetadataRequest(topics=[]))
+                answer = ask(connection, ApiKey.METADATA, 1, metadata.MetadataRequest(topics=[]))
                 if len(answer.brokers) >= brokers:
                     return
         except OSError:
@@ -123,7 +123,7 @@ def first_answer(port: int, process: Process, brokers: int) -> None:
     raise SystemFailed(f"{process.name} did not answer within {_START_S:.0f} s:\n{process.log_end()}")
 
 
-def _ask(connection: socket.socket, api_key: ApiKey, version: int, request: object) -> Any:
+def ask(connection: socket.socket, api_key: ApiKey, version: int, request: object) -> Any:
     for chunk in codec.frame_request(api_key, version, 1, "bench", request):
         assert isinstance(chunk, bytes | bytearray | memoryview)
         connection.sendall(chunk)

@@ -23,7 +23,15 @@ from ottla_broker.config.releases import release
 from ottla_broker.config.rules import check_static
 from ottla_broker.config.served import BROKER_REFUSALS
 from ottla_broker.config.topics import TopicConfig
-from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, Known, UpdateMode, format_value
+from ottla_broker.config.types import (
+    ConfigError,
+    ConfigKey,
+    ConfigSource,
+    Known,
+    NotServed,
+    UpdateMode,
+    format_value,
+)
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 ChangeListener = Callable[[tuple[str, ...]], None]
@@ -56,6 +64,10 @@ class BrokerConfig(Mapping[str, Any]):
         for old, new in LEGACY_ALIASES.items():
             if old in self._static and new not in self._static:
                 self._static[new] = self._static[old]
+        if "broker.id" in self._static:
+            self._static.setdefault("node.id", self._static["broker.id"])
+        elif "node.id" in self._static:
+            self._static["broker.id"] = self._static["node.id"]
         self._compute()
         check_static(self)
         self.listeners: Listeners = parse_listeners(self._values, self.is_given)
@@ -164,7 +176,8 @@ class BrokerConfig(Mapping[str, Any]):
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every place a value of `name` or of a key that means the same is given in, the one in force first."""
-        return self.synonyms_of(SYNONYMS.get(name, (name,)))
+        names = SYNONYMS.get(name, (name,))
+        return self.synonyms_of((name, *(other for other in names if other != name)))
 
     def synonyms_of(self, names: Sequence[str]) -> tuple[Synonym, ...]:
         """The same for keys in order of precedence."""
@@ -182,7 +195,10 @@ class BrokerConfig(Mapping[str, Any]):
             known = find_key(name)
             if known is not None and known.default is not None:
                 found.append(Synonym(name, self._shown(name, format_value(known.default)), ConfigSource.DEFAULT_CONFIG))
-        return tuple(found)
+        # As Apache Kafka does: what stands before the first mention of the key itself is not told, so that
+        # log.retention.ms looks unset where only log.retention.hours is given.
+        first = next((index for index, synonym in enumerate(found) if names and synonym.name == names[0]), len(found))
+        return tuple(found[first:])
 
     def first_given(self, names: Sequence[str]) -> str:
         """The first of the names that is given; else the last one that has a default."""
@@ -293,16 +309,16 @@ def unknown_broker_keys(values: Mapping[str, object]) -> tuple[str, ...]:
 def validate_broker_config(values: Mapping[str, str], *, cluster_wide: bool) -> None:
     """Checks dynamic values before they are stored; `cluster_wide` for the default of all brokers.
 
-    Raises KafkaError: INVALID_REQUEST for an unknown key, one that cannot change while the broker runs, or a
-    per-broker one given cluster-wide; INVALID_CONFIG for a bad value or one that is not served yet.
+    Raises KafkaError: INVALID_REQUEST for an unknown key, one that cannot change while the broker runs, a per-broker
+    one given cluster-wide, or a bad value (Apache Kafka's code here); INVALID_CONFIG for one that is not served yet.
     """
     for name, text in values.items():
         try:
             _check_dynamic(name, text, cluster_wide=cluster_wide)
-        except _NotDynamic as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-        except ConfigError as error:
+        except NotServed as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        except ValueError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 class _NotDynamic(ValueError):
@@ -320,15 +336,15 @@ def _check_dynamic(name: str, text: str, *, cluster_wide: bool) -> None:
     value = known.parse(text, name=name)
     _refuse_unserved(known, value, name, text)
     if name in ("listeners", "advertised.listeners", "listener.security.protocol.map"):
-        raise ConfigError(name, text, "changes of listeners need a restart; a running change is not served yet")
+        raise NotServed(name, text, "changes of listeners need a restart; a running change is not served yet")
     if known.is_sensitive:
-        raise ConfigError(name, "[hidden]", "secrets cannot be stored yet")
+        raise NotServed(name, "[hidden]", "secrets cannot be stored yet")
 
 
 def _refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
     refusal = BROKER_REFUSALS.get(known.name)
     if refusal is not None and refusal[0](value):
-        raise ConfigError(name, text, refusal[1])
+        raise NotServed(name, text, refusal[1])
 
 
 def _usable(stored: Mapping[str, str], problems: list[str], *, cluster_wide: bool) -> dict[str, str]:

@@ -23,6 +23,10 @@ class ConfigError(ValueError):
         super().__init__(f"invalid value{shown} for configuration {key}: {allowed}")
 
 
+class NotServed(ConfigError):
+    """A value that Apache Kafka takes and this release does not serve yet."""
+
+
 class ConfigType(IntEnum):
     """Types of values, with their codes in DescribeConfigs (KIP-569)."""
 

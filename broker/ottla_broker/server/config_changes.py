@@ -3,10 +3,12 @@
 The handlers bring the operations on single values; here stands what Kafka 3.9 allows on which resource, in order:
 
     INVALID_REQUEST              a resource named twice, a key named twice, a null value, a resource type that is not
-                                 served, an empty topic name, a broker id that is not this broker's, an operation that
-                                 the key's type does not have, a broker key that cannot change while it runs
+                                 served, an empty topic name, a broker id that is not this broker's, an unknown
+                                 operation, a broker key that is unknown or cannot change while it runs, a bad value
+                                 of a broker key
     UNKNOWN_TOPIC_OR_PARTITION   the topic does not exist
-    INVALID_CONFIG               an unknown topic key, a bad value, a value that is not served yet
+    INVALID_CONFIG               an unknown topic key, a bad value of one, a value that is not served yet, APPEND or
+                                 SUBTRACT on a key that is no list
 """
 
 from __future__ import annotations
@@ -178,7 +180,7 @@ def _apply(
         known = TOPIC_KEYS.get(operation.name) if is_topic else find_key(operation.name)
         if known is None or known.type is not ConfigType.LIST:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
+                ErrorCode.INVALID_CONFIG,
                 f"Config value {operation.type.name.lower()} is not allowed for config key: {operation.name}",
             )
         current = stored.get(operation.name)

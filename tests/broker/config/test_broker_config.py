@@ -311,7 +311,7 @@ def test_an_unusable_stored_value_is_told_and_the_one_below_it_stays_in_force() 
     [
         ({"num.io.threads": "9"}, True, None),
         ({"num.io.threads": "9"}, False, None),
-        ({"num.io.threads": "x"}, True, ErrorCode.INVALID_CONFIG),
+        ({"num.io.threads": "x"}, True, ErrorCode.INVALID_REQUEST),
         ({"log.message.timestamp.type": "LogAppendTime"}, True, ErrorCode.INVALID_CONFIG),
         ({"broker.id": "9"}, False, ErrorCode.INVALID_REQUEST),
         ({"nobody.knows": "9"}, False, ErrorCode.INVALID_REQUEST),
@@ -338,7 +338,8 @@ def test_describe_tells_value_source_and_synonyms() -> None:
     assert by_name["num.partitions"].is_read_only
     assert by_name["num.io.threads"].is_default and not by_name["num.io.threads"].is_read_only
     assert by_name["log.retention.ms"].value is None
-    assert by_name["log.retention.ms"].synonyms[0] == Synonym(
+    assert by_name["log.retention.ms"].synonyms == ()
+    assert by_name["log.retention.hours"].synonyms[0] == Synonym(
         "log.retention.hours", "5", ConfigSource.STATIC_BROKER_CONFIG
     )
     assert by_name["log.cleaner.io.max.bytes.per.second"].value == "1.7976931348623157E308"

@@ -21,12 +21,12 @@ def test_a_topic_takes_the_defaults_of_3_9() -> None:
 
 
 def test_an_override_wins_over_the_broker_and_both_are_told() -> None:
-    topic = config(log_retention_minutes="5").topic_config({"retention.ms": "7"})
+    topic = config(log_retention_ms="5").topic_config({"retention.ms": "7"})
     assert topic["retention.ms"] == 7
     assert topic.source("retention.ms") is ConfigSource.TOPIC_CONFIG
     assert topic.synonyms("retention.ms") == (
         Synonym("retention.ms", "7", ConfigSource.TOPIC_CONFIG),
-        Synonym("log.retention.minutes", "5", ConfigSource.STATIC_BROKER_CONFIG),
+        Synonym("log.retention.ms", "5", ConfigSource.STATIC_BROKER_CONFIG),
         Synonym("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     )
 
