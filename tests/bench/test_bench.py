@@ -1,0 +1,129 @@
+"""The benchmark's own parts: what it measures with, and what it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bench import plots, report
+from bench.floor import write_plainly
+from bench.page_cache import PageCache
+from bench.report import entries, goal_of
+from bench.runner import FLOOR, Measured
+from bench.scenarios import FULL, SCENARIOS, Request
+from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS, System
+from bench.usage import cpu_seconds, memory_bytes, resident_bytes
+
+SPIN = "import sys, time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint(flush=True)\n"
+
+
+def test_the_cpu_time_of_a_process_counts_its_children_living_and_ended() -> None:
+    parent = (
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {SPIN!r}], stdout=subprocess.DEVNULL)\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {SPIN + 'sys.stdin.read()'!r}],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\nprint(flush=True)\nsys.stdin.read()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdin is not None
+    process.stdout.readline()
+    assert cpu_seconds([process.pid]) >= 0.58
+    assert resident_bytes([process.pid]) > 2_000_000
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+    assert cpu_seconds([process.pid]) == 0
+
+
+def test_the_floor_writes_what_it_says(tmp_path: Path) -> None:
+    floor = write_plainly(tmp_path / "floor", 1_000_000, 65536)
+    assert floor.bytes == (tmp_path / "floor").stat().st_size >= 1_000_000
+    assert floor.seconds > 0
+
+
+def test_a_full_page_cache_is_not_filled_again(tmp_path: Path) -> None:
+    cache = PageCache(tmp_path)
+    cache.free_bytes_wanted = memory_bytes("MemTotal")
+    cache.fill()
+    assert list(tmp_path.iterdir()) == []
+    cache.close()
+
+
+def filled() -> Measured:
+    measured = Measured()
+    for system, rates, cpu in ((OURS, (180, 200, 220), 0.5), (APACHE_KAFKA, (100, 90, 110), 2.0)):
+        for rate in rates:
+            measured.add("produce-java-64k", "throughput_mb_s", system, rate)
+            measured.add("produce-java-64k", "cpu_s_per_gb", system, cpu)
+    measured.add("produce-java-64k", "throughput_mb_s", NULL_BROKER, 300)
+    measured.add("produce-java-64k", "throughput_mb_s", FLOOR, 3000)
+    measured.add("idle", "start_s", OURS, 0.3)
+    measured.bytes_per_request["produce-java-64k"] = {OURS: [500_000.4]}
+    measured.cold.append(
+        {"scenario": "produce-java-64k", "system": OURS, "bytes": 1, "throughput_mb_s": 1.0, "cpu_s_per_gb": 2.0}
+    )
+    return measured
+
+
+def test_an_entry_has_the_medians_their_ratio_and_the_number_of_rounds() -> None:
+    first = entries(filled())[0]
+    assert first == {
+        "scenario": "produce-java-64k",
+        "metric": "throughput_mb_s",
+        "ours": 200.0,
+        "apache_kafka": 100.0,
+        "ratio": 2.0,
+        "floor": 3000.0,
+        "null_broker": 300.0,
+        "rounds": 3,
+        "bytes_per_request": 500000,
+    }
+    assert [entry["ratio"] for entry in entries(filled())] == [2.0, 0.25, None]
+
+
+def test_a_goal_is_met_or_not_or_cannot_be_told() -> None:
+    throughput, cpu, start = entries(filled())
+    assert goal_of(cpu) == ("≤ 0.4", True)
+    # Twice Apache Kafka's throughput, but less than nine tenths of the null broker's.
+    assert goal_of(throughput) == ("≥ 1, ≥ 0.9 × null", False)
+    assert goal_of(start) == ("≤ 0.25", None)
+
+
+def test_the_report_is_written_as_json_as_a_table_and_as_plots(tmp_path: Path) -> None:
+    found = report.write(tmp_path, filled())
+    assert json.loads((tmp_path / "report.json").read_text()) == found
+    text = (tmp_path / "report.md").read_text()
+    assert "| produce-java-64k | throughput_mb_s | 200 (180 to 220) | 100 (90 to 110) | 2 |" in text
+    assert "Cold" in text
+    drawn = plots.draw(tmp_path, filled())
+    assert {path.name for path in drawn} == {"throughput_mb_s.png", "cpu_s_per_gb.png", "start_s.png", "ratios.png"}
+
+
+def test_every_scenario_and_metric_of_the_report_is_there() -> None:
+    assert [scenario.name for scenario in SCENARIOS] == [
+        "produce-java-256k", "produce-java-64k", "produce-java-16k", "produce-librdkafka-1m", "consume-java",
+        "consume-librdkafka", "single-100b", "sync-100b", "produce-java-64k-half-rate", "rf3-java-64k", "idle",
+    ]  # fmt: skip
+
+
+def test_librdkafka_produces_to_the_null_broker_and_its_requests_are_counted(tmp_path: Path) -> None:
+    system = System(NULL_BROKER, tmp_path)
+    by_name = {scenario.name: scenario for scenario in SCENARIOS}
+    try:
+        system.start()
+        volume = FULL.of(2_000)
+        result = by_name["produce-librdkafka-1m"].load(Request(tmp_path, system, "t", volume))
+        assert result.bytes == 2_000_000
+        assert result.requests >= 2
+        result = by_name["sync-100b"].load(Request(tmp_path, system, "t", volume))
+        assert result.requests == volume.requests
+        assert result.p50_ms is not None and result.p99_ms is not None and result.p50_ms <= result.p99_ms
+        assert system.resident_bytes() > 10_000_000
+        assert system.start_seconds[0] > 0
+    finally:
+        system.stop()
+    assert not os.path.exists(tmp_path)
