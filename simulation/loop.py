@@ -32,12 +32,16 @@ class Owner(Protocol):
 PROCESS: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("simulation.process", default=None)
 
 
+VIRTUAL_LIMIT_S = 3600.0
+"""No run lasts longer: one that still waits then waits for something that never comes."""
+
+
 class DeadlockError(Exception):
     """Nothing is ready and no timer is pending, yet the run is not over. The message lists the waiting tasks."""
 
 
 class LivelockError(Exception):
-    """Callbacks run for ever while virtual time stands still."""
+    """Callbacks run for ever, while virtual time stands still or beyond VIRTUAL_LIMIT_S."""
 
 
 class VirtualTimeLoop(base_events.BaseEventLoop):
@@ -51,6 +55,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         self._sequence = 0
         self._callbacks_at_now = 0
         self.callbacks_run = 0
+        self.has_no_limit = False
         self.set_debug(False)
 
     # -- what BaseEventLoop asks of a loop --------------------------------------------------------------------------
@@ -130,6 +135,8 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
                 return
             raise DeadlockError(self._describe_pending())
         when = timers[0][0]
+        if when > VIRTUAL_LIMIT_S and not self.has_no_limit:
+            raise LivelockError(f"virtual time passes {VIRTUAL_LIMIT_S} s; {self._describe_pending()}")
         if when > self._now:
             self._now = when
             self._callbacks_at_now = 0

@@ -171,6 +171,7 @@ class Producer:
         while not workload.is_stopping and workload.still_exists(self.partition[0]):
             names = self._names()
             body = self._request(self._batch(names, self._padding(), -1))
+            forgiven_at = workload.forgiveness
             try:
                 address = await self._leader()
                 future = await self.client.post(address, ApiKey.PRODUCE, self._version, body, answered=self.acks != 0)
@@ -178,7 +179,7 @@ class Producer:
                     answer = await self.client.answer(future, address, 8.0)
                     code, offset = self._result(answer)
                     if code == ErrorCode.NONE:
-                        self._acknowledge(offset, names)
+                        self._acknowledge(offset, names, forgiven_at)
                     elif ErrorCode.of(code).retriable or not workload.still_exists(self.partition[0]):
                         await self._back_off()
                     else:
@@ -187,9 +188,12 @@ class Producer:
                 await self._back_off()
             await self._pause()
 
-    def _acknowledge(self, offset: int, names: list[str]) -> None:
-        if self.acks in self.workload.terms.durable_acks and self.workload.still_exists(self.partition[0]):
-            self.workload.checker.acknowledged(self.partition, offset, names)
+    def _acknowledge(self, offset: int, names: list[str], forgiven_at: int) -> None:
+        """`forgiven_at`: the forgiveness when it was sent. An answer that crossed a power loss promises nothing."""
+        workload = self.workload
+        is_promise = self.acks in workload.terms.durable_acks and workload.forgiveness == forgiven_at
+        if is_promise and workload.still_exists(self.partition[0]):
+            workload.checker.acknowledged(self.partition, offset, names)
 
     def _result(self, answer: Any) -> tuple[int, int]:
         (topic,) = answer.responses
@@ -242,6 +246,7 @@ class Producer:
     async def _send_all(self, pending: list[_Sent]) -> bool:
         """Sends what is pending one behind the other; takes out what was acknowledged. False after a failure."""
         posted: list[asyncio.Future[Any]] = []
+        forgiven_at = self.workload.forgiveness
         try:
             address = await self._leader()
             for sent in pending:
@@ -261,9 +266,9 @@ class Producer:
                 left.append(sent)
                 continue
             if code == ErrorCode.NONE:
-                self._acknowledge(offset, sent.names)
+                self._acknowledge(offset, sent.names, forgiven_at)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                self._acknowledge(-1, sent.names)
+                self._acknowledge(-1, sent.names, forgiven_at)
             else:
                 is_clean = False
                 self._refused(ErrorCode.of(code), sent, is_first=not left, offset=offset)

@@ -35,6 +35,7 @@ from simulation.workers import SimulatedWorkers
 from simulation.world import EPOCH_MS, Machine, Process, World
 
 CLUSTER_ID = "simulated-cluster-id00"
+WRITTEN_WITHIN_S = 30.0
 _EXPECTED_RACES = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -190,7 +191,10 @@ class _Life:
     async def _append(self, mirror: Mirror, log: Log) -> None:
         if mirror.cut_asked is not None:
             return
-        producer = self.draw.choice((-1, -1, 1, 2, 3))
+        producer = self.draw.choice((-1, -1, *list(mirror.sequences)[-3:]))
+        if self.draw.random() < 0.1 or not mirror.sequences:
+            # Never one that the mirror forgot with its batches: the log may remember it.
+            producer = self.scenario.take_names(1)
         sequence = mirror.sequences.get(producer, 0) if producer >= 0 else -1
         data = self._batch(mirror, producer=producer, sequence=sequence)
         info = log.append_as_leader(memoryview(bytearray(data)), mirror.epoch)
@@ -205,7 +209,10 @@ class _Life:
 
     async def _written(self, mirror: Mirror, log: Log, offset: int) -> None:
         """Waits until the append is written; a truncation may come between."""
-        while log.log_end_offset < offset and mirror.end >= offset:  # noqa: ASYNC110 - time is virtual
+        deadline = self.process.world.loop.time() + WRITTEN_WITHIN_S
+        while log.log_end_offset < offset and mirror.end >= offset and not log.is_failed:
+            if self.process.world.loop.time() > deadline:
+                raise Violation(f"{mirror.partition}: {offset} is not written after {WRITTEN_WITHIN_S} s")
             await asyncio.sleep(0.001)
         log.maybe_advance_high_watermark(offset)
 

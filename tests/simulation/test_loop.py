@@ -8,12 +8,13 @@ import time
 import pytest
 
 from simulation.clock import SimulatedClock
-from simulation.loop import DeadlockError
+from simulation.loop import DeadlockError, LivelockError
 from simulation.world import World
 
 
 def test_a_day_passes_in_no_time_and_timers_of_one_instant_keep_their_order() -> None:
     world = World(1)
+    world.loop.has_no_limit = True
     fired: list[object] = []
 
     async def main() -> None:
@@ -38,6 +39,17 @@ def test_waiting_for_what_nobody_brings_is_an_error_that_names_the_task() -> Non
 
     with pytest.raises(DeadlockError, match="the-hopeless-one"):
         world.run(main())
+
+
+def test_a_run_that_goes_on_for_ever_is_an_error_that_names_the_task() -> None:
+    world = World(1)
+
+    async def for_ever() -> None:
+        while True:
+            await asyncio.sleep(1.0)
+
+    with pytest.raises(LivelockError, match="scenario"):
+        world.run(for_ever())
 
 
 def test_a_crash_runs_nothing_further_of_the_process() -> None:
