@@ -390,14 +390,17 @@ class LogManager:
         )
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
-        """Of one directory: those that the first segment's name does not tell. Raises OSError."""
+        """Of one directory. Raises OSError.
+
+        Also those that the first segment's name tells: the segments before it may come back after a power loss.
+        """
         await self._checkpoint(
             disk,
             LOG_START_OFFSETS,
             {
                 log.topic_partition: log.log_start_offset
                 for log in self._on(disk)
-                if log.log_start_offset > log.segments[0].base_offset
+                if log.log_start_offset > 0
             },
         )
 

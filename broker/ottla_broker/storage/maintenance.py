@@ -130,14 +130,14 @@ class LogMaintenance(LogReads, LogState):
                 keeper = self.segment_of(offset)
                 position, header = await self._place(keeper, offset)
                 end = keeper.base_offset if not position else (offset if header is None else header.base_offset)
+                self._written_segment, self._written_position = keeper, position
                 await self._begin_truncation(end)
                 dropped = [segment for segment in self.segments if segment.base_offset > keeper.base_offset]
                 self.segments = [segment for segment in self.segments if segment.base_offset <= keeper.base_offset]
                 await self._drop_segments(dropped)
                 await keeper.resume(position)
                 await self._walk_tail(keeper, end)
-                self._active = self._written_segment = keeper
-                self._written_position = keeper.size
+                self._active = keeper
                 self.epochs.truncate_from_end(end)
                 await self._write_epochs()
                 await self._drop_snapshots(lambda snapshot: snapshot > end)
@@ -157,22 +157,22 @@ class LogMaintenance(LogReads, LogState):
                 self._is_truncating = False
 
     async def _start_at(self, offset: int) -> None:
-        await self._begin_truncation(offset)
         dropped = self.segments
         segment = Segment(self.disk, self.directory, offset, 0, offset, self.clock.now_ms())
+        # At once, before the first wait: nobody reads records that are going, or beyond them.
         self.segments = [segment]
+        self._active = self._written_segment = segment
+        self._written_position = 0
+        self.log_start_offset = self.high_watermark = offset
+        self.epochs.clear()
+        self.producers = ProducerStates(offset)
+        await self._begin_truncation(offset)
         await self._drop_segments(dropped)
         await self._drop_snapshots(lambda snapshot: True)
         segment.start()
         await self.disk.fsync_directory(self.directory)
-        self._active = self._written_segment = segment
-        self._written_position = 0
-        self._assigned = self.log_end_offset = self._flush_requested = offset
-        self.log_start_offset = self.high_watermark = offset
-        self.recovery_point = self.flushed_offset = offset
-        self.epochs.clear()
         await self._write_epochs()
-        self.producers = ProducerStates(offset)
+        self.recovery_point = self.flushed_offset = offset
         await self._owner.checkpoint_log_start_offsets(self.disk)
 
     async def _begin_truncation(self, end: int) -> None:
@@ -186,6 +186,7 @@ class LogMaintenance(LogReads, LogState):
 
     async def _drop_segments(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):
+            segment.is_gone = True
             await segment.close()
             for suffix in SEGMENT_SUFFIXES:
                 await self.disk.delete(segment.name(suffix))
@@ -193,10 +194,15 @@ class LogMaintenance(LogReads, LogState):
             await self.disk.fsync_directory(self.directory)
 
     async def _drop_snapshots(self, is_unwanted: Callable[[int], bool]) -> None:
+        """Durably: a snapshot that came back after a power loss would tell of records that are gone."""
+        is_dropped = False
         for name, _, _ in await self.disk.list(self.directory):
             parsed = parse_offset_file(name)
             if parsed is not None and parsed.suffix == SNAPSHOT and is_unwanted(parsed.offset):
                 await self.disk.delete(f"{self.directory}/{name}")
+                is_dropped = True
+        if is_dropped:
+            await self.disk.fsync_directory(self.directory)
 
     async def _walk_tail(self, segment: Segment, end: int) -> None:
         """After `resume`: cuts the indexes and takes in the batches that follow the last index entry."""
@@ -296,6 +302,7 @@ class LogMaintenance(LogReads, LogState):
         names: list[str] = []
         present = [name for name, _, _ in await self.disk.list(self.directory)]
         for segment in doomed:
+            segment.is_gone = True
             await segment.close()
             for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
                 name = offset_name(segment.base_offset, suffix)

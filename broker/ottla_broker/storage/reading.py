@@ -13,13 +13,13 @@ import errno
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ottla_broker.ports.disk import FileRange
+from ottla_broker.ports.disk import File, FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES, BatchHeader
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.indexes import GrowingIndex, floor_of_timestamp, last_time_entry
 from ottla_broker.storage.log_state import LogState
-from ottla_broker.storage.names import TIME_INDEX
+from ottla_broker.storage.names import LOG, TIME_INDEX
 from ottla_broker.storage.scan import BLOCK_BYTES, HeaderWalk, find_in_block
 from ottla_broker.storage.segment import Segment
 
@@ -107,11 +107,11 @@ class LogReads(LogState):
         return max(end[0] - start[0], 0)
 
     def _spawn_read(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        return self._spawn(self._outrun(work), "read of")
+        # Taken now, as `work` did: the task begins a turn later, and a truncation may come between.
+        return self._spawn(self._outrun(work, self.segments, self.log_start_offset), "read of")
 
-    async def _outrun(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def _outrun(self, work: Coroutine[Any, Any, _T], segments: list[Segment], start: int) -> _T:
         """A file that is gone because retention or a truncation came first is no failure of the disk."""
-        segments, start = self.segments, self.log_start_offset
         try:
             return await work
         except OSError as error:
@@ -124,6 +124,16 @@ class LogReads(LogState):
             # Not OFFSET_OUT_OF_RANGE: a consumer would give up its position for a change of leaders.
             message = f"{self.topic_partition} was truncated while being read"
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message) from error
+
+    def _gone(self, segment: Segment) -> FileNotFoundError:
+        """The segment was closed by somebody else; `_outrun` finds out whether that was in order."""
+        return FileNotFoundError(errno.ENOENT, "the segment is not there any more", segment.name(LOG))
+
+    async def _open(self, segment: Segment) -> File:
+        await segment.make_ready()
+        if segment.file is None:
+            raise self._gone(segment)
+        return segment.file
 
     # -- places, without waiting --------------------------------------------------------------------------------
 
@@ -183,11 +193,10 @@ class LogReads(LogState):
             limit = segment.size
         else:
             limit, _ = await self._place(segment, upper)
-        await segment.make_ready()
-        file = segment.file
+        file = await self._open(segment)
         self._check_online()
-        if file is None or segment not in self.segments:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} was deleted")
+        if segment not in self.segments:
+            raise self._gone(segment)
         limit = min(limit, file.size)
         available = limit - start
         if available <= 0:
@@ -208,13 +217,14 @@ class LogReads(LogState):
 
     async def _place(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
         """(position, header) of the batch that holds `offset` or is the first beyond it; (size, None) at the end."""
-        await segment.make_ready()
+        file = await self._open(segment)
         place = segment.place(offset)
-        assert place is not None and segment.file is not None
+        if place is None:
+            raise self._gone(segment)
         position = place[0]
-        end = min(segment.size, segment.file.size)
+        end = min(segment.size, file.size)
         while position < end:
-            block = await segment.file.read(position, min(BLOCK_BYTES, end - position))
+            block = await file.read(position, min(BLOCK_BYTES, end - position))
             found, header = find_in_block(block, offset, end - position)
             position += found
             if header is not None:
@@ -261,9 +271,8 @@ class LogReads(LogState):
             return found
         # The largest one is not visible yet: look for the largest below the bound.
         for segment in tuple(self.segments):
-            await segment.make_ready()
-            assert segment.file is not None
-            walk = HeaderWalk(segment.file, 0, min(segment.size, segment.file.size))
+            file = await self._open(segment)
+            walk = HeaderWalk(file, 0, min(segment.size, file.size))
             while (step := await walk.next()) is not None and step[1].base_offset < upper:
                 position, header = step
                 if found is None or header.max_timestamp > found.timestamp:
@@ -280,15 +289,15 @@ class LogReads(LogState):
         return segment.max_timestamp
 
     async def _search(self, segment: Segment, timestamp: int, upper: int) -> TimestampAndOffset | None:
-        await segment.make_ready()
+        await self._open(segment)
         if isinstance(segment.index, GrowingIndex):
             first = segment.index.floor_of_timestamp(timestamp)
         else:
             index = await self.disk.read_file(segment.name(TIME_INDEX))
             first = floor_of_timestamp(index, segment.base_offset, timestamp)
         start, _ = await self._place(segment, first)
-        assert segment.file is not None
-        walk = HeaderWalk(segment.file, start, min(segment.size, segment.file.size))
+        file = await self._open(segment)
+        walk = HeaderWalk(file, start, min(segment.size, file.size))
         while (step := await walk.next()) is not None:
             position, header = step
             if header.base_offset >= upper:
@@ -302,8 +311,7 @@ class LogReads(LogState):
     async def _first_in_batch(
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int, upper: int
     ) -> TimestampAndOffset | None:
-        assert segment.file is not None
-        batch = await segment.file.read(position, header.size)
+        batch = await (await self._open(segment)).read(position, header.size)
         for record in decode_records(batch):
             if record.timestamp >= timestamp and self.log_start_offset <= record.offset < upper:
                 return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)

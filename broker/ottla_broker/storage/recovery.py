@@ -179,14 +179,19 @@ async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int
     """The producers' state at `start`, from the newest snapshot at or below it and the batches since; snapshots above
     it describe records that may be gone, and are deleted."""
     newest = -1
+    is_dropped = False
     for name, _, _ in await disk.list(directory):
         parsed = parse_offset_file(name)
         if parsed is None or parsed.suffix != SNAPSHOT or parsed.marker:
             continue
         if parsed.offset > start:
             await disk.delete(f"{directory}/{name}")
+            is_dropped = True
         elif bases and parsed.offset >= bases[0]:
             newest = max(newest, parsed.offset)
+    if is_dropped:
+        # Durably: one that came back after a power loss would tell of records that never were, or are others now.
+        await disk.fsync_directory(directory)
     if newest >= 0:
         name = f"{directory}/{offset_name(newest, SNAPSHOT)}"
         producers = ProducerStates.decode(name, await disk.read_file(name), newest)

@@ -10,6 +10,7 @@ Not here: when to roll, what offsets to give (`log.py`); reading batch headers t
 from __future__ import annotations
 
 import asyncio
+import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
@@ -42,6 +43,7 @@ class Segment:
         "index",
         "index_entries",
         "index_file",
+        "is_gone",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -68,6 +70,8 @@ class Segment:
         self.index_entries = 0
         self.time_index_entries = 0
         self.roll_jitter_ms = 0
+        self.is_gone = False
+        """Its files are being deleted: nobody opens them again."""
         self.first_timestamp: int | None = None
         self.max_timestamp: int | None = None
         """Largest timestamp of the segment in ms, -1 when it has none, None while it has not been looked up."""
@@ -150,11 +154,12 @@ class Segment:
         self.size = position + size
         self.next_offset = last_offset + 1
 
-    def end_index(self) -> None:
-        """The segment grows no more: its largest timestamp becomes the last time entry, and all entries are written."""
+    def end_index(self) -> list[asyncio.Future[Any]]:
+        """Queues all index entries, the last time entry being the segment's largest timestamp."""
         if isinstance(self.index, GrowingIndex) and self.max_timestamp is not None:
             self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        self.write_index()
+            self.time_index_entries = self.index.time_count
+        return self.write_index()
 
     def write_index(self) -> list[asyncio.Future[Any]]:
         """Queues the index entries that the files lack."""
@@ -245,12 +250,14 @@ class Segment:
         return position, found == offset
 
     async def make_ready(self) -> None:
-        """Opens the file and maps the index. Raises OSError."""
+        """Opens the file and maps the index. Raises OSError, FileNotFoundError when the segment has been deleted."""
         if self.file is not None and self.index is not None:
             return
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
+            if self.is_gone:
+                raise FileNotFoundError(errno.ENOENT, "the segment has been deleted", self.name(LOG))
             if self.index is None:
                 index_file = await self.disk.open(self.name(INDEX))
                 view = await index_file.map()
@@ -264,7 +271,9 @@ class Segment:
 
     async def sync(self) -> None:
         """Makes everything assigned so far durable, the indexes too. Raises OSError."""
-        index_writes = self.write_index()
+        # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
+        # does not look at a segment that ends there.
+        index_writes = self.end_index()
         if self._opening is not None and not self._opening.done():
             await asyncio.wait([self._opening])
         syncs: list[asyncio.Future[None]] = []
