@@ -67,7 +67,10 @@ class Lane:
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._name = name
-        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Work] | None] = SimpleQueue()
+        self._turn: list[_Work] = []
+        """What this turn of the loop has queued: handed over at once, because every hand-over wakes the thread, and a
+        woken thread competes for the interpreter with the loop that feeds it."""
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._failure: OSError | None = None
@@ -103,6 +106,7 @@ class Lane:
         if self._thread is None:
             on_exit()
             return True
+        self._hand_over()
         self._queue.put(None)
         self._thread.join(_JOIN_S)
         return not self._thread.is_alive()
@@ -115,7 +119,15 @@ class Lane:
             # A daemon: a disk that hangs must not keep the process from ending.
             self._thread = threading.Thread(target=self._run, name=f"lane {self._name}", daemon=True)
             self._thread.start()
-        self._queue.put(work)
+        turn = self._turn
+        if not turn:
+            self._loop.call_soon(self._hand_over)
+        turn.append(work)
+
+    def _hand_over(self) -> None:
+        if self._turn:
+            self._queue.put(self._turn)
+            self._turn = []
 
     # -- on the lane's thread ---------------------------------------------------------------------------------
 
@@ -123,32 +135,34 @@ class Lane:
         queue = self._queue
         get, is_empty = queue.get, queue.empty
         dropped: list[_Work] = []
-        while not self._is_closed:
-            work = get()
-            if work is None:
+        while True:
+            works: list[_Work] = []
+            has_more = True
+            while has_more and (not works or not is_empty()):
+                more = get()
+                has_more = more is not None
+                works += more or ()
+            if not has_more or self._is_closed:
+                dropped = works
                 break
-            run: list[_Work] = []
-            while True:
-                if work is None or self._is_closed:
-                    if work is not None:
-                        run.append(work)
-                    dropped, run = run, []
-                    break
-                if work.call is None:
-                    run.append(work)
-                else:
-                    if run:
-                        self._write(run)
-                        run = []
-                    self._call(work)
-                if is_empty():
-                    break
-                work = get()
-            if run:
-                self._write(run)
+            self._work_off(works)
         self._drop(dropped)
         if self._on_exit is not None:
             self._on_exit()
+
+    def _work_off(self, works: list[_Work]) -> None:
+        """In order; appends and fsyncs that stand side by side are one run."""
+        run: list[_Work] = []
+        for work in works:
+            if work.call is None:
+                run.append(work)
+                continue
+            if run:
+                self._write(run)
+                run = []
+            self._call(work)
+        if run:
+            self._write(run)
 
     def _call(self, work: _Work) -> None:
         assert work.call is not None
@@ -248,11 +262,10 @@ class Lane:
         """The lane is closing: whatever still waits is cancelled, as a crash would lose it."""
         while True:
             try:
-                work = self._queue.get_nowait()
+                more = self._queue.get_nowait()
             except Empty:
                 break
-            if work is not None:
-                works.append(work)
+            works += more or []
         if works:
             try:
                 self._loop.call_soon_threadsafe(_cancel, [work.future for work in works])
