@@ -75,7 +75,7 @@ class Metrics:
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)  # type: ignore[arg-type]
+        self._registry.register(self)
 
     def counter(self, name: str, help_text: str, **labels: str) -> Counter:
         child = self._child(Counter, name, help_text, labels, Counter)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
+from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     Coordination,
@@ -30,7 +31,6 @@ from ottla_broker.ports.coordination import (
     Stat,
     WatchEvent,
 )
-from ottla_broker.local.zookeeper import ZooKeeperServer
 
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/a/x/1", "/b/x")
 SESSIONS = 2

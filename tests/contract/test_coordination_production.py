@@ -11,8 +11,8 @@ import pytest
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.ports.coordination import Coordination
 from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.ports.coordination import Coordination
 from tests.contract.coordination_contract import CoordinationContract
 
 SESSION_TIMEOUT_MS = 1000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.ports.disk import Buffer
+from ottla_broker.ports.disk import Buffer, File
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
 
@@ -131,7 +131,7 @@ class DirectDisk:
         self._failure: OSError | None = None
         self._is_closed = False
 
-    def open(self, name: str, *, create: bool = False) -> asyncio.Future[DirectFile]:
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
         return _done(self._open, name, create)
 
     def read_file(self, name: str) -> asyncio.Future[bytes]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.lane import Lane, LaneFile
-from ottla_broker.ports.disk import Buffer
+from ottla_broker.ports.disk import Buffer, File
 
 _INLINE_READ_BYTES = 1024 * 1024
 """Longer reads go through the lane even when cached: copying them would hold the loop."""
@@ -172,7 +172,7 @@ class DirectoryDisk:
         self._lock: int | None = None
         self._is_closed = False
 
-    def open(self, name: str, *, create: bool = False) -> asyncio.Future[DiskFile]:
+    def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
         return self._lane.call(partial(self._open, name, create))
 
     def read_file(self, name: str) -> asyncio.Future[bytes]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
-from ottla_broker.ports.coordination import Coordination
 from ottla_broker.local.jars import MissingRequirement
 from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.ports.coordination import Coordination
 
 LONE, ROW = 200, 5000
 

@@ -14,6 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
+from ottla_broker.local.zookeeper import ZooKeeperServer, free_port
 from ottla_broker.ports.coordination import (
     Check,
     ConnectionLoss,
@@ -26,7 +27,6 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
-from ottla_broker.local.zookeeper import ZooKeeperServer, free_port
 from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000
