@@ -507,6 +507,7 @@ def _succeed(answer: asyncio.Future[SimulatedConnection], connection: SimulatedC
 def _fail(answer: asyncio.Future[SimulatedConnection], error: OSError) -> None:
     if not answer.done():
         answer.set_exception(error)
+        answer.exception()  # whoever asked may have given up meanwhile
 
 
 def _length(chunk: Chunk | memoryview) -> int:

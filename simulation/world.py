@@ -73,6 +73,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.graveyard: list[set[asyncio.Task[Any]]] = []
         self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
 
@@ -117,6 +118,7 @@ class World:
     def discard(self) -> None:
         """Lets go of the run's objects. What their finalizers have to say is no part of the run any more."""
         self.loop.set_exception_handler(lambda loop, context: None)
+        self.graveyard.clear()
         self.machines.clear()
 
     def _bury(self) -> None:
@@ -187,6 +189,8 @@ class Process:
         if not self.alive:
             return
         self.alive = False
+        # Kept to the end of the run: the finalizer of a coroutine would run its `finally` after all.
+        self.world.graveyard.append(asyncio.all_tasks(self.world.loop))
         if self.machine.process is self:
             self.machine.process = None
         for callback in self._on_kill:

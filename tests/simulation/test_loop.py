@@ -45,7 +45,7 @@ def test_a_run_that_goes_on_for_ever_is_an_error_that_names_the_task() -> None:
     world = World(1)
 
     async def for_ever() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - it is what the test is about
             await asyncio.sleep(1.0)
 
     with pytest.raises(LivelockError, match="scenario"):

@@ -155,13 +155,20 @@ class Registration:
         )
 
     async def _refuse_if_alive(self, path: str) -> None:
-        """A broker that answers where the registration points is alive."""
+        """A broker that answers where the registration points is alive.
+
+        Our own address is not asked: we listen there ourselves by now, and whoever registered it before us (this
+        broker, whose kept session was lost with the power) is gone or unreachable. Its session ends by its timeout.
+        """
+        ours = {(endpoint.host, endpoint.port) for endpoint in self._endpoints}
         try:
             data, _stat = await self._coordination.get(path)
             other = znodes.BrokerRegistration.decode(self._broker_id, data)
         except (NoNode, znodes.ZnodeError):
             return
         for endpoint in other.endpoints:
+            if (endpoint.host, endpoint.port) in ours:
+                continue
             client = BrokerClient(
                 self._network,
                 self._clock,
