@@ -1,14 +1,15 @@
 """What every test may ask for: a real ZooKeeper, a free port; and what happens to tests whose needs are not met.
 
-Tests marked `java` need a Java runtime and the jars of scripts/fetch-jars.sh, tests marked `root` need root. Where that
-is missing they are skipped, with a reason that names the script, so that pytest's summary counts them. With
-OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing goes untested unseen.
+Tests marked `java` need a Java runtime and the jars of scripts/fetch-jars.sh, tests marked `kcat` Debian's kcat, tests
+marked `root` need root. Where that is missing they are skipped, with a reason that names the script, so that pytest's
+summary counts them. With OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing goes untested unseen.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,16 @@ def why_root_tests_cannot_run() -> str:
     return "" if os.geteuid() == 0 else "needs root: run it as root, packages come from scripts/install-system.sh"
 
 
-REASONS: dict[str, Callable[[], str]] = {"java": why_java_tests_cannot_run, "root": why_root_tests_cannot_run}
+def why_kcat_tests_cannot_run() -> str:
+    """The reason, or "" when they can."""
+    return "" if shutil.which("kcat") else "kcat is missing: run scripts/install-system.sh (Debian: kcat)"
+
+
+REASONS: dict[str, Callable[[], str]] = {
+    "java": why_java_tests_cannot_run,
+    "kcat": why_kcat_tests_cannot_run,
+    "root": why_root_tests_cannot_run,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -130,7 +130,8 @@ def read_file(path: str) -> bytes:
 def write_file(path: str, data: bytes, is_private: bool = False) -> None:
     """Replaces durably and atomically: `<path>.tmp`, fsync, rename, fsync of the directory."""
     temporary = path + ".tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600 if is_private else 0o644)
+    mode = 0o600 if is_private else 0o644
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, [data])
         os.fsync(descriptor)

@@ -220,12 +220,8 @@ class Lane:
         if self._failure is not None:
             results.extend((work.future, None, self._sticky()) for work in works)
             return
-        if len(works) == 1:
-            buffers = works[0].buffers
-        else:
-            buffers = [buffer for work in works for buffer in work.buffers or ()]
         try:
-            written = disk_calls.write_all(file.fd, buffers or ())
+            written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
         except OSError as failure:
             self._failure = failure
             results.extend((work.future, None, failure) for work in works)

@@ -32,7 +32,8 @@ class _LazyGroups(TyperGroup):
 
 app = typer.Typer(
     cls=_LazyGroups,
-    help="Ottla: a Kafka-compatible broker fleet.\n\nTry: ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml",
+    help="Ottla: a Kafka-compatible broker fleet.\n\n"
+    "Try: ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

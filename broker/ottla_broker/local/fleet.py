@@ -7,7 +7,7 @@ connections break, its session is abandoned and ends by its timeout, nothing is 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+import os
 from typing import Any
 
 from ottla_broker.adapters.http import HttpServer
@@ -56,8 +56,8 @@ class Fleet:
         config = BrokerConfig.from_mapping(
             {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
         )
-        for directory in config.log_dirs:
-            Path(directory).mkdir(parents=True, exist_ok=True)
+        for directory in self.layout.log_directories(broker_id).values():
+            os.makedirs(directory, exist_ok=True)
         broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
         http = HttpServer(routes(broker))
         if config.http_listener is not None:

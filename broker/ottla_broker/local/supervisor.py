@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -94,11 +95,12 @@ class Supervisor:
     async def _spawn(self, place: BrokerPlace) -> None:
         directory = self._layout.broker_directory(place.id)
         for path in self._layout.log_directories(place.id).values():
-            path.mkdir(parents=True, exist_ok=True)
+            os.makedirs(path, exist_ok=True)
         properties = directory / "server.properties"
         write_properties(properties, self._layout.broker_config(place, self._connect))
         self._ready[place.id] = False
-        with Path(directory / "broker.log").open("ab") as log:
+        log = os.open(directory / "broker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
             self._processes[place.id] = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -110,6 +112,8 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
             )
+        finally:
+            os.close(log)
 
     async def _keep_running(self, place: BrokerPlace) -> None:
         while True:

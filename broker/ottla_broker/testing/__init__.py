@@ -1,7 +1,7 @@
 """For tests, ours and users': a fleet in this process, on real sockets and files.
 
-    with cluster(brokers=3, racks=3, disks=2) as fleet:
-        producer = confluent_kafka.Producer({"bootstrap.servers": fleet.bootstrap})
+with cluster(brokers=3, racks=3, disks=2) as fleet:
+    producer = confluent_kafka.Producer({"bootstrap.servers": fleet.bootstrap})
 """
 
 from ottla_broker.testing.cluster import Cluster, cluster

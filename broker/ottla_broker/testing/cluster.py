@@ -170,7 +170,8 @@ def cluster(
         zookeeper=ZooKeeperSpec("", 1, DiskSpec("data"), None),
     )
     with tempfile.TemporaryDirectory(prefix="ottla-") as temporary:
-        found = Cluster(Layout(data or Path(temporary), document, first_client_port=0), {**QUICK, **(config or {})}, zookeeper)
+        layout = Layout(data or Path(temporary), document, first_client_port=0)
+        found = Cluster(layout, {**QUICK, **(config or {})}, zookeeper)
         found.open()
         try:
             yield found

@@ -81,7 +81,7 @@ async def test_create_topics_in_every_version(fleet, version):
 
 async def test_create_topics_tells_the_configuration_with_its_sources(fleet):
     controller, _ = await fleet_of(fleet)
-    client = Client(controller, log_retention_hours="2")
+    client = Client(controller, log_retention_ms="7200000")
     configs = [ct.CreatableTopicConfig(name="segment.bytes", value="1048576")]
     response = await client.ask(
         ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", -1, -1, configs=configs)])
