@@ -397,11 +397,7 @@ class LogManager:
         await self._checkpoint(
             disk,
             LOG_START_OFFSETS,
-            {
-                log.topic_partition: log.log_start_offset
-                for log in self._on(disk)
-                if log.log_start_offset > 0
-            },
+            {log.topic_partition: log.log_start_offset for log in self._on(disk) if log.log_start_offset > 0},
         )
 
     async def checkpoint_high_watermarks(self) -> None:
