@@ -51,6 +51,7 @@ from ottla_broker.storage.log_directory import LogDirectoryError
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 
 _ALTER_PARTITION_VERSION = 3
+_LAG_CHECK_S = 1.0
 
 
 class StartRefused(Exception):
@@ -90,6 +91,9 @@ class Broker:
             self._log_config,
             on_directory_failure=self._on_directory_failure,
             on_notice=lambda message: self._logger.warning("%s", message),
+        )
+        self._loop_lag = self.metrics.histogram(
+            "ottla_loop_lag_seconds", "How late a timer of this broker's event loop fires, looked at once a second."
         )
         self._addresses: dict[str, tuple[str, int]] = {}
         self._registration: Registration | None = None
@@ -184,6 +188,7 @@ class Broker:
 
     async def _start(self) -> None:
         clock, coordination, config = self._ports.clock, self._ports.coordination, self.config
+        self._watch_loop_lag(clock.monotonic())
         directories = await self.log_manager.inspect()
         disk = directories[0].disk
         coordination.add_session_listener(self._on_session_event)
@@ -324,6 +329,12 @@ class Broker:
     @property
     def _is_serving(self) -> bool:
         return self.state in ("joining", "running")
+
+    def _watch_loop_lag(self, due: float) -> None:
+        clock = self._ports.clock
+        now = clock.monotonic()
+        self._loop_lag.observe(max(0.0, now - due))
+        clock.call_later(_LAG_CHECK_S, self._watch_loop_lag, now + _LAG_CHECK_S)
 
     def _broker_epoch(self) -> int:
         return -1 if self._registration is None else self._registration.broker_epoch
