@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,10 @@ def main(
     out: Annotated[Path, typer.Option(help="where report.json, report.md and the plots go")] = Path("build/bench"),
     system: Annotated[list[str] | None, typer.Option(help="only these of apache_kafka, ours, null_broker")] = None,
 ) -> None:
-    """Apache Kafka 3.9.1 and our broker under the same loads, side by side."""
+    """Apache Kafka 3.9.1 and our broker under the same loads, side by side.
+
+    An interrupted run reports what it has measured so far.
+    """
     console = Console(width=max(120, shutil.get_terminal_size().columns))
     names = scenario or [item.name for item in SCENARIOS]
     unknown = [name for name in names if name not in BY_NAME] + [n for n in system or () if n not in _SYSTEMS]
@@ -44,10 +48,10 @@ def main(
     runner = Runner(work, systems, QUICK if quick else FULL, 1 if quick else rounds, console)
     # A kill must not leave brokers behind: it ends the run as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    failure: Exception | None = None
+    failure: BaseException | None = None
     try:
         runner.run(chosen)
-    except (LoadFailed, SystemFailed) as error:
+    except (LoadFailed, SystemFailed, subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         failure = error
     if runner.measured.values:
         report.write(out, runner.measured)
@@ -55,7 +59,7 @@ def main(
         console.print(Markdown((out / "report.md").read_text()))
         console.print(f"Written: {out}/report.json, report.md, rounds.json and {len(drawn)} plots")
     if failure is not None:
-        console.print(f"[red]stopped:[/red] {failure}", markup=True)
+        console.print("stopped: " + (str(failure) or "interrupted"), style="red", markup=False)
         raise typer.Exit(1)
     if not os.environ.get("OTTLA_BENCH_KEEP"):
         shutil.rmtree(work, ignore_errors=True)
