@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from simulation.runner import Outcome, quiet_logs, run_seed
+from simulation.runner import Outcome, quiet_logs, run_seed, run_task
 from simulation.scenarios import NAMES
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -44,19 +44,15 @@ def regressions() -> list[tuple[str, int]]:
     return found
 
 
-def _run_one(task: tuple[str, int]) -> Outcome:
-    return run_seed(*task)
-
-
 @contextlib.contextmanager
 def _runs(tasks: Iterator[tuple[str, int]], jobs: int) -> Iterator[Iterator[Outcome]]:
     """Outcomes as they come; leaving the context stops what still runs."""
     if jobs == 1:
         quiet_logs()
-        yield map(_run_one, tasks)
+        yield map(run_task, tasks)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=quiet_logs, maxtasksperchild=200) as pool:
-        yield pool.imap_unordered(_run_one, tasks)
+        yield pool.imap_unordered(run_task, tasks)
 
 
 @app.command()

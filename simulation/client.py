@@ -167,9 +167,13 @@ class Client:
             if version >= 10:
                 state.topic_ids[topic.name] = bytes(topic.topic_id)
             for part in topic.partitions:
-                state.partitions[(topic.name, part.partition_index)] = PartitionState(
+                fresh = PartitionState(
                     part.leader_id, part.leader_epoch, list(part.replica_nodes), list(part.isr_nodes)
                 )
+                known = self.state.partitions.get((topic.name, part.partition_index))
+                # A broker that has been replaced as leader may not know it yet: clients never go back (KIP-320).
+                is_older = known is not None and known.leader_epoch > fresh.leader_epoch
+                state.partitions[(topic.name, part.partition_index)] = known if is_older and known else fresh
         self.state = state
         return state
 

@@ -91,6 +91,11 @@ def run_seed(name: str, seed: int, *, trace_out: IO[str] | None = None) -> Outco
     return outcome
 
 
+def run_task(task: tuple[str, int]) -> Outcome:
+    """`run_seed` for a pool of processes; here, since a spawned process cannot look into `__main__`."""
+    return run_seed(*task)
+
+
 def _on_alarm(signum: int, frame: FrameType | None) -> Any:
     raise HangError(f"the run hangs: not over after {WALL_LIMIT_S} s of real time")
 

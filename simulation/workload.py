@@ -118,6 +118,7 @@ class Producer:
         self._epoch = -1
         self._sequence = 0
         self._forgiven_at = 0
+        self._message = ""
 
     def _names(self) -> list[str]:
         count = self.random.choice((1, 1, 1, 2, 3, 8, 20))
@@ -183,7 +184,9 @@ class Producer:
                     elif ErrorCode.of(code).retriable or not workload.still_exists(self.partition[0]):
                         await self._back_off()
                     else:
-                        raise Violation(f"producing to {self.partition} gave {ErrorCode.of(code).name}")
+                        raise Violation(
+                            f"producing to {self.partition} gave {ErrorCode.of(code).name}: {self._message}"
+                        )
             except Unavailable:
                 await self._back_off()
             await self._pause()
@@ -200,6 +203,7 @@ class Producer:
         (part,) = topic.partition_responses
         if (topic.name, part.index) != self.partition:
             raise Violation(f"asked to produce to {self.partition}, answered for {(topic.name, part.index)}")
+        self._message = part.error_message or ""
         return part.error_code, part.base_offset
 
     # -- idempotent -------------------------------------------------------------------------------------------------
@@ -285,11 +289,12 @@ class Producer:
                 return  # a batch before it was not taken: both are sent again
             if self.workload.forgiveness == self._forgiven_at:
                 raise Violation(
-                    f"{self.name} sent sequence {sent.sequence} next to {self.partition} and got {code.name}"
+                    f"{self.name} sent sequence {sent.sequence} next to {self.partition}"
+                    f" and got {code.name}: {self._message}"
                 )
             self._producer_id = -1
         elif not code.retriable and self.workload.still_exists(self.partition[0]):
-            raise Violation(f"producing to {self.partition} gave {code.name}")
+            raise Violation(f"producing to {self.partition} gave {code.name}: {self._message}")
 
 
 class Consumer:

@@ -1,0 +1,46 @@
+"""One seed is one run: in any process, whatever its hash seed."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from simulation.__main__ import app, regressions
+from simulation.runner import run_seed
+from simulation.scenarios import NAMES
+
+
+@pytest.mark.parametrize("scenario", NAMES)
+def test_one_seed_in_two_fresh_processes_gives_one_trace_hash(scenario: str) -> None:
+    result = CliRunner().invoke(app, ["determinism", "--seed", "5", "--scenario", scenario])
+    assert result.exit_code == 0, result.output
+    assert " = " in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("scenario", NAMES)
+def test_a_seed_run_twice_in_one_process_gives_one_trace_hash_and_another_seed_another(scenario: str) -> None:
+    first, again, other = (run_seed(scenario, seed) for seed in (6, 6, 7))
+    assert first.error == again.error == other.error == ""
+    assert first.trace_hash == again.trace_hash != other.trace_hash
+
+
+def test_the_regression_list_names_known_scenarios() -> None:
+    assert regressions()
+    assert {scenario for scenario, _ in regressions()} <= set(NAMES)
+
+
+def test_a_failing_seed_is_replayed_by_the_printed_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from simulation import __main__ as program
+    from simulation import runner
+    from simulation.checker import Violation
+
+    async def fail(world: object) -> None:
+        raise Violation("a promise was broken")
+
+    monkeypatch.setattr(runner, "scenario", lambda name: fail)
+    monkeypatch.setattr(program, "regressions", list)
+    options = ["run", "--scenario", "log", "--seeds", "3", "--first-seed", "41", "--jobs", "1"]
+    result = CliRunner().invoke(app, options)
+    assert result.exit_code == 1
+    assert "a promise was broken" in result.output
+    assert "-m simulation run --scenario log --seed 41" in result.output
