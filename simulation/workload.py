@@ -8,7 +8,7 @@ delivered; it retries as the official clients do, and an answer that those would
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,10 @@ class Workload:
     def add_consumer(self, client: Client, partition: Partition) -> None:
         consumer = Consumer(self, client, partition)
         self._consumers.append(self.world.spawn(consumer.run(), name=f"consumer-{partition[0]}-{partition[1]}"))
+
+    def add_work(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Other work of clients: it must end once the workload stops, and what it raises fails the run."""
+        self._consumers.append(self.world.spawn(work, name=name))
 
     def check(self) -> None:
         """Raises what a producer or consumer found."""

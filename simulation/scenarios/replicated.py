@@ -13,7 +13,7 @@ import random
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
-from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
+from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, keep_changing_topics, verify
 from simulation.workload import Terms, Workload
 from simulation.world import World
 
@@ -35,12 +35,12 @@ async def run(world: World) -> Checker:
     await fleet.start()
     for number in range(draw.choice((1, 2))):
         await add_topic(workload, draw, clients, f"t{number}", replicas=3)
-    for number in range(draw.choice((1, 2, 3))):
+    changes = keep_changing_topics(workload, world.stream("admin"), clients, replicas=3, times=draw.choice((0, 1, 3)))
+    workload.add_work(changes, "admin")
+    for _ in range(draw.choice((1, 2, 4))):
         await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
         await _fault(world, draw, fleet)
         workload.check()
-        if draw.random() < 0.2:
-            await add_topic(workload, draw, clients, f"u{number}", replicas=3)
         await _all_in_sync(fleet, clients[0], checker)
     await verify(fleet, workload, clients[0])
     await _all_in_sync(fleet, clients[0], checker)

@@ -12,6 +12,7 @@ import random
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
+from simulation.groups import Committer
 from simulation.workload import Terms, Workload, create_topic, delete_topic, present_topics, read_whole
 from simulation.world import World
 
@@ -55,15 +56,13 @@ async def run(world: World) -> Checker:
     for number in range(draw.choice((1, 2, 3))):
         await add_topic(workload, draw, clients, f"t{number}", replicas=1)
     faults = draw.choice((1, 2, 3, 4))
-    for number in range(faults):
+    changes = keep_changing_topics(workload, world.stream("admin"), clients, replicas=1, times=draw.choice((0, 1, 4)))
+    workload.add_work(changes, "admin")
+    for _ in range(faults):
         if draw.random() < 0.3:
             fleet.fabric.break_some(0.5)
         await _crash_somewhere(world, draw, broker, workload, is_flushed=flushed)
         workload.check()
-        if draw.random() < 0.3:
-            await add_topic(workload, draw, clients, f"u{number}", replicas=1)
-        if draw.random() < 0.2 and len(checker.topics) > 1:
-            await delete_topic(workload, clients[0], draw.choice(sorted(checker.topics)))
     await asyncio.sleep(draw.random())
     await verify(fleet, workload, clients[0])
     return checker
@@ -78,7 +77,7 @@ async def add_topic(
         configs["segment.bytes"] = "20000"
     partitions = draw.choice((1, 2, 3))
     if not await create_topic(workload, clients[0], name, partitions, replicas, configs):
-        raise Violation(f"topic {name} could not be created")
+        return  # the run ends
     for number in range(partitions):
         partition = (name, number)
         for _ in range(draw.choice((1, 2))):
@@ -88,6 +87,23 @@ async def add_topic(
                 draw.choice(clients), partition, acks=-1 if kind < 0.6 else acks, is_idempotent=kind < 0.6
             )
         workload.add_consumer(draw.choice(clients), partition)
+    if draw.random() < 0.5:
+        committer = Committer(workload, draw.choice(clients), f"group-{name}", (name, 0))
+        workload.add_work(committer.run(), f"committer-{name}")
+
+
+async def keep_changing_topics(
+    workload: Workload, draw: random.Random, clients: list[Client], *, replicas: int, times: int
+) -> None:
+    """Creates and deletes topics while faults happen."""
+    for number in range(times):
+        await asyncio.sleep(draw.choice((0.2, 2.0)) * draw.random())
+        if workload.is_stopping:
+            return
+        if draw.random() < 0.3 and len(workload.checker.topics) > 1:
+            await delete_topic(workload, clients[0], draw.choice(sorted(workload.checker.topics)))
+        else:
+            await add_topic(workload, draw, clients, f"u{number}", replicas=replicas)
 
 
 async def _crash_somewhere(
