@@ -10,6 +10,8 @@ from ottla_broker.config import unknown_broker_keys
 from ottla_operator.model.fields import Fields, Problem
 
 NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
+"""Services are named after the cluster, and a Service's name begins with a letter."""
 CLUSTER_NAME_LENGTH = 40
 DISK_NAME_LENGTH = 12
 DEFAULT_REPLICAS = 3
@@ -69,6 +71,8 @@ class KafkaCluster:
     namespace: str
     brokers: BrokersSpec
     zookeeper: ZooKeeperSpec
+    paused: bool = False
+    """The operator changes nothing of this cluster; a local fleet does not look at it."""
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
@@ -79,12 +83,18 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
     metadata = root.child("metadata")
-    name = metadata.text("name", pattern=NAME)
+    name = metadata.text("name", pattern=CLUSTER_NAME)
     if len(name) > CLUSTER_NAME_LENGTH:
         metadata.problem("name", f"is longer than {CLUSTER_NAME_LENGTH} characters")
     namespace = metadata.text("namespace", "default")
     spec = root.child("spec")
-    cluster = KafkaCluster(name, namespace, _parse_brokers(spec.child("brokers")), _parse_zookeeper(spec))
+    cluster = KafkaCluster(
+        name,
+        namespace,
+        brokers=_parse_brokers(spec.child("brokers")),
+        zookeeper=_parse_zookeeper(spec),
+        paused=spec.flag("paused"),
+    )
     spec.finish()
     root.finish()
     return cluster, problems

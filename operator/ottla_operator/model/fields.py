@@ -76,10 +76,18 @@ class Fields:
             return value
         return lowest if default is None else default
 
+    def flag(self, name: str) -> bool:
+        """True or false; false when it is not written."""
+        self.known.add(name)
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            self.problem(name, f"must be true or false, not {value!r}")
+        return value is True
+
     def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
         value = self.text(name, default)
         if value not in allowed:
-            self.problem(name, f"must be one of {', '.join(allowed)}, not {value!r}")
+            self.problem(name, f"must be one of {', '.join(filter(None, allowed))}, not {value!r}")
             return default
         return value
 

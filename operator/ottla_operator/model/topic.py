@@ -11,6 +11,7 @@ from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import Fields, Problem
 
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"
+DELETION_POLICIES = ("Delete", "Retain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,9 @@ class KafkaTopic:
     partitions: int
     replicas: int
     config: Mapping[str, str]
+    deletion_policy: str = ""
+    """What becomes of the topic when the document goes; "": a topic that existed before the document is kept, one that
+    was created for it is deleted. A local fleet keeps them all."""
 
 
 def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]:
@@ -57,6 +61,7 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
         partitions=spec.whole("partitions", -1),
         replicas=spec.whole("replicas", -1, highest=32767),
         config=config,
+        deletion_policy=spec.choice("deletionPolicy", ("", *DELETION_POLICIES), ""),
     )
     spec.finish()
     root.finish()

@@ -32,7 +32,8 @@ def load(text: str) -> Documents:
 
 def test_the_delivered_manifests_are_read_whole() -> None:
     found = load_documents([(str(p), p.read_text()) for p in sorted(MANIFESTS.glob("*.yaml"))])
-    (orders,) = found.clusters
+    payments, orders = found.clusters
+    assert payments.zookeeper.connect.endswith(":2181/payments")
     assert (orders.name, orders.brokers.replicas) == ("orders", 3)
     assert [disk.name for disk in orders.brokers.disks] == ["d0", "d1"]
     assert orders.brokers.config == {"min.insync.replicas": "2"}

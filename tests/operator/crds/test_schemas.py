@@ -1,0 +1,166 @@
+"""The CRDs say what the model reads, no more and no less, and refuse what has the wrong shape."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ottla_operator.model.cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
+from ottla_operator.model.topic import parse_topic
+from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, violations
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+PLURALS = {"KafkaCluster": "kafkaclusters", "KafkaTopic": "kafkatopics"}
+CLUSTER: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaCluster",
+    "metadata": {"name": "orders"},
+    "spec": {"brokers": {"disks": [{"name": "d0"}]}, "zookeeper": {}},
+}
+TOPIC: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaTopic",
+    "metadata": {"name": "flights"},
+    "spec": {"clusterRef": {"name": "orders"}},
+}
+
+
+def _with(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(document)
+    *parents, last = path.split(".")
+    place = changed
+    for name in parents:
+        place = place.setdefault(name, {})
+    place[last] = value
+    return changed
+
+
+@pytest.mark.parametrize("plural", PLURALS.values())
+def test_the_schemas_are_structural_and_hold_no_defaults(plural: str) -> None:
+    assert structural_faults(schema_of(plural)) == []
+    version = definition(plural)["spec"]["versions"][0]
+    assert version["served"] and version["storage"] and "status" in version["subresources"]
+    assert definition(plural)["metadata"]["name"] == f"{plural}.kafka.ottla.dev"
+
+
+@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_manifests_are_accepted(path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        assert violations(schema_of(PLURALS[document["kind"]]), document) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.brokers.replicas", "3"),
+        ("spec.brokers.replicas", 0),
+        ("spec.brokers.replicas", True),
+        ("spec.brokers.disks", []),
+        ("spec.brokers.disks", [{"size": "1Gi"}]),
+        ("spec.brokers.disks", [{"name": "d0"}, {"name": "d0"}]),
+        ("spec.brokers.disks", [{"name": "d0", "size": "much"}]),
+        ("spec.brokers.disks", [{"name": "a-name-too-long"}]),
+        ("spec.brokers.racks", ["a", "a"]),
+        ("spec.brokers.disc", []),
+        ("spec.brokers.config", ["min.insync.replicas=2"]),
+        ("spec.zookeeper.replicas", 11),
+        ("spec.zookeeper.connect", ""),
+        ("spec.paused", "yes"),
+        ("metadata.name", "1st"),
+        ("metadata.name", "a" * 41),
+    ],
+)
+def test_a_cluster_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
+    assert violations(schema_of("kafkaclusters"), CLUSTER) == []
+    assert violations(schema_of("kafkaclusters"), _with(CLUSTER, path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.clusterRef", {}),
+        ("spec.partitions", 0),
+        ("spec.partitions", "12"),
+        ("spec.replicas", 40000),
+        ("spec.topicName", "a/b"),
+        ("spec.deletionPolicy", "Keep"),
+        ("spec.partition", 3),
+    ],
+)
+def test_a_topic_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
+    assert violations(schema_of("kafkatopics"), TOPIC) == []
+    assert violations(schema_of("kafkatopics"), _with(TOPIC, path, value))
+
+
+@pytest.mark.parametrize("value", ["2", 2, 2.5, True, 6.048e8, {"nested": 1}, [1]])
+def test_a_config_value_of_any_kind_passes_the_schema_since_a_condition_reports_the_nested_ones(value: Any) -> None:
+    assert violations(schema_of("kafkaclusters"), _with(CLUSTER, "spec.brokers.config", {"a.b": value})) == []
+    assert violations(schema_of("kafkatopics"), _with(TOPIC, "spec.config", {"a.b": value})) == []
+
+
+def _model_fields(parse: Any, document: dict[str, Any]) -> set[str]:
+    """The fields that the model knows beside the unknown field x, as its problems list them."""
+    found: set[str] = set()
+    for problem in parse(document)[1]:
+        place, _, name = problem.path.rpartition(".")
+        if name == "x":
+            fields = problem.message.removeprefix("is not a field here; there are ").split(", ")
+            found |= {f"{place}.{field}".replace("[0]", "[]") for field in fields}
+    return found
+
+
+def _schema_fields(schema: dict[str, Any], path: str) -> set[str]:
+    found: set[str] = set()
+    for name, child in schema.get("properties", {}).items():
+        found.add(f"{path}.{name}")
+        found |= _schema_fields(child, f"{path}.{name}")
+        if child.get("type") == "array":
+            found |= _schema_fields(child["items"], f"{path}.{name}[]")
+    return found
+
+
+def test_cluster_fields_are_the_ones_the_model_reads() -> None:
+    disk = {"name": "d", "x": 1}
+    everywhere = {
+        "metadata": {"name": "c"},
+        "spec": {
+            "x": 1,
+            "brokers": {"x": 1, "disks": [disk]},
+            "zookeeper": {"x": 1, "disk": disk, "logDisk": disk},
+        },
+    }
+    spec = schema_of("kafkaclusters")["properties"]["spec"]
+    assert _schema_fields(spec, "spec") == _model_fields(parse_cluster, everywhere)
+
+
+def test_topic_fields_are_the_ones_the_model_reads() -> None:
+    everywhere = {"metadata": {"name": "t"}, "spec": {"x": 1, "clusterRef": {"name": "c", "x": 1}}}
+    spec = schema_of("kafkatopics")["properties"]["spec"]
+    assert _schema_fields(spec, "spec") == _model_fields(parse_topic, everywhere)
+
+
+def test_bounds_and_defaults_in_the_schema_are_the_models() -> None:
+    name = schema_of("kafkaclusters")["properties"]["metadata"]["properties"]["name"]
+    assert (name["maxLength"], name["pattern"]) == (CLUSTER_NAME_LENGTH, f"^{CLUSTER_NAME}$")
+    rack_rule = next(rule for _, rule in rules(schema_of("kafkaclusters")) if "rackKey" in rule)
+    assert rack_rule.count(f"'{DEFAULT_RACK_KEY}'") == 2
+
+
+def test_only_identity_is_immutable_with_one_rule_each() -> None:
+    cluster = rules(schema_of("kafkaclusters"))
+    assert [path for path, _ in cluster] == [".spec", ".spec", ".spec.zookeeper.connect"]
+    topic = rules(schema_of("kafkatopics"))
+    assert [path for path, _ in topic] == ["", ".spec.clusterRef.name"]
+    assert all("oldSelf" in rule for _, rule in cluster + topic)
+
+
+def test_scale_works_on_the_number_of_brokers() -> None:
+    scale = definition("kafkaclusters")["spec"]["versions"][0]["subresources"]["scale"]
+    assert scale["specReplicasPath"] == ".spec.brokers.replicas"
+    status = schema_of("kafkaclusters")["properties"]["status"]["properties"]
+    assert {scale["statusReplicasPath"], scale["labelSelectorPath"]} == {".status.replicas", ".status.selector"}
+    assert {"replicas", "selector"} <= set(status)
