@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,9 @@ class SimulatedBroker:
         self.broker: Broker | None = None
         self.coordination: SimulatedCoordination | None = None
         self.started: asyncio.Future[None] | None = None
+        self.may_halt = False
+        """A fault that ought to halt the broker has been injected; otherwise a halt fails the run."""
+        self.has_halted = asyncio.Event()
 
     @property
     def is_up(self) -> bool:
@@ -64,6 +68,8 @@ class SimulatedBroker:
         """Starts a new process; `started` completes when the broker is ready, and never if it is killed before."""
         process = self.machine.start_process()
         self.process = process
+        self.may_halt = False
+        self.has_halted = asyncio.Event()
         started: asyncio.Future[None] = self.world.loop.create_future()
         self.started = started
         config = BrokerConfig.from_properties("", [f"{key}={value}" for key, value in self.properties.items()])
@@ -97,7 +103,8 @@ class SimulatedBroker:
 
     async def _watch(self, broker: Broker) -> None:
         reason = await broker.halted()
-        if broker.state == "halted":
+        self.has_halted.set()
+        if broker.state == "halted" and not self.may_halt:
             self.world.problem(f"broker {self.broker_id} halted: {reason}")
 
     async def wait_started(self) -> None:
@@ -116,6 +123,20 @@ class SimulatedBroker:
 
     def crash(self) -> None:
         self.machine.crash_process()
+
+    async def fail_disk(self, path: str, within_s: float) -> None:
+        """Every call on a log directory fails from now on, which must halt the broker within `within_s`; then the
+        process ends and the directory works again."""
+        self.world.trace.event("disk-fails", path)
+        self.may_halt = True
+        self.machine.disks[path].failure = errno.EIO
+        try:
+            async with asyncio.timeout(within_s):
+                await self.has_halted.wait()
+        except TimeoutError as error:
+            raise Violation(f"broker {self.broker_id} lives on {within_s} s after {path} failed") from error
+        self.crash()
+        self.machine.disks[path].failure = None
 
     def lose_power(self) -> dict[Partition, int]:
         """Pulls the plug; gives, for every partition, the offset up to which its records were flushed before."""

@@ -1,4 +1,4 @@
-"""One broker: process crash and power loss at any point, torn writes, broken connections.
+"""One broker: process crash and power loss at any point, torn writes, a failing disk, broken connections.
 
 Half of the seeds set flush.messages=1: then nothing acknowledged and nothing delivered may be lost at all. In the
 others a power loss may take what was not flushed, and nothing else; a process crash takes nothing.
@@ -61,7 +61,13 @@ async def run(world: World) -> Checker:
     for _ in range(faults):
         if draw.random() < 0.3:
             fleet.fabric.break_some(0.5)
-        await _crash_somewhere(world, draw, broker, workload, is_flushed=flushed)
+        if draw.random() < 0.15:
+            world.note("a log directory fails")
+            await broker.fail_disk(draw.choice(broker.paths), SETTLE_S)
+            broker.start()
+            await broker.wait_started()
+        else:
+            await _crash_somewhere(world, draw, broker, workload, is_flushed=flushed)
         workload.check()
     await asyncio.sleep(draw.random())
     await verify(fleet, workload, clients[0])

@@ -27,7 +27,7 @@ from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.names import LEADER_EPOCHS
 from ottla_broker.storage.producers import ProducerStates
-from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.segment import Segment, retrieve
 
 _T = TypeVar("_T")
 
@@ -153,10 +153,13 @@ class LogState:
         self._pending.append((write, segment, segment.size, segment.next_offset, is_synced))
         write.add_done_callback(self._on_written)
 
-    def _on_written(self, _: asyncio.Future[Any]) -> None:
+    def _on_written(self, write: asyncio.Future[Any]) -> None:
         # The first callback of a drained batch takes all of its completions, so `on_append` is called once for them.
         pending = self._pending
-        if self.is_failed or not pending or not pending[0][0].done():
+        if self.is_failed:
+            retrieve(write)  # the failure has been told, by the write before it
+            return
+        if not pending or not pending[0][0].done():
             return
         while pending and pending[0][0].done():
             write, segment, position, offset, is_synced = pending.popleft()

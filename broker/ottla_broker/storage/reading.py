@@ -21,7 +21,7 @@ from ottla_broker.storage.indexes import GrowingIndex, floor_of_timestamp, last_
 from ottla_broker.storage.log_state import LogState
 from ottla_broker.storage.names import LOG, TIME_INDEX
 from ottla_broker.storage.scan import BLOCK_BYTES, HeaderWalk, find_in_block
-from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.segment import Segment, retrieve
 
 _T = TypeVar("_T")
 
@@ -148,6 +148,7 @@ class LogReads(LogState):
         limit = segment.size - position
         block = segment.file.read(position, min(BLOCK_BYTES, limit))
         if not block.done():
+            block.add_done_callback(retrieve)
             return None
         found, header = find_in_block(block.result(), offset, limit)
         return None if header is None else position + found
@@ -169,6 +170,7 @@ class LogReads(LogState):
         assert segment.file is not None
         prefix = segment.file.read(start, PREFIX_BYTES)
         if not prefix.done():
+            prefix.add_done_callback(retrieve)
             return None
         return self._at_least_first(prefix.result(), max_bytes)
 

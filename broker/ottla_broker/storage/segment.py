@@ -174,7 +174,7 @@ class Segment:
                 writes.append(self._append_to_index(entries, is_time=True))
         for write in writes:
             # A failure here fails the directory, and the batches after it tell so.
-            write.add_done_callback(_retrieve)
+            write.add_done_callback(retrieve)
         return writes
 
     def _append_to_index(self, entries: bytearray, is_time: bool) -> asyncio.Future[Any]:
@@ -307,13 +307,14 @@ class Segment:
         for file in (self.file, self.index_file, self.time_index_file):
             if file is not None:
                 # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
-                file.close().add_done_callback(_retrieve)
+                file.close().add_done_callback(retrieve)
         self.file = self.index_file = self.time_index_file = None
         self._opening = None
         self.index = None
 
 
-def _retrieve(future: asyncio.Future[Any]) -> None:
+def retrieve(future: asyncio.Future[Any]) -> None:
+    """For a call whose failure is told elsewhere: else asyncio reports an exception that nobody asked for."""
     if not future.cancelled():
         future.exception()
 
