@@ -1,0 +1,73 @@
+"""A fleet of three for each file, one JVM for all, and the drivers a test is run with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ottla_broker.testing import Cluster, cluster
+from tests.integration.broker_errors import BrokerErrors, broker_errors
+from tests.integration.clients.aiokafka_client import Aiokafka
+from tests.integration.clients.driver import Driver
+from tests.integration.clients.java import Java, JavaMachine
+from tests.integration.clients.kafka_python import KafkaPython
+from tests.integration.clients.kcat import Kcat
+from tests.integration.clients.librdkafka import Librdkafka
+
+DRIVERS = {driver.name: driver for driver in (Librdkafka, KafkaPython, Aiokafka, Kcat, Java)}
+MARKS = {"kcat": [pytest.mark.kcat], "java": [pytest.mark.java]}
+EVERY_CLIENT = [pytest.param(name, marks=MARKS.get(name, [])) for name in DRIVERS]
+EVERY_ADMIN = [pytest.param(n, marks=MARKS.get(n, [])) for n, driver in DRIVERS.items() if driver.can_administer]
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaMachine]:
+    """The JVM of the whole run."""
+    found = JavaMachine(tmp_path_factory.mktemp("java") / "clients.log")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest) -> Driver:
+    """The client of this run of the test; parametrise it indirectly, with EVERY_CLIENT or EVERY_ADMIN."""
+    return make_driver(request, request.param)
+
+
+def make_driver(request: pytest.FixtureRequest, name: str) -> Driver:
+    if name == Java.name:
+        return Java(request.getfixturevalue("machine"))
+    made: Driver = DRIVERS[name]()
+    return made
+
+
+@pytest.fixture(scope="module")
+def _watched() -> Iterator[BrokerErrors]:
+    with broker_errors() as errors:
+        yield errors
+
+
+@pytest.fixture(scope="module")
+def fleet(_watched: BrokerErrors) -> Iterator[Cluster]:
+    config = {"group.min.session.timeout.ms": "500", "min.insync.replicas": "2"}
+    with cluster(brokers=3, racks=3, disks=2, config=config) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _brokers_complain_about_nothing(_watched: BrokerErrors) -> Iterator[None]:
+    yield
+    _watched.check()
+
+
+@pytest.fixture
+def bootstrap(fleet: Cluster) -> str:
+    return fleet.bootstrap
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name nobody else uses, for a topic or a group."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[-120:]

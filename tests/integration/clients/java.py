@@ -1,0 +1,232 @@
+"""The official Java client and Kafka's own tools, all in one JVM (`JavaClients.java`): a start costs seconds."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.local.jars import find_java, kafka_class_path
+from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+
+
+class JavaError(Exception):
+    """An exception of a Java client. `kind` is its class, `TopicExistsException`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    status: int
+    out: str
+    err: str
+
+
+class JavaMachine:
+    """A running JVM. `ask` may be called from any thread.
+
+    Args:
+        log: file for what the clients log.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        program = Path(__file__).with_name("JavaClients.java")
+        options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [find_java(), *options, "-cp", kafka_class_path(), str(program)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+            )
+        self._waiting: dict[int, Future[dict[str, Any]]] = {}
+        self._gatherings: dict[str, Gathering] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(LIMIT_S)
+        self._reader.join(LIMIT_S)
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Raises JavaError."""
+        assert self._process.stdin is not None
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._waiting[number] = future
+            self._process.stdin.write(json.dumps({"id": number, "do": do, **arguments}) + "\n")
+            self._process.stdin.flush()
+        answer = future.result(LIMIT_S * 2)
+        if "error" in answer:
+            raise JavaError(answer["error"], answer["message"])
+        return answer
+
+    def tool(self, name: str, *arguments: str, standard_input: str = "") -> ToolOutput:
+        """Runs the main method of a class of Kafka's."""
+        answer = self.ask("tool", **{"class": name, "arguments": arguments, "input": standard_input})
+        return ToolOutput(answer["status"], answer["out"], answer["err"])
+
+    def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+        self._gatherings[member.name] = gathering
+        config = {
+            "group.id": member.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "metadata.max.age.ms": "1000",
+            **member.config,
+        }
+        self.ask("join", bootstrap=bootstrap, name=member.name, topic=member.topic, config=config)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if "event" in message:
+                self._on_event(message)
+            else:
+                self._waiting.pop(message["id"]).set_result(message)
+        for future in self._waiting.values():
+            future.set_exception(RuntimeError(f"the JVM ended:\n{self._log.read_text()[-3000:]}"))
+
+    def _on_event(self, message: dict[str, Any]) -> None:
+        name = message["name"]
+        gathering = self._gatherings[name]
+        match message["event"]:
+            case "assigned":
+                gathering.assigned(name, frozenset(message["partitions"]))
+            case "records":
+                gathering.received(name, [record_of(found) for found in message["records"]])
+            case "committed":
+                gathering.committed()
+            case "failed":
+                gathering.failed(name, message["why"])
+            case "left":
+                gathering.left(name)
+
+
+def record_of(found: dict[str, Any]) -> Record:
+    assert found["isCreateTime"], found
+    return Record(
+        _bytes(found["key"]),
+        _bytes(found["value"]),
+        tuple((name, _bytes(value)) for name, value in found["headers"]),
+        found["timestamp"],
+        found["partition"],
+        found["offset"],
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+class _Member(Member):
+    def __init__(self, machine: JavaMachine, name: str) -> None:
+        self._machine = machine
+        self._name = name
+
+    def close(self) -> None:
+        self._machine.ask("leave", name=self._name)
+
+
+class Java(Driver):
+    name = "java"
+
+    def __init__(self, machine: JavaMachine) -> None:
+        self.machine = machine
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        is_idempotent: bool = False,
+    ) -> list[int] | None:
+        config = {
+            "acks": acks,
+            "compression.type": codec,
+            "linger.ms": "5",
+            "enable.idempotence": str(is_idempotent).lower(),
+        }
+        sent = [
+            {
+                "key": _text(record.key),
+                "value": _text(record.value),
+                "timestamp": record.timestamp_ms,
+                "partition": record.partition,
+                "headers": [[name, _text(value)] for name, value in record.headers],
+            }
+            for record in records
+        ]
+        answer = self.machine.ask("produce", bootstrap=bootstrap, topic=topic, config=config, records=sent)
+        return list(answer["offsets"]) if acks != "0" else None
+
+    def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
+        answer = self.machine.ask("read", bootstrap=bootstrap, topic=topic, partitions=partitions)
+        records = [record_of(found) for found in answer["records"]]
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
+        self.machine.join(bootstrap, member, gathering)
+        return _Member(self.machine, member.name)
+
+    def create_topic(
+        self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
+    ) -> None:
+        self.machine.ask(
+            "create",
+            bootstrap=bootstrap,
+            topic=topic,
+            partitions=partitions,
+            replicas=replicas,
+            settings=dict(config),
+        )
+
+    def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
+        parts = self.machine.ask("describe", bootstrap=bootstrap, topic=topic)["partitions"]
+        return TopicDescription(
+            {part["partition"]: part["leader"] for part in parts},
+            {part["partition"]: tuple(part["replicas"]) for part in parts},
+            {part["partition"]: frozenset(part["inSync"]) for part in parts},
+        )
+
+    def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.machine.ask("grow", bootstrap=bootstrap, topic=topic, partitions=partitions)
+
+    def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+        self.machine.ask("alter", bootstrap=bootstrap, topic=topic, settings=dict(config))
+
+    def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
+        found: dict[str, str] = self.machine.ask("configs", bootstrap=bootstrap, topic=topic)["settings"]
+        return found
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        self.machine.ask("delete", bootstrap=bootstrap, topic=topic)
+
+    def topics(self, bootstrap: str) -> frozenset[str]:
+        return frozenset(self.machine.ask("topics", bootstrap=bootstrap)["topics"])

@@ -1,0 +1,190 @@
+"""kafka-python 3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import codec as kafka_codec
+from kafka.admin import ConfigResource
+from kafka.errors import CommitFailedError, KafkaTimeoutError, RetriableError
+
+from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+
+POLL_MS = 500
+"""Not much less: a poll of kafka-python 3.0.12 that ends in the middle of a join can leave it without partitions."""
+
+
+def record_of(found: Any) -> Record:
+    assert found.timestamp_type == 0, found  # CreateTime
+    return Record(found.key, found.value, tuple(found.headers), found.timestamp, found.partition, found.offset)
+
+
+class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
+        self._member = member
+        self._gathering = gathering
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap.split(","),
+            group_id=member.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            metadata_max_age_ms=1000,
+            **python_config(member.config),
+        )
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(LIMIT_S)
+
+    def on_partitions_assigned(self, _assigned: Iterable[Any]) -> None:
+        self._gathering.assigned(self._member.name, frozenset(found.partition for found in self._consumer.assignment()))
+
+    def on_partitions_revoked(self, _revoked: Iterable[Any]) -> None:
+        self._gathering.assigned(self._member.name, frozenset())
+
+    def _run(self) -> None:
+        name = self._member.name
+        try:
+            self._consumer.subscribe([self._member.topic], listener=self)
+            while not self._closing.is_set():
+                found = self._consumer.poll(timeout_ms=POLL_MS)
+                if not found:
+                    continue
+                self._gathering.received(name, [record_of(record) for part in found.values() for record in part])
+                try:
+                    self._consumer.commit(timeout_ms=10_000)
+                    self._gathering.committed()
+                except (CommitFailedError, KafkaTimeoutError, RetriableError):
+                    pass  # a rebalance has begun, or the coordinator is gone: it is read again
+        except Exception as error:
+            self._gathering.failed(name, repr(error))
+        finally:
+            self._consumer.close()
+            self._gathering.left(name)
+
+
+def python_config(config: Mapping[str, str]) -> dict[str, Any]:
+    """Kafka's words as kafka-python and aiokafka spell them.
+
+    >>> python_config({"session.timeout.ms": "6000", "group.instance.id": "a"})
+    {'session_timeout_ms': 6000, 'group_instance_id': 'a'}
+    """
+    return {
+        name.replace(".", "_"): int(value) if name.endswith((".ms", ".records", ".bytes")) else value
+        for name, value in config.items()
+    }
+
+
+class KafkaPython(Driver):
+    name = "kafka-python"
+    can_send_null_headers = False
+    codecs = (
+        "none",
+        "gzip",
+        *(
+            codec
+            for codec, is_there in (
+                ("snappy", kafka_codec.has_snappy),
+                ("lz4", kafka_codec.has_lz4),
+                ("zstd", kafka_codec.has_zstd),
+            )
+            if is_there()
+        ),
+    )
+    """What it can do depends on the packages beside it."""
+
+    def produce(
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        is_idempotent: bool = False,
+    ) -> list[int] | None:
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap.split(","),
+            acks=acks if acks == "all" else int(acks),
+            compression_type=None if codec == "none" else codec,
+            linger_ms=5,
+            enable_idempotence=is_idempotent,
+        )
+        futures = [
+            producer.send(
+                topic,
+                key=record.key,
+                value=record.value,
+                headers=list(record.headers),
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+            for record in records
+        ]
+        answers = [future.get(LIMIT_S) for future in futures]
+        producer.close()
+        return [answer.offset for answer in answers] if acks != "0" else None
+
+    def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, auto_offset_reset="earliest")
+        everything = [TopicPartition(topic, partition) for partition in range(partitions)]
+        consumer.assign(everything)
+        ends = consumer.end_offsets(everything)
+        records: list[Record] = []
+        while any(consumer.position(found) < end for found, end in ends.items()):
+            got = consumer.poll(timeout_ms=LIMIT_S * 1000)
+            assert got, f"read {len(records)} records only"
+            records += [record_of(record) for part in got.values() for record in part]
+        consumer.close()
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
+        return _Member(bootstrap, member, gathering)
+
+    def create_topic(
+        self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
+    ) -> None:
+        with _admin(bootstrap) as admin:
+            wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": dict(config)}
+            admin.create_topics({topic: wanted}, wait_for_metadata=True)
+
+    def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
+        with _admin(bootstrap) as admin:
+            (found,) = admin.describe_topics([topic])
+        parts = found["partitions"]
+        return TopicDescription(
+            {part["partition_index"]: part["leader_id"] for part in parts},
+            {part["partition_index"]: tuple(part["replica_nodes"]) for part in parts},
+            {part["partition_index"]: frozenset(part["isr_nodes"]) for part in parts},
+        )
+
+    def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
+        with _admin(bootstrap) as admin:
+            admin.create_partitions({topic: partitions})
+
+    def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+        with _admin(bootstrap) as admin:
+            admin.alter_configs([ConfigResource("topic", topic, dict(config))])
+
+    def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
+        with _admin(bootstrap) as admin:
+            found = admin.describe_configs([ConfigResource("topic", topic)], config_filter="all")
+        return {name: entry["value"] for name, entry in found["topic"][topic].items()}
+
+    def delete_topic(self, bootstrap: str, topic: str) -> None:
+        with _admin(bootstrap) as admin:
+            admin.delete_topics([topic])
+
+    def topics(self, bootstrap: str) -> frozenset[str]:
+        with _admin(bootstrap) as admin:
+            return frozenset(admin.list_topics())
+
+
+def _admin(bootstrap: str) -> KafkaAdminClient:
+    return KafkaAdminClient(bootstrap_servers=bootstrap.split(","))

@@ -1,0 +1,52 @@
+"""Topics for tests: created by librdkafka, known to every broker before they are used."""
+
+from __future__ import annotations
+
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from tests.integration.clients.driver import Driver, Record, await_that
+from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.wire import Wire
+
+_METADATA_VERSION = 9
+
+
+def create(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+    """`config` with underscores for dots. The controller answers before the other brokers have heard of a topic."""
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    Librdkafka().create_topic(bootstrap, topic, partitions, replicas, settings)
+    for address in bootstrap.split(","):
+        with Wire(address) as wire:
+            await_that(lambda: has_leaders(wire, topic, partitions), f"{address} knows {topic}")
+
+
+def has_leaders(wire: Wire, topic: str, partitions: int) -> bool:
+    found = metadata(wire, topic)
+    return len(found) == partitions and -1 not in found.values()
+
+
+def metadata(wire: Wire, topic: str) -> dict[int, int]:
+    """Leaders by partition as one broker knows them; empty when it does not know the topic."""
+    api = codec.module(ApiKey.METADATA)
+    request = api.MetadataRequest(topics=[api.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    response = wire.ask(ApiKey.METADATA, _METADATA_VERSION, request)
+    return {part.partition_index: part.leader_id for part in response.topics[0].partitions}
+
+
+def create_again(driver: Driver, bootstrap: str, topic: str) -> None:
+    """Deletion is answered when it has been ordered: until it is through the name is taken, as with Kafka."""
+
+    def is_created() -> bool:
+        try:
+            driver.create_topic(bootstrap, topic, 1, 3, {})
+        except Exception as error:
+            assert "exist" in str(error).lower(), error
+            return False
+        return True
+
+    await_that(is_created, "the name is free again")
+
+
+def numbered(count: int, partitions: int = 1, first: int = 0) -> list[Record]:
+    """Records "value <first>" to "value <count - 1>", dealt out to the partitions."""
+    return [Record(None, f"value {number}".encode(), partition=number % partitions) for number in range(first, count)]
