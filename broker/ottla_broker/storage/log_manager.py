@@ -114,6 +114,7 @@ class LogManager:
         self._offline: dict[str, OSError] = {}
         self._offline_partitions: dict[TopicPartition, str] = {}
         self._written: dict[tuple[str, str], bytes] = {}
+        self._is_loaded = False
         self._is_closed = False
         self.directories: list[LogDirectory] = []
         self.progress = LoadProgress()
@@ -148,6 +149,7 @@ class LogManager:
                 await directory.disk.fsync_directory()
         await self._gather([self._load_directory(directory) for directory in self.directories], "load")
         self.progress.current.clear()
+        self._is_loaded = True
 
     async def _load_directory(self, directory: LogDirectory) -> None:
         disk = directory.disk
@@ -514,9 +516,13 @@ class LogManager:
     async def close(self, broker_epoch: int = -1) -> None:
         """An orderly end: every log flushed and closed, checkpoints, then the clean-shutdown markers.
 
-        The Disks stay open, and locked, for whoever made them. A directory that fails over it gets no marker.
+        The Disks stay open, and locked, for whoever made them. A directory that fails over it gets no marker. Before
+        `load` has come to its end nothing is written: what has not been looked at is not vouched for, and checkpoints
+        of the logs that happen to be loaded would forget the others.
         """
         self._is_closed = True
+        if not self._is_loaded:
+            return
         for path in self.live_paths:
             disk = self._disks[path]
             logs = self._on(disk)

@@ -140,6 +140,10 @@ class LogMaintenance(LogReads, LogState):
                 self._active = keeper
                 self.epochs.truncate_from_end(end)
                 await self._write_epochs()
+                if self.log_start_offset > end:
+                    # An unclean election: the checkpoint would have the next start drop what is written from here on.
+                    self.log_start_offset = end
+                    await self._owner.checkpoint_log_start_offsets(self.disk)
                 await self._drop_snapshots(lambda snapshot: snapshot > end)
                 await self._rebuild_producers(end)
             finally:
@@ -338,11 +342,13 @@ class LogMaintenance(LogReads, LogState):
             self.is_failed = True
 
     async def abandon(self) -> None:
-        """The log is being deleted: no further append, files closed."""
+        """The log is being deleted: no further append, files closed, and nothing that changes files is under way."""
         self.is_failed = True
         self._pending.clear()
-        for segment in self.segments:
-            await segment.close()
+        # A flush that went on after the directory is renamed would fail, and a failed write takes the disk offline.
+        async with self._lock:
+            for segment in self.segments:
+                await segment.close()
 
 
 async def walk_tail(segment: Segment) -> bool:

@@ -1,0 +1,104 @@
+"""Starts, deletions and truncations that meet or are interrupted: what must hold even then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from tests.broker.storage.logs import LogSetup, batch, read_values, written
+from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    made = Broker(tmp_path, 1, {}, LogManagerSettings())
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def _with_log_start(manager: LogManager) -> None:
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for number in range(10):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(8)
+    await log.advance_log_start_offset(3)
+    await manager.checkpoint_high_watermarks()
+
+
+@pytest.mark.parametrize("begins_to_load", [False, True])
+async def test_a_start_that_is_given_up_vouches_for_nothing(
+    broker: Broker, tmp_path: Path, begins_to_load: bool
+) -> None:
+    """SIGTERM while the logs are loaded, after a kill -9."""
+    await _with_log_start(await broker.start())
+    broker.stop()
+    broker.make()
+    await broker.manager.inspect()
+    await broker.manager.claim(1, "cluster-A")
+    if begins_to_load:
+        loading = asyncio.ensure_future(broker.manager.load())
+        await asyncio.sleep(0)
+        loading.cancel()
+    await broker.manager.close(7)
+    assert not (tmp_path / "d0" / ".kafka_cleanshutdown").exists()
+    manager = await broker.restart()
+    log = manager.get(T0)
+    assert log is not None and manager.progress.recovered == 1
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 8, 10)
+
+
+async def test_a_broker_that_was_refused_leaves_no_mark_in_anothers_directory(broker: Broker, tmp_path: Path) -> None:
+    await _with_log_start(await broker.start())
+    second = Broker(tmp_path, 1, {}, LogManagerSettings())
+    await second.manager.close(7)
+    second.stop()
+    assert not (tmp_path / "d0" / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_deletion_during_a_flush_leaves_the_directory_in_service(broker: Broker) -> None:
+    """The flush must not go on in a directory that has another name by now: a failed write there fails them all."""
+    broker.config = type(broker.config)({"segment.bytes": 200})
+    manager = await broker.start()
+    other = await manager.get_or_create(TopicPartition("other", 0), TOPIC_ID, True)
+    for _ in range(20):
+        log = await manager.get_or_create(T0, TOPIC_ID, True)
+        for number in range(5):
+            log.append_as_leader(batch(b"%d" % number), number)
+        flushing = asyncio.ensure_future(log.flush())
+        await asyncio.sleep(0)
+        await manager.delete(T0)
+        await asyncio.wait([flushing])
+        flushing.exception()
+        other.append_as_leader(batch(b"v"), 0)
+        await written(other)
+    assert broker.failures == []
+
+
+async def test_a_log_cut_below_its_start_keeps_what_follows_over_a_restart(tmp_path: Path) -> None:
+    """An unclean election may cut a follower below the offset to which records had been deleted."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    for number in range(10):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(10)
+    await log.advance_log_start_offset(8)
+    await log.truncate_to(5)
+    assert log.log_start_offset <= log.log_end_offset == 5
+    for number in range(2):
+        log.append_as_leader(batch(b"new %d" % number), 1)
+    await written(log)
+    start = log.log_start_offset
+    await log.close()
+    setup.crash()
+    log = await setup.open(log_start_offset=start)
+    assert await read_values(log, 5) == [(5, b"new 0"), (6, b"new 1")]
+    assert setup.owner.log_start_checkpoints
+    setup.close()
