@@ -5,7 +5,8 @@ crash or a power loss with torn writes between any two file calls, recovery (its
 contents against a model of what must be there:
 
 * process crash: every record below the log end offset (written) as it was;
-* power loss: every record below the flushed offset as it was, whatever is above it one that once stood there;
+* power loss: every record below the flushed offset as it was, with flush.messages=1 every one below the log end
+  offset; whatever is above it is one that once stood there;
 * leader epochs and the producers' state agree with the records that are left;
 * a confirmed log start offset does not come back, a deleted topic does not after a process crash.
 """
@@ -479,7 +480,9 @@ class LogScenario:
             if how == "stop":
                 promised = limit
             elif how == "power":
-                promised = min(mirror.flushed, limit)
+                # With flush.messages=1 a record counts as written once it is flushed, and not before.
+                is_flushed = self.config["flush.messages"] == 1
+                promised = min(mirror.written if is_flushed else mirror.flushed, limit)
             else:
                 promised = min(mirror.written, limit)
             mirror.written = promised

@@ -8,7 +8,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import decode_epochs, decode_partition_metadata
-from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.config import DEFAULTS, LogConfig
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import GrowingIndex
 from ottla_broker.storage.log import Log
@@ -88,7 +88,7 @@ async def open_log(
     epochs.truncate_from_start(log_start_offset)
     producers = await _producers(disk, directory, segments, end, recovered)
     is_durable = is_clean and recovered is None
-    return Log(
+    log = Log(
         topic_partition=topic_partition,
         topic_id=await _topic_id(disk, directory),
         directory=directory,
@@ -103,6 +103,12 @@ async def open_log(
         epochs=epochs,
         producers=producers,
     )
+    if recovered is not None and config.flush_messages < DEFAULTS["flush.messages"]:
+        # What a crash of the process left in the page cache counts as written from here on: it is given to consumers,
+        # and acknowledged to a producer that sends it again. With flush.messages that must mean flushed.
+        await disk.fsync_directory(directory)
+        await log.flush()
+    return log
 
 
 async def _segments(disk: Disk, directory: str, clock: Clock) -> list[Segment]:

@@ -42,6 +42,7 @@ from ottla_broker.storage.names import (
     LOG_START_OFFSETS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    STRAY_DIRECTORY,
     is_set_aside,
     parse_partition_directory,
     set_aside_name,
@@ -113,6 +114,7 @@ class LogManager:
         self._reserved: dict[TopicPartition, str] = {}
         self._offline: dict[str, OSError] = {}
         self._offline_partitions: dict[TopicPartition, str] = {}
+        self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
         self._written: dict[tuple[str, str], bytes] = {}
         self._is_loaded = False
         self._is_closed = False
@@ -146,6 +148,9 @@ class LogManager:
             if directory.was_clean:
                 # Gone before anything is touched: a crash from here on is an unclean one.
                 await directory.disk.delete(CLEAN_SHUTDOWN)
+                await directory.disk.fsync_directory()
+            else:
+                # A partition whose creation was interrupted may hold records from here on: it must be found again.
                 await directory.disk.fsync_directory()
         await self._gather([self._load_directory(directory) for directory in self.directories], "load")
         self.progress.current.clear()
@@ -282,6 +287,7 @@ class LogManager:
         try:
             log = await self._create(partition, topic_id)
             self._logs[partition] = log
+            self._strays.pop(partition, None)
             return log
         finally:
             del self._creating[partition]
@@ -352,25 +358,40 @@ class LogManager:
     async def delete(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-delete`; the files go after file.delete.delay.ms.
 
-        KafkaError KAFKA_STORAGE_ERROR when the directory fails.
+        One that was set aside since the start, and has had no successor, goes too. KafkaError KAFKA_STORAGE_ERROR when
+        the directory fails.
         """
         log = self._logs.pop(partition, None)
-        if log is None:
+        if log is not None:
+            aside = await self._on_directory(log.disk, self._rename_away(log, DELETE_DIRECTORY))
+            self._clock.call_later(log.config.file_delete_delay_ms / 1000, self._unlink, log.disk, aside)
             return
-        disk = log.disk
-        await self._on_directory(disk, self._delete(log))
+        disk, name = self._strays.pop(partition, (None, ""))
+        if disk is not None:
+            aside = set_aside_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+            await self._on_directory(disk, disk.rename(name, aside))
+            delay_ms = self._config_of(partition.topic).file_delete_delay_ms
+            self._clock.call_later(delay_ms / 1000, self._unlink, disk, aside)
 
-    async def _delete(self, log: Log) -> None:
+    async def set_aside(self, partition: TopicPartition) -> None:
+        """Forgets the log and renames its directory to `-stray`, which nobody reads and nothing but a `delete` of this
+        partition, or a person, removes. KafkaError KAFKA_STORAGE_ERROR when the directory fails."""
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            name = await self._on_directory(log.disk, self._rename_away(log, STRAY_DIRECTORY))
+            self._strays[partition] = (log.disk, name)
+
+    async def _rename_away(self, log: Log, suffix: str) -> str:
         disk = log.disk
         await log.abandon()
         # Before the name is free: a new log of this name must not be read with the old one's positions.
         await self.checkpoint_recovery_points(disk)
         await self.checkpoint_log_start_offsets(disk)
         await self._checkpoint_high_watermarks(disk)
-        aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+        aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, suffix)
         await disk.rename(log.directory, aside)
         await disk.fsync_directory()
-        self._clock.call_later(log.config.file_delete_delay_ms / 1000, self._unlink, disk, aside)
+        return aside
 
     def _unlink(self, disk: Disk, name: str) -> None:
         if disk.path not in self._offline and not self._is_closed:
