@@ -133,6 +133,7 @@ public class JavaClients {
                 case "operations": operations(request, answer); break;
                 case "transaction": transaction(request); break;
                 case "commit": commit(request, answer); break;
+                case "seek": seek(request, answer); break;
                 case "times": times(request, answer); break;
                 default: throw new IllegalArgumentException("no " + request.get("do"));
             }
@@ -355,6 +356,15 @@ public class JavaClients {
             OffsetAndMetadata found = consumer.committed(Set.of(partition)).get(partition);
             answer.put("offset", found.offset()).put("metadata", found.metadata());
             answer.put("epoch", found.leaderEpoch().orElse(-1));
+        }
+    }
+
+    static void seek(JsonNode request, ObjectNode answer) {
+        TopicPartition partition = new TopicPartition(request.get("topic").asText(), 0);
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(request)) {
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, request.get("offset").asLong());
+            answer.set("records", recordsOf(consumer.poll(LIMIT)));
         }
     }
 

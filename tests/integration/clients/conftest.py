@@ -16,7 +16,7 @@ from tests.integration.clients.kafka_python import KafkaPython
 from tests.integration.clients.kcat import Kcat
 from tests.integration.clients.librdkafka import Librdkafka
 
-DRIVERS = {driver.name: driver for driver in (Librdkafka, KafkaPython, Aiokafka, Kcat, Java)}
+DRIVERS: dict[str, type[Driver]] = {driver.name: driver for driver in (Librdkafka, KafkaPython, Aiokafka, Kcat, Java)}
 MARKS = {"kcat": [pytest.mark.kcat], "java": [pytest.mark.java]}
 EVERY_CLIENT = [pytest.param(name, marks=MARKS.get(name, [])) for name in DRIVERS]
 EVERY_ADMIN = [pytest.param(n, marks=MARKS.get(n, [])) for n, driver in DRIVERS.items() if driver.can_administer]
@@ -39,8 +39,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 def make_driver(request: pytest.FixtureRequest, name: str) -> Driver:
     if name == Java.name:
         return Java(request.getfixturevalue("machine"))
-    made: Driver = DRIVERS[name]()
-    return made
+    return DRIVERS[name]()
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 
 from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
 
@@ -24,7 +31,7 @@ from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMe
 def record_of(message: Message) -> Record:
     kind, timestamp = message.timestamp()
     assert kind == TIMESTAMP_CREATE_TIME, kind
-    headers = tuple((name, value) for name, value in message.headers() or ())
+    headers = tuple((name, value) for name, value in message.headers() or ())  # type: ignore[str-unpack]
     key, value = message.key(), message.value()
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None

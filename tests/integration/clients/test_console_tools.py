@@ -62,7 +62,7 @@ def test_kafka_topics(tools: Tools, name: str) -> None:
     partitions = re.findall(r"Partition: (\d)\s+Leader: (\d)\s+Replicas: ([\d,]+)\s+Isr: ([\d,]+)", described)
     assert [number for number, *_ in partitions] == ["0", "1", "2"]
     assert sorted(leader for _, leader, *_ in partitions) == ["0", "1", "2"]
-    assert all(sorted(found) == sorted("0,1,2") for _, _, *lists in partitions for found in lists)
+    assert all(sorted(found) == sorted("0,1,2") for _, _, *replicas in partitions for found in replicas)
     assert tools(TOPICS, "--describe", "--under-replicated-partitions", "--topic", name).strip() == ""
     tools(TOPICS, "--alter", "--topic", name, "--partitions", "6")
     await_that(lambda: "PartitionCount: 6" in tools(TOPICS, "--describe", "--topic", name), "it has six partitions")
@@ -79,8 +79,8 @@ def test_console_producer_and_consumer(tools: Tools, name: str) -> None:
     properties = ("parse.key=true", "parse.headers=true")
     arguments = [part for value in properties for part in ("--property", value)]
     tools(PRODUCER, "--topic", name, *arguments, "--compression-codec", "zstd", standard_input=lines)
-    properties = ("print.key=true", "print.headers=true", "print.partition=true", "print.offset=true")
-    arguments = [part for value in properties for part in ("--property", value)]
+    shown = ("print.key=true", "print.headers=true", "print.partition=true", "print.offset=true")
+    arguments = [part for value in shown for part in ("--property", value)]
     printed = tools(CONSUMER, "--topic", name, "--from-beginning", "--max-messages", "2", *arguments)
     assert printed.splitlines() == [
         "Partition:0\tOffset:0\th1:a,h2:b\tkey 1\tvalue 1",
@@ -162,6 +162,20 @@ def test_kafka_configs(tools: Tools, name: str) -> None:
     )
     assert refused.status == 1
     assert "retention.ms" in refused.out + refused.err
+
+
+def test_the_defaults_of_a_topic_are_those_of_kafka(tools: Tools, name: str) -> None:
+    """Beside the file is what `kafka-configs --describe --all` of 3.9.1 prints of a topic of a 3.9.1 broker."""
+    create(tools.bootstrap, name)
+    printed = tools(CONFIGS, "--describe", "--all", "--entity-type", "topics", "--entity-name", name)
+    ours = {line.partition("=")[0].strip(): line.strip() for line in printed.splitlines() if "synonyms=" in line}
+    golden = Path(__file__).with_name("topic_configs_kafka_3_9.txt").read_text().splitlines()
+    kafkas = {line.partition("=")[0]: line for line in golden}
+    ours.pop("min.insync.replicas")  # the fleet's own
+    assert {key: ours.get(key) for key in kafkas if key != "min.insync.replicas"} == {
+        key: line for key, line in kafkas.items() if key != "min.insync.replicas"
+    }
+    assert sorted(set(ours) - set(kafkas)) == ["max.message.bytes", "retention.ms"]
 
 
 def test_the_performance_tools(tools: Tools, name: str) -> None:

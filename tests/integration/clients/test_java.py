@@ -30,6 +30,18 @@ def test_offsets_by_time(java: Java, bootstrap: str, name: str) -> None:
     assert java.machine.ask("times", bootstrap=bootstrap, topic=name, timestamps=times)["offsets"] == [0, 3, 9, -1]
 
 
+def test_an_offset_out_of_range_is_reset_or_told(java: Java, bootstrap: str, name: str) -> None:
+    create(bootstrap, name)
+    java.produce(bootstrap, name, numbered(25))
+    arguments = {"bootstrap": bootstrap, "topic": name, "offset": 1000}
+    config = {"auto.offset.reset": "earliest", "max.poll.records": "10"}
+    found = java.machine.ask("seek", **arguments, config=config)
+    assert [record["offset"] for record in found["records"]] == list(range(10))
+    with pytest.raises(JavaError) as raised:
+        java.machine.ask("seek", **arguments, config={"auto.offset.reset": "none"})
+    assert raised.value.kind == "OffsetOutOfRangeException"
+
+
 def test_metadata_of_a_commit_comes_back(java: Java, bootstrap: str, name: str) -> None:
     create(bootstrap, name)
     answer = java.machine.ask(

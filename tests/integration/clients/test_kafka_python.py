@@ -66,7 +66,7 @@ def test_max_poll_records(servers: list[str], bootstrap: str, name: str) -> None
     consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_poll_records=10)
     part = TopicPartition(name, 0)
     consumer.assign([part])
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < 25:
         sizes.append(len(consumer.poll(timeout_ms=30_000)[part]))
     assert sizes == [10, 10, 5]

@@ -9,18 +9,25 @@ from confluent_kafka import (
     OFFSET_STORED,
     Consumer,
     ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ConfigSource, OffsetSpec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    OffsetSpec,
+)
 
 from ottla_broker.testing import Cluster
 from tests.integration.clients.driver import LIMIT_S, QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import create, numbered
+from tests.integration.clients.topics import create, create_again, numbered
 
 DRIVER = Librdkafka()
 
@@ -124,7 +131,7 @@ def test_a_static_member_that_returns_keeps_its_partitions_without_a_rebalance(b
 def test_a_member_that_stops_polling_loses_its_partitions(bootstrap: str, name: str) -> None:
     """max.poll.interval.ms: its client leaves the group for it."""
     create(bootstrap, name, 2)
-    sleepy = consumer(bootstrap, name, **{"session.timeout.ms": 1000, "max.poll.interval.ms": 1000})
+    sleepy = consumer(bootstrap, name, session_timeout_ms=1000, max_poll_interval_ms=1000)
     sleepy.subscribe([name])
     await_that(lambda: sleepy.poll(0.1) is None and len(sleepy.assignment()) == 2, "it has both partitions")
     gathering = Gathering()
@@ -146,13 +153,13 @@ def test_a_member_that_dies_is_missed_after_its_session_timeout(bootstrap: str, 
     alive = DRIVER.join(bootstrap, GroupMember(f"{name}-a", name, name), gathering)
     try:
         gathering.wait_until(lambda found: found.shares(2), "it has both")
-        api_group = AdminClient({"bootstrap.servers": bootstrap})
-        dying = consumer(bootstrap, name, **{"session.timeout.ms": 1000, "group.instance.id": "dying"})
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        dying = consumer(bootstrap, name, session_timeout_ms=1000, group_instance_id="dying")
         dying.subscribe([name])
         await_that(lambda: dying.poll(0.1) is None and len(dying.assignment()) == 1, "both share")
         dying.close()  # a static member says nothing
         gathering.wait_until(lambda found: found.shares(2), "the other one has both again")
-        described = api_group.describe_consumer_groups([name])[name].result()
+        described = admin.describe_consumer_groups([name])[name].result()
         assert len(described.members) == 1
     finally:
         alive.close()
@@ -215,12 +222,10 @@ def test_groups_are_listed_described_altered_and_deleted(bootstrap: str, admin: 
         member.close()
     listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result()
     assert name in [found.group_id for found in listed.valid] and not listed.errors
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
     wanted = [ConsumerGroupTopicPartitions(name, [TopicPartition(name, 0, 0)])]
     admin.alter_consumer_group_offsets(wanted)[name].result()
     everything = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result()
-    assert [(part.partition, part.offset) for part in everything.topic_partitions][0] == (0, 0)
+    assert next((part.partition, part.offset) for part in everything.topic_partitions) == (0, 0)
     admin.delete_consumer_groups([name])[name].result()
     listed = admin.list_consumer_groups().result()
     assert name not in [found.group_id for found in listed.valid]
@@ -232,9 +237,9 @@ def test_offsets_are_listed_by_admin(bootstrap: str, admin: AdminClient, name: s
     DRIVER.produce(bootstrap, name, [Record(None, b"x", timestamp_ms=start + n) for n in (0, 5, 2)])
     part = TopicPartition(name, 0)
     for spec, offset in (
-        (OffsetSpec.earliest(), 0),
-        (OffsetSpec.latest(), 3),
-        (OffsetSpec.max_timestamp(), 1),
+        (OffsetSpec.earliest(), 0),  # type: ignore[no-untyped-call]
+        (OffsetSpec.latest(), 3),  # type: ignore[no-untyped-call]
+        (OffsetSpec.max_timestamp(), 1),  # type: ignore[no-untyped-call]
         (OffsetSpec.for_timestamp(start + 1), 1),
     ):
         assert admin.list_offsets({part: spec})[part].result().offset == offset
@@ -254,8 +259,6 @@ def test_configs_tell_their_sources_and_synonyms(bootstrap: str, admin: AdminCli
 
 
 def test_a_topic_that_is_created_again_has_another_id(bootstrap: str, admin: AdminClient, name: str) -> None:
-    from tests.integration.clients.topics import create_again
-
     create(bootstrap, name)
     before = admin.describe_topics(TopicCollection([name]))[name].result().topic_id
     DRIVER.delete_topic(bootstrap, name)
