@@ -127,8 +127,12 @@ class AlterPartitionQueue:
                     partition_index=partition.index,
                     leader_epoch=leader_epoch,
                     new_isr_with_epochs=[
-                        BrokerState(broker_id=replica, broker_epoch=self._epoch_of(partition, replica))
-                        for replica in state.proposed
+                        # KIP-903: the life that had caught up when this was proposed, not one that came since.
+                        BrokerState(
+                            broker_id=replica,
+                            broker_epoch=self._broker_epoch() if replica == self._broker_id else epoch,
+                        )
+                        for replica, epoch in zip(state.proposed, state.epochs, strict=True)
                     ],
                     partition_epoch=partition.partition_epoch,
                 )
@@ -136,10 +140,3 @@ class AlterPartitionQueue:
         return AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
-
-    def _epoch_of(self, partition: Partition, replica: int) -> int:
-        """KIP-903: the broker's life that caught up; -1 where its fetches did not say."""
-        if replica == self._broker_id:
-            return self._broker_epoch()
-        follower = partition.followers.get(replica)
-        return -1 if follower is None else follower.broker_epoch

@@ -47,6 +47,8 @@ class InSyncState:
     committed: tuple[int, ...]
     change: Change = Change.NONE
     proposed: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+    """Of the proposed brokers, -1 unknown: of the lives that had caught up, whatever has restarted since (KIP-903)."""
 
     @property
     def maximal(self) -> tuple[int, ...]:

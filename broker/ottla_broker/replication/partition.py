@@ -332,7 +332,9 @@ class Partition:
             self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
 
     def _propose(self, change: Change, proposed: tuple[int, ...]) -> None:
-        self.in_sync = InSyncState(self.in_sync.committed, change, proposed)
+        followers = self.followers
+        epochs = tuple(followers[replica].broker_epoch if replica in followers else -1 for replica in proposed)
+        self.in_sync = InSyncState(self.in_sync.committed, change, proposed, epochs)
         self._around.propose_isr(self)
 
     def on_isr_answer(
