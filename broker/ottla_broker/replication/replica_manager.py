@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,7 @@ class ReplicaManager:
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
         self._is_stopped = False
+        self._loading: asyncio.Task[Any] | None = None
         self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition, self.logger)
         self._fetchers = Fetchers(
             broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics, self.logger
@@ -115,8 +116,10 @@ class ReplicaManager:
 
         From then on clients hear NOT_LEADER_OR_FOLLOWER: nothing is acknowledged behind the last flush.
         """
+        self._is_stopped = True
+        if self._loading is not None:
+            self._loading.cancel()
         async with self._commands:
-            self._is_stopped = True
             await self._fetchers.close()
             for partition in self.partitions():
                 partition.resign()
@@ -219,18 +222,28 @@ class ReplicaManager:
     # Commands of the controller
 
     async def apply_leadership(
-        self, controller_epoch: int, commands: Sequence[LeadershipCommand], *, is_full: bool = False
+        self,
+        controller_epoch: int,
+        commands: Sequence[LeadershipCommand],
+        *,
+        is_full: bool = False,
+        load_topic: Callable[[str], Awaitable[object]] | None = None,
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """LeaderAndIsr: an error for each partition, or one for all (STALE_CONTROLLER_EPOCH).
 
         Per partition, in this order: KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
         STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
-        this broker, and what it does not name is stray: stopped and deleted.
+        this broker, and what it does not name is stray: stopped and deleted, or set aside when nobody has told this
+        broker to serve it since it started. `load_topic` is called for each topic that is new here.
         """
         async with self._commands:
             if not self.accept_controller(controller_epoch):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
+            if load_topic is not None:
+                # Within the lock: a full request that fell behind a later one would delete what that one made.
+                names = dict.fromkeys(command.topic_partition.topic for command in commands)
+                await self._load_topics([name for name in names if name not in self.topics], load_topic)
             if self._is_stopped:
                 return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
@@ -280,13 +293,33 @@ class ReplicaManager:
 
     async def _logs_of(self, commands: Sequence[LeadershipCommand]) -> list[Log | BaseException]:
         """The log of each, created where there is none, all at once: each creation waits for several syncs."""
-        return await asyncio.gather(
-            *(
-                self.log_manager.get_or_create(command.topic_partition, command.topic_id, command.is_new)
-                for command in commands
-            ),
-            return_exceptions=True,
-        )
+        return await asyncio.gather(*(self._log_of(command) for command in commands), return_exceptions=True)
+
+    async def _load_topics(self, names: Sequence[str], load: Callable[[str], Awaitable[object]]) -> None:
+        """Left unfinished when the broker stops: the coordination may be out of reach, and `stop` waits for us."""
+
+        async def load_all() -> None:
+            for name in names:
+                await load(name)
+
+        if names and not self._is_stopped:
+            self._loading = self.clock.spawn(load_all(), name="configuration of new topics")
+            await asyncio.wait([self._loading])
+            if not self._loading.cancelled():
+                self._loading.result()
+
+    async def _log_of(self, command: LeadershipCommand) -> Log:
+        tp = command.topic_partition
+        log = self.log_manager.get(tp)
+        if log is not None and self.partition(*tp) is None and _is_of_another_topic(log, command.topic_id):
+            self.logger.warning(
+                "%s on disk belongs to topic id %s, the topic has %s now: setting it aside",
+                tp,
+                (log.topic_id or b"").hex(),
+                command.topic_id.hex(),
+            )
+            await self.log_manager.set_aside(tp)
+        return await self.log_manager.get_or_create(tp, command.topic_id, command.is_new)
 
     def _carry_out(self, command: LeadershipCommand, log: Log) -> Partition:
         """Nothing waits here: no request may come between an epoch's entry and the leadership it belongs to."""
@@ -336,21 +369,37 @@ class ReplicaManager:
             self.logger.warning("%s is not assigned to this broker any more: deleting it", partition.topic_partition)
             await self._fetchers.remove([partition.topic_partition])
             self._forget(partition)
-            await self.log_manager.delete(partition.topic_partition)
+            await self._take_away(self.log_manager.delete, partition.topic_partition)
+        for log in self.log_manager.logs:
+            tp = log.topic_partition
+            if tp not in named and self.partition(*tp) is None:
+                self.logger.warning("%s was found on disk and is not assigned to this broker: setting it aside", tp)
+                await self._take_away(self.log_manager.set_aside, tp)
         return stray
+
+    async def _take_away(self, how: Callable[[TopicPartition], Awaitable[None]], tp: TopicPartition) -> ErrorCode:
+        try:
+            await how(tp)
+        except KafkaError as error:
+            self.logger.error("%s cannot be taken away: %s", tp, error.message)
+            return error.code
+        return ErrorCode.NONE
 
     async def stop_replicas(
         self, controller_epoch: int, commands: Sequence[StopCommand]
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """StopReplica: an error for each partition, or STALE_CONTROLLER_EPOCH for all.
 
-        Per partition: KAFKA_STORAGE_ERROR (offline directory), FENCED_LEADER_EPOCH (the command is older than what
-        this broker knows; -1 and -2 are never). A log without a partition is deleted too: its topic may have gone
-        while this broker was down.
+        Per partition: REPLICA_NOT_AVAILABLE (this broker stops), KAFKA_STORAGE_ERROR (offline directory),
+        FENCED_LEADER_EPOCH (the command is older than what this broker knows; -1 and -2 are never). A log without a
+        partition is deleted too: its topic may have gone while this broker was down.
         """
         async with self._commands:
             if not self.accept_controller(controller_epoch):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
+            if self._is_stopped:
+                # The logs are being closed; the controller asks again when this broker has come back.
+                return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
             stopped: list[Partition] = []
             for command in commands:
@@ -378,12 +427,7 @@ class ReplicaManager:
                 partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         if not command.delete:
             return ErrorCode.NONE
-        try:
-            await self.log_manager.delete(tp)
-        except KafkaError as error:
-            self.logger.error("%s cannot be deleted: %s", tp, error.message)
-            return error.code
-        return ErrorCode.NONE
+        return await self._take_away(self.log_manager.delete, tp)
 
     def _forget(self, partition: Partition) -> None:
         by_index = self.topics[partition.topic]
@@ -461,6 +505,10 @@ class ReplicaManager:
             lambda: self.wheel.count(object) - self.wheel.count(DelayedProduce),
             delayedOperation="Fetch",
         )
+
+
+def _is_of_another_topic(log: Log, topic_id: bytes) -> bool:
+    return topic_id != ZERO_UUID and log.topic_id not in (None, ZERO_UUID, topic_id)
 
 
 def _isr_counters(metrics: Metrics) -> dict[str, Counter]:

@@ -44,12 +44,12 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
             commands.extend(_command(topic.topic_name, topic.topic_id, state) for state in topic.partition_states)
     else:
         commands.extend(_command(state.topic_name, ZERO_UUID, state) for state in request.ungrouped_partition_states)
-    for name in dict.fromkeys(command.topic_partition.topic for command in commands):
-        if name not in manager.topics:
-            # A new topic's overrides come without a notification: its first log must not miss them.
-            await services.dynamic_config.load_topic(name)
     errors = await manager.apply_leadership(
-        request.controller_epoch, commands, is_full=version >= 5 and request.type == FULL
+        request.controller_epoch,
+        commands,
+        is_full=version >= 5 and request.type == FULL,
+        # A new topic's overrides come without a notification: its first log must not miss them.
+        load_topic=services.dynamic_config.load_topic,
     )
     if isinstance(errors, ErrorCode):
         return LeaderAndIsrResponse(error_code=int(errors))

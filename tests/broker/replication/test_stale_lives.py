@@ -1,0 +1,153 @@
+"""What an earlier life leaves behind: logs of topics that are gone, proposals for a broker that has restarted since."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.controller.values import LeaderAndIsr
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.replica_manager import LeadershipCommand
+from tests.broker.replication.fleet import INTERNAL, Fleet, Topic
+from tests.broker.replication.test_replication import stop_request
+
+OTHER_ID = bytes(15) + b"\x07"
+
+
+class RecordingFleet(Fleet):
+    """Keeps the broker epochs that AlterPartition named."""
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        super().__init__(directory, settings)
+        self.epochs: list[dict[int, int]] = []
+        self.asked = asyncio.Event()
+
+    async def alter_partition(self, request: Any) -> Any:
+        for topic in request.topics:
+            for asked in topic.partitions:
+                self.epochs.append({member.broker_id: member.broker_epoch for member in asked.new_isr_with_epochs})
+        self.asked.set()
+        return await super().alter_partition(request)
+
+
+async def test_a_proposal_names_the_life_of_the_broker_that_had_caught_up(tmp_path: Path) -> None:
+    """KIP-903: it restarts, without its tail, before the controller has answered; that life must not get in."""
+    fleet = RecordingFleet(tmp_path)
+    await fleet.start(1, 2)
+    topic = fleet.topics["orders"] = Topic(bytes(15) + b"\x01", {0: LeaderAndIsr(1, 0, (1,), 1, 0)}, {0: (1, 2)})
+    await fleet._leader_and_isr(fleet.nodes[1], "orders", True, 7)
+    assert topic.states[0].isr == (1,)
+    await fleet.produce(1, "orders", "a", "b", acks=1)
+    leader = fleet.nodes[1].partition("orders")
+    fleet.is_controller_answering = False
+    leader.on_follower_fetch(2, 2, 0, 5)
+    await fleet.asked.wait()
+    leader.on_follower_fetch(2, 0, 0, 6)
+    fleet.asked.clear()
+    await fleet.asked.wait()
+    fleet.stop()
+    assert [epochs[2] for epochs in fleet.epochs] == [5] * len(fleet.epochs)
+
+
+@pytest.fixture
+def stray_directory(tmp_path: Path) -> Any:
+    return lambda: sorted(path.name for path in (tmp_path / "broker-1").iterdir() if path.is_dir())
+
+
+async def _restarted_with_records(tmp_path: Path) -> Fleet:
+    """One broker whose logs of "orders" are found on disk, and nobody has named them yet."""
+    fleet = Fleet(tmp_path)
+    await fleet.start(1)
+    await fleet.create("orders", (1,), partitions=2)
+    await fleet.produce(1, "orders", "old")
+    fleet.nodes[1].kill()
+    topics, fleet.topics = fleet.topics, {}
+    await fleet.start(1)
+    fleet.topics = topics
+    return fleet
+
+
+async def test_a_topic_made_again_never_gets_the_records_of_its_name_sake(tmp_path: Path, stray_directory: Any) -> None:
+    fleet = await _restarted_with_records(tmp_path)
+    fleet.topics["orders"].topic_id = OTHER_ID
+    assert await fleet.command("orders", is_new=True) == {1: [0, 0]}
+    assert await fleet.values(1, "orders") == []
+    assert (await fleet.produce(1, "orders", "new")).error_code == 0
+    assert await fleet.values(1, "orders") == ["new"]
+    names = stray_directory()
+    assert [name.endswith("-stray") for name in names] == [False, True, False, True], names
+    fleet.stop()
+
+
+async def test_a_full_leader_and_isr_sets_unnamed_logs_aside_and_their_deletion_is_carried_out(
+    tmp_path: Path, stray_directory: Any
+) -> None:
+    fleet = await _restarted_with_records(tmp_path)
+    request = leader_and_isr_api.LeaderAndIsrRequest(controller_epoch=1, type=2)
+    await fleet.ask(1, ApiKey.LEADER_AND_ISR, 7, request, INTERNAL)
+    assert all(name.endswith("-stray") for name in stray_directory()) and len(stray_directory()) == 2
+    await fleet.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True), INTERNAL)
+    assert sorted(name.rpartition("-")[2] for name in stray_directory()) == ["delete", "stray"]
+    fleet.stop()
+
+
+async def test_a_full_command_that_came_first_deletes_nothing_that_a_later_one_made(one: Fleet) -> None:
+    """The first copy of a request hangs on its topics' configuration; the controller has sent it again meanwhile."""
+    node = one.nodes[1]
+    services = node.dispatcher.services
+    assert services is not None
+    is_asked, is_reachable = asyncio.Event(), asyncio.Event()
+
+    async def load(topic: str) -> None:
+        if topic == "a":
+            is_asked.set()
+            await is_reachable.wait()
+
+    services.dynamic_config.load_topic = load  # type: ignore[method-assign, assignment]
+
+    def request(topic: str, *, is_full: bool) -> leader_and_isr_api.LeaderAndIsrRequest:
+        state = leader_and_isr_api.LeaderAndIsrPartitionState(
+            partition_index=0, leader=1, leader_epoch=0, isr=[1], replicas=[1], is_new=True
+        )
+        named = leader_and_isr_api.LeaderAndIsrTopicState(
+            topic_name=topic, topic_id=topic.encode() * 16, partition_states=[state]
+        )
+        return leader_and_isr_api.LeaderAndIsrRequest(
+            controller_epoch=1, type=2 if is_full else 1, topic_states=[named]
+        )
+
+    early = asyncio.ensure_future(one.ask(1, ApiKey.LEADER_AND_ISR, 7, request("a", is_full=True), INTERNAL))
+    await is_asked.wait()
+    late = asyncio.ensure_future(one.ask(1, ApiKey.LEADER_AND_ISR, 7, request("b", is_full=False), INTERNAL))
+    await asyncio.wait([late], timeout=0.2)
+    is_reachable.set()
+    await asyncio.gather(early, late)
+    assert node.manager.partition("b", 0) is not None
+
+
+async def test_a_broker_stops_although_a_command_waits_for_the_coordination(one: Fleet) -> None:
+    manager = one.nodes[1].manager
+    is_asked = asyncio.Event()
+
+    async def load(topic: str) -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    command = LeadershipCommand(TopicPartition("a", 0), OTHER_ID, 1, 0, 0, 1, (1,), (1,), True)
+    waiting = asyncio.ensure_future(manager.apply_leadership(1, [command], load_topic=load))
+    await is_asked.wait()
+    await manager.stop()
+    assert await waiting == {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE}
+
+
+async def test_a_broker_that_stops_deletes_no_more(one: Fleet) -> None:
+    """Its logs are being closed; the controller asks again when it has come back."""
+    await one.nodes[1].manager.stop()
+    response = await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True), INTERNAL)
+    assert [error.error_code for error in response.partition_errors] == [ErrorCode.REPLICA_NOT_AVAILABLE]
