@@ -129,6 +129,7 @@ class SimulatedBroker:
         process ends and the directory works again."""
         self.world.trace.event("disk-fails", path)
         self.may_halt = True
+        self.world.has_failed_disk = True
         self.machine.disks[path].failure = errno.EIO
         try:
             async with asyncio.timeout(within_s):

@@ -73,6 +73,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.problems: list[str] = []
         self.notes: list[str] = []
+        self.has_failed_disk = False
         self.graveyard: list[set[asyncio.Task[Any]]] = []
         self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
@@ -136,6 +137,8 @@ class World:
 
     def _on_loop_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if self.has_failed_disk and isinstance(error, OSError) and "Future exception" in str(context.get("message")):
+            return  # calls under way when the directory failed: the broker halts, nobody is left to ask for them
         self.problem(f"unhandled: {context.get('message')}: {error!r}")
         logging.getLogger("simulation").error("unhandled: %s", context.get("message"), exc_info=error)
 
