@@ -29,6 +29,8 @@ from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 
+_REGISTRATION_POLL_S = 0.01
+
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch."""
 
@@ -203,9 +205,15 @@ class ReplicaManager:
 
     # Epochs of brokers and controllers
 
-    def is_stale_broker_epoch(self, broker_epoch: int) -> bool:
+    async def is_stale_broker_epoch(self, broker_epoch: int) -> bool:
         """True for a command meant for an earlier life of this broker (KIP-380). A later one is fine: the controller
-        may hear of our registration before we do. -1 is not checked."""
+        may hear of our registration before we do. -1 is not checked.
+
+        Waits until this life has an epoch: a leadership repeated to the address of a broker that has lost its tail
+        would make it lead with what is left, and its followers cut theirs.
+        """
+        while broker_epoch != -1 and self._broker_epoch() < 0:
+            await self.clock.sleep(_REGISTRATION_POLL_S)
         return broker_epoch != -1 and broker_epoch < self._broker_epoch()
 
     def accept_controller(self, controller_epoch: int) -> bool:

@@ -12,6 +12,8 @@ from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
+from ottla_broker.protocol.generated import stop_replica as stop_replica_api
+from ottla_broker.protocol.generated import update_metadata as update_metadata_api
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.replica_manager import LeadershipCommand
 from tests.broker.replication.fleet import INTERNAL, Fleet, Topic
@@ -151,3 +153,30 @@ async def test_a_broker_that_stops_deletes_no_more(one: Fleet) -> None:
     await one.nodes[1].manager.stop()
     response = await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True), INTERNAL)
     assert [error.error_code for error in response.partition_errors] == [ErrorCode.REPLICA_NOT_AVAILABLE]
+
+
+async def test_a_command_to_an_earlier_life_is_not_taken_for_one_to_a_life_without_an_epoch(one: Fleet) -> None:
+    """The listeners are open before the registration; the controller repeats what the last life did not answer."""
+    manager = one.nodes[1].manager
+    epoch = -1
+    manager._broker_epoch = lambda: epoch
+    state = leader_and_isr_api.LeaderAndIsrPartitionState(
+        partition_index=0, leader=1, leader_epoch=3, isr=[1], replicas=[1]
+    )
+    topic = leader_and_isr_api.LeaderAndIsrTopicState(
+        topic_name="orders", topic_id=one.topics["orders"].topic_id, partition_states=[state]
+    )
+    request = leader_and_isr_api.LeaderAndIsrRequest(controller_epoch=1, broker_epoch=50, topic_states=[topic])
+    asking = asyncio.ensure_future(one.ask(1, ApiKey.LEADER_AND_ISR, 7, request, INTERNAL))
+    await asyncio.wait([asking], timeout=0.1)
+    epoch = 60
+    assert (await asking).error_code == ErrorCode.STALE_BROKER_EPOCH
+    assert one.nodes[1].partition("orders").leader_epoch == 0
+
+
+async def test_metadata_of_a_replaced_controller_is_refused_once_any_command_told_of_its_successor(one: Fleet) -> None:
+    await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_replica_api.StopReplicaRequest(controller_epoch=2), INTERNAL)
+    request = update_metadata_api.UpdateMetadataRequest(controller_id=9, controller_epoch=1)
+    response = await one.ask(1, ApiKey.UPDATE_METADATA, 8, request, INTERNAL)
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert list(one.nodes[1].metadata.brokers) == [1]

@@ -26,7 +26,7 @@ from ottla_broker.server.context import RequestContext, Services
 async def handle(services: Services, context: RequestContext, request: Any) -> StopReplicaResponse:
     """Carries the request out before it answers."""
     manager = services.replica_manager
-    if manager.is_stale_broker_epoch(request.broker_epoch):
+    if await manager.is_stale_broker_epoch(request.broker_epoch):
         return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     errors = await manager.stop_replicas(request.controller_epoch, _commands(request, context.api_version))
     if isinstance(errors, ErrorCode):

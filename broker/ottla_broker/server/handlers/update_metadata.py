@@ -21,11 +21,14 @@ from ottla_broker.server.context import RequestContext, Services
 
 async def handle(services: Services, context: RequestContext, request: Any) -> UpdateMetadataResponse:
     """Takes the update in before it answers."""
-    if services.replica_manager.is_stale_broker_epoch(request.broker_epoch):
+    manager = services.replica_manager
+    if await manager.is_stale_broker_epoch(request.broker_epoch):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
+    if not manager.accept_controller(request.controller_epoch):
+        return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_CONTROLLER_EPOCH))
     error, deleted = services.metadata.update(request, context.api_version)
     if error is ErrorCode.NONE:
-        services.replica_manager.on_metadata_changed()
+        manager.on_metadata_changed()
         if deleted:
             services.group_coordinator.on_partitions_deleted(deleted)
     return UpdateMetadataResponse(error_code=int(error))
