@@ -22,6 +22,7 @@ import typer
 from bench.java import LoadResult
 from bench.scenarios import BY_NAME, FULL, Request
 from bench.systems import NULL_BROKER, OURS, System
+from bench.usage import thread_cpu_seconds
 
 _SHOWN = 25
 
@@ -62,14 +63,16 @@ def main(
             _start(sampler, pid, drawn, "flamegraph", options),
             _start(sampler, pid, folded, "raw", options),
         ]
+        before = thread_cpu_seconds(pid)
         try:
             result: LoadResult = chosen.load(request)
         finally:
+            after = thread_cpu_seconds(pid)
             for process in samplers:
                 process.send_signal(signal.SIGINT)
             for process in samplers:
                 process.wait(60)
-        text = _shares(folded.read_text())
+        text = _threads(before, after, result) + _shares(folded.read_text())
         drawn.with_suffix(".txt").write_text(text)
         typer.echo(text)
         typer.echo(f"{result.bytes / result.seconds / 1e6:.0f} MB/s while sampled; flame graph: {drawn}")
@@ -81,6 +84,18 @@ def main(
 def _start(sampler: str, pid: int, output: Path, kind: str, options: list[str]) -> subprocess.Popen[bytes]:
     line = [sampler, "record", "--pid", str(pid), "--format", kind, "--function", "--output", str(output), *options]
     return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _threads(before: dict[int, tuple[float, float]], after: dict[int, tuple[float, float]], result: LoadResult) -> str:
+    """CPU time of each thread during the load; those that did nothing are left out."""
+    rows = ["  user  system  s per GB  thread"]
+    for number, (thread, (user, system)) in enumerate(after.items()):
+        user_before, system_before = before.get(thread, (0.0, 0.0))
+        user, system = user - user_before, system - system_before
+        if user + system:
+            name = "event loop" if number == 0 else f"thread {number}"
+            rows.append(f"{user:6.2f}  {system:6.2f}  {(user + system) / (result.bytes / 1e9):8.2f}  {name}")
+    return "\n".join(rows) + "\n"
 
 
 def _shares(folded: str) -> str:

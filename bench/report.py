@@ -98,7 +98,7 @@ def _markdown(found: Sequence[dict[str, object]], measured: Measured) -> list[st
         "# Beside Apache Kafka 3.9.1",
         "",
         "Medians over the rounds, lowest to highest value in brackets; ratio = ours / Apache Kafka. Broker processes",
-        "only: clients and ZooKeeper are not counted. Made by `make bench`.",
+        "only: clients and ZooKeeper are not counted. Bytes per request: ours / Apache Kafka. Made by `make bench`.",
         "",
         "| scenario | metric | ours | Apache Kafka | ratio | goal | met | null broker | plain writes | bytes/request |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -116,7 +116,7 @@ def _markdown(found: Sequence[dict[str, object]], measured: Measured) -> list[st
             {True: "yes", False: "**no**", None: ""}[met],
             _text(entry["null_broker"]),
             _text(entry["floor"]),
-            _text(entry["bytes_per_request"]),
+            " / ".join(_request_size(measured, scenario, name) for name in (OURS, APACHE_KAFKA)),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     if measured.cold:
@@ -139,6 +139,11 @@ def _spread(measured: Measured, scenario: str, metric: str, system: str) -> str:
         return ""
     text = _text(statistics.median(values))
     return text if len(values) == 1 else f"{text} ({_text(min(values))} to {_text(max(values))})"
+
+
+def _request_size(measured: Measured, scenario: str, system: str) -> str:
+    sizes = measured.bytes_per_request.get(scenario, {}).get(system)
+    return f"{statistics.median(sizes):.0f}" if sizes else "–"
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,8 +278,3 @@ class System:
 def ottla() -> str:
     """The `ottla` command beside this interpreter."""
     return os.path.join(os.path.dirname(sys.executable), "ottla")
-
-
-def stop_all(systems: Sequence[System]) -> None:
-    for system in systems:
-        system.stop()

@@ -40,6 +40,15 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return total / _TICKS
 
 
+def thread_cpu_seconds(pid: int) -> dict[int, tuple[float, float]]:
+    """(user, system) seconds of each thread of a process so far, by thread id; the main thread has the process's."""
+    found: dict[int, tuple[float, float]] = {}
+    for thread in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name)):
+        fields = (thread / "stat").read_text().rpartition(")")[2].split()
+        found[int(thread.name)] = (int(fields[11]) / _TICKS, int(fields[12]) / _TICKS)
+    return found
+
+
 def resident_bytes(pids: Iterable[int]) -> int:
     """Resident memory, shared pages counted in each process."""
     pages = 0
