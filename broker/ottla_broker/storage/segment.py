@@ -99,6 +99,12 @@ class Segment:
         if not opening.cancelled() and opening.exception() is None:
             self.file, self.index_file, self.time_index_file = opening.result()
 
+    async def _opened(self) -> None:
+        """Waits for files that are being opened, and for the calls that wait for them to be on their way."""
+        if self.file is None and self._opening is not None:
+            # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
+            await asyncio.wait([self._opening])
+
     def append(self, buffers: tuple[memoryview, ...]) -> asyncio.Future[int]:
         """Queues the write; `took_place` has told what it is."""
         if self.file is not None:
@@ -264,8 +270,7 @@ class Segment:
                 await index_file.close()
                 self.index = MappedIndex(view, self.base_offset)
             if self.file is None:
-                if self._opening is not None and not self._opening.done():
-                    await asyncio.wait([self._opening])
+                await self._opened()
                 if self.file is None:
                     self.file = await self.disk.open(self.name(LOG))
 
@@ -274,8 +279,7 @@ class Segment:
         # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
         # does not look at a segment that ends there.
         index_writes = self.end_index()
-        if self._opening is not None and not self._opening.done():
-            await asyncio.wait([self._opening])
+        await self._opened()
         syncs: list[asyncio.Future[None]] = []
         opened: list[File] = []
         for file, suffix in ((self.file, LOG), (self.index_file, INDEX), (self.time_index_file, TIME_INDEX)):
@@ -302,8 +306,7 @@ class Segment:
 
     async def close(self) -> None:
         """Closes the files; ranges that are being sent keep theirs."""
-        if self._opening is not None and not self._opening.done():
-            await asyncio.wait([self._opening])
+        await self._opened()
         for file in (self.file, self.index_file, self.time_index_file):
             if file is not None:
                 # Not awaited: it closes when the last range has been sent, which a slow consumer decides.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.segment import Segment
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
@@ -102,3 +105,23 @@ async def test_a_log_cut_below_its_start_keeps_what_follows_over_a_restart(tmp_p
     assert await read_values(log, 5) == [(5, b"new 0"), (6, b"new 1")]
     assert setup.owner.log_start_checkpoints
     setup.close()
+
+
+@pytest.mark.parametrize("what", ["sync", "make_ready", "close"])
+async def test_a_segment_whose_files_have_just_been_opened_opens_none_twice_and_closes_all(
+    tmp_path: Path, what: str
+) -> None:
+    """In the turn of the loop between the opening of its files and the callback by which the segment hears of it."""
+    disk = DirectoryDisk(str(tmp_path))
+    await disk.make_directory("t-0")
+    segment = Segment(disk, "t-0", 0, 0, 0, 0)
+    segment.start()
+    write = segment.append((memoryview(b"record"),))
+    opening: Any = segment._opening
+    await opening._children[-1]  # after the last of them, before the segment's own callback
+    assert opening.done() and segment.file is None
+    await getattr(segment, what)()
+    await write
+    assert (segment.file is None) == (what == "close")
+    assert len(disk._descriptors) == (0 if what == "close" else 3)
+    disk.close()
