@@ -2,7 +2,7 @@
 
 A crash needs nothing from here: the loop drops the callbacks of a dead process (see `simulation.loop`). `cancel_all`
 is the other end, a broker that halts by itself: its tasks are cancelled and do run their `finally`.
-A task that ends with an error fails the run, whatever the broker makes of it: nobody was left to handle that error.
+A task that ends with an unexpected error fails the run, whatever the broker makes of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla_broker.ports.clock import Timer
+from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol.errors import KafkaError
 from simulation.world import EPOCH_MS, Process
 
@@ -85,8 +86,9 @@ class SimulatedClock:
                 return
             error = ended.exception()
             if error is not None and not self._is_cancelled:
-                # A KafkaError is an answer on its way to somebody, anything else a mistake.
-                if not isinstance(error, KafkaError):
+                # An answer on its way to somebody, or a session that broke: if nobody takes it up, the run does not
+                # settle. Anything else is a mistake.
+                if not isinstance(error, (KafkaError, ConnectionLoss, SessionExpired)):
                     self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
                 self.on_task_failure(name, error)
 
