@@ -30,6 +30,8 @@ MAX_UNSENT_BYTES = 1024 * 1024
 
 _PRODUCE = 0
 _REQUEST_START = struct.Struct(">hhi")  # api key, api version, correlation id
+_ROUTE = struct.Struct(">ii")  # api key and version as one number, correlation id
+_ROUTE_BYTES = 8
 
 
 class ClientConnection:
@@ -39,6 +41,8 @@ class ClientConnection:
         "_connection",
         "_in_flight",
         "_is_paused",
+        "_monotonic",
+        "_routes",
         "_server",
         "_waiting_frame",
         "is_privileged",
@@ -53,7 +57,11 @@ class ClientConnection:
         self.listener = listener
         self.is_privileged = is_privileged
         self.peer = connection.peer
-        self.last_active = server.clock.monotonic()
+        self._monotonic = server.clock.monotonic
+        self.last_active = self._monotonic()
+        self._routes: dict[int, tuple[bytes, str | None, int]] = {}
+        """By api key and version: the header behind the correlation id as it last came, its client id, and where the
+        body begins. A client sends the same header again and again."""
         self._in_flight: deque[RequestContext] = deque()
         self._waiting_frame: memoryview | None = None
         self._is_paused = False
@@ -133,17 +141,22 @@ class ClientConnection:
     # Inside
 
     def _dispatch(self, frame: memoryview) -> None:
-        received_at = self.last_active = self._server.clock.monotonic()
-        try:
-            header = codec.read_request_header(frame)
-        except codec.DecodeError as error:
-            self._refuse(frame, error)
-            return
-        context = RequestContext(
-            self, header.api_key, header.api_version, header.correlation_id, header.client_id, received_at
-        )
+        received_at = self.last_active = self._monotonic()
+        route, correlation_id = _ROUTE.unpack_from(frame) if len(frame) >= _ROUTE_BYTES else (-1, 0)
+        known = self._routes.get(route)
+        if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:
+            _, client_id, body_offset = known
+        else:
+            try:
+                header = codec.read_request_header(frame)
+            except codec.DecodeError as error:
+                self._refuse(frame, error)
+                return
+            client_id, body_offset = header.client_id, header.body_offset
+            self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
+        context = RequestContext(self, route >> 16, route & 0xFFFF, correlation_id, client_id, received_at)
         self._in_flight.append(context)
-        self._server.dispatch(context, frame, header.body_offset)
+        self._server.dispatch(context, frame, body_offset)
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
             self._pause()
 

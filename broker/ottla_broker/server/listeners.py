@@ -63,6 +63,7 @@ class SocketServer:
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
         self.dispatch = dispatcher.dispatch
+        self._monotonic = clock.monotonic
         metrics.gauge(
             "kafka_server_socketservermetrics_connectioncount",
             "Open connections.",
@@ -104,7 +105,7 @@ class SocketServer:
                 "From the last byte of a request to its answer.",
                 request=_request_name(context.api_key),
             )
-        histogram.observe(self.clock.monotonic() - context.received_at)
+        histogram.observe(self._monotonic() - context.received_at)
 
     def on_connection_closed(self, connection: ClientConnection) -> None:
         if connection in self._connections:

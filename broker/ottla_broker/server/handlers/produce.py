@@ -103,7 +103,7 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             respond(None)
     elif waiting is None:
         _finish(services, context, respond, response)
-    else:
+    elif acks != 1:  # acks=1 waits for this broker's own disk alone: a write, or its failure, always ends that
         manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
 
 
