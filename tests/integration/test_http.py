@@ -23,7 +23,7 @@ from tests.integration.wire import Wire, batch, create_topic, produce_request
 
 IDLE_MS = 1000
 LIMIT = 8
-METRIC_NAME = re.compile(r"(kafka|ottla)_[a-z0-9_]+")
+METRIC_NAME = re.compile(r"(kafka|ottla|process)_[a-z0-9_]+")  # process_: what Prometheus' clients tell of any process
 
 
 @pytest.fixture(scope="module")

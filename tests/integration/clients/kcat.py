@@ -132,7 +132,8 @@ class Kcat(Driver):
         run([*command, *headers], "\n".join(lines) + "\n")
 
     def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
-        printed = run(["kcat", "-b", bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
+        quick = ["-X", "fetch.wait.max.ms=10"]  # it ends when a fetch has come back empty
+        printed = run(["kcat", "-b", bootstrap, *quick, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
         records = [record_of(json.loads(line)) for line in printed.splitlines()]
         return sorted(records, key=lambda record: (record.partition, record.offset))
 

@@ -211,20 +211,33 @@ def test_the_formatter_reads_the_consumer_offsets(tools: Tools, name: str) -> No
     create(tools.bootstrap, name)
     Librdkafka().produce(tools.bootstrap, name, numbered(7))
     tools(CONSUMER, "--topic", name, "--group", name, "--from-beginning", "--max-messages", "7")
-    reading = ("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "3000")
+    # Partition by partition up to its end: a consumer in a group of its own would write what it reads.
+    ends = [line.split(":")[1:] for line in tools(OFFSETS, "--topic", "__consumer_offsets").split()]
+
+    def read(formatter: str) -> str:
+        return "".join(
+            tools(
+                CONSUMER,
+                *("--topic", "__consumer_offsets", "--partition", partition, "--offset", "earliest"),
+                *("--max-messages", end, "--formatter", formatter),
+            )
+            for partition, end in ends
+            if end != "0"
+        )
+
     offsets = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
-    printed = tools(CONSUMER, *reading, "--formatter", offsets)
+    printed = read(offsets)
     found = documents(printed)
     mine = [entry for entry in found if entry["key"]["data"]["group"] == name]
     assert mine[-1]["key"]["data"] == {"group": name, "topic": name, "partition": 0}
     assert mine[-1]["value"]["data"]["offset"] == 7
     metadata = "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter"
-    printed = tools(CONSUMER, *reading, "--formatter", metadata)
+    printed = read(metadata)
     found = documents(printed)
     mine = [entry for entry in found if entry["key"]["data"]["group"] == name and entry["value"]]
     assert any(entry["value"]["data"]["protocolType"] == "consumer" for entry in mine), mine
     older = "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter"
-    assert f"[{name},{name},0]::" in tools(CONSUMER, *reading, "--formatter", older)
+    assert f"[{name},{name},0]::" in read(older)
 
 
 def documents(printed: str) -> list[Any]:
@@ -251,18 +264,18 @@ def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet
             is_idempotent=True,
             codec="none" if start % 1000 else "lz4",
         )
-    directory = next(iter(sorted(fleet.data.glob(f"broker-*/*/{name}-0"))))
-    files = sorted(directory.glob("0*"))
-    suffixes = {path.suffix for path in files}
-    assert {".log", ".index", ".timeindex", ".snapshot"} <= suffixes
-    assert len([path for path in files if path.suffix == ".log"]) > 2, "it has rolled"
-    dumped = dump(tools, [path for path in files if path.suffix != ".snapshot"], "--deep-iteration")
-    assert dumped.count("| offset:") == 3000
-    checked = dump(tools, [path for path in files if path.suffix == ".index"], "--index-sanity-check")
-    assert checked.count("passed sanity check") + checked.count(".index is empty") == len(
-        [path for path in files if path.suffix == ".index"]
-    )
-    assert "producerId:" in dump(tools, [path for path in files if path.suffix == ".snapshot"])
+    directories = sorted(fleet.data.glob(f"broker-*/*/{name}-0"))
+    assert len(directories) == 3
+    for directory in directories:
+        files = sorted(directory.glob("0*"))
+        indexes = [path for path in files if path.suffix == ".index"]
+        assert {path.suffix for path in files} == {".log", ".index", ".timeindex", ".snapshot"}
+        assert len(indexes) > 2, "it has rolled"
+        dumped = dump(tools, [path for path in files if path.suffix != ".snapshot"], "--deep-iteration")
+        assert dumped.count("| offset:") == 3000
+        checked = dump(tools, indexes, "--index-sanity-check")
+        assert checked.count("passed sanity check") + checked.count(".index is empty") == len(indexes)
+        assert "producerId:" in dump(tools, [path for path in files if path.suffix == ".snapshot"])
 
 
 def dump(tools: Tools, files: list[Path], *options: str) -> str:
