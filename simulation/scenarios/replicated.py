@@ -20,7 +20,9 @@ from simulation.world import World
 
 async def run(world: World) -> Checker:
     draw = world.stream("scenario")
-    settings = broker_settings(draw, flush_every_message=draw.random() < 0.1) | {
+    flushed = draw.random() < 0.1
+    world.note("flush.messages=1" if flushed else "flush.messages not 1")
+    settings = broker_settings(draw, flush_every_message=flushed) | {
         "min.insync.replicas": "2",
         "default.replication.factor": "3",
         "offsets.topic.replication.factor": "3",
