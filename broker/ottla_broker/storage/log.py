@@ -205,6 +205,8 @@ class Log(LogMaintenance):
                 raise CorruptBatch(
                     f"the checksum of the batch at offset {header.base_offset} of {self.topic_partition} does not fit"
                 )
+            if header.is_control and header.producer_id >= 0:
+                read_marker(records[position : position + header.size])  # raises what `_take_down` would, in time
             expected = header.next_offset
             runs.append((position, header))
         return runs

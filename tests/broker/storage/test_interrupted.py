@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record, build_batch
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 from ottla_broker.storage.segment import Segment
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
@@ -122,6 +125,24 @@ async def test_a_segment_whose_files_have_just_been_opened_opens_none_twice_and_
     assert opening.done() and segment.file is None
     await getattr(segment, what)()
     await write
+    await disk.exists("t-0")  # the lane has done all that was asked of it before
     assert (segment.file is None) == (what == "close")
     assert len(disk._descriptors) == (0 if what == "close" else 3)
     disk.close()
+
+
+async def test_a_marker_that_cannot_be_read_leaves_nothing_of_its_fetch_behind(tmp_path: Path) -> None:
+    """Offsets given to the batch before it, whose bytes are then never written, would stop the follower for good."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    record = Record(1, 1, b"\x00", b"\x00")
+    attributes = CONTROL_MASK | TRANSACTIONAL_MASK
+    marker = build_batch([record], attributes=attributes, producer_id=5, producer_epoch=0)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_follower(memoryview(bytes(batch(b"a")) + bytes(marker)))
+    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert log.assigned_offset == 0
+    log.append_as_follower(batch(b"a"))
+    await written(log)
+    assert await read_values(log, 0) == [(0, b"a")]
+    setup.close()
