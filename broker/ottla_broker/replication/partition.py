@@ -322,7 +322,12 @@ class Partition:
 
     def shrink_isr(self) -> None:
         """Takes followers out of the ISR that have not been caught up for replica.lag.time.max.ms."""
-        if not self.is_leader or self.in_sync.is_in_flight:
+        if not self.is_leader:
+            return
+        if self.log.high_watermark < self.log.log_end_offset:
+            # A follower that was about to join holds it back until its time is up, and need not fetch again.
+            self.advance_high_watermark()
+        if self.in_sync.is_in_flight:
             return
         around = self._around
         slow = isr.out_of_sync(
@@ -356,6 +361,7 @@ class Partition:
         answer = isr.after_alter_partition(error)
         if answer is Answer.REVERT:
             self.in_sync = InSyncState(asked.committed)
+            self.advance_high_watermark()
         elif answer is Answer.COMMITTED:
             if leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
                 return Answer.AWAIT

@@ -180,3 +180,18 @@ async def test_metadata_of_a_replaced_controller_is_refused_once_any_command_tol
     response = await one.ask(1, ApiKey.UPDATE_METADATA, 8, request, INTERNAL)
     assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert list(one.nodes[1].metadata.brokers) == [1]
+
+
+async def test_a_refused_follower_that_fetches_no_more_holds_nothing_back_for_good(tmp_path: Path) -> None:
+    """It counted as about to join when it died. Nobody fetches after that, so only time can let the request go."""
+    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "400"})
+    await fleet.start(1, 2)
+    fleet.topics["orders"] = Topic(bytes(15) + b"\x01", {0: LeaderAndIsr(1, 0, (1,), 1, 0)}, {0: (1, 2)})
+    await fleet._leader_and_isr(fleet.nodes[1], "orders", True, 7)
+    fleet.nodes[2].kill()
+    leader = fleet.nodes[1].partition("orders")
+    leader.on_follower_fetch(2, 0, 0, -1)
+    assert leader.in_sync.is_in_flight and 2 in leader.in_sync.maximal
+    assert (await fleet.produce(1, "orders", "a", timeout_ms=5000)).error_code == ErrorCode.NONE
+    assert 2 not in leader.in_sync.maximal
+    fleet.stop()
