@@ -222,7 +222,8 @@ class Lane:
             return
         try:
             written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
-        except OSError as failure:
+        except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
+            failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
             self._failure = failure
             results.extend((work.future, None, failure) for work in works)
             return

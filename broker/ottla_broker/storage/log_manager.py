@@ -484,13 +484,16 @@ class LogManager:
     def _every(
         self, interval_ms: int, chore: Callable[[], Coroutine[Any, Any, object]], first_s: float | None = None
     ) -> None:
+        name = f"log manager: {chore.__name__}"
+
         async def repeat() -> None:
             await self._clock.sleep(interval_ms / 1000 if first_s is None else min(first_s, interval_ms / 1000))
             while not self._is_closed:
-                await chore()
+                # A task of its own: the clock reports what it raises, and the next one comes all the same.
+                await asyncio.wait([self._clock.spawn(chore(), name=name)])
                 await self._clock.sleep(interval_ms / 1000)
 
-        self._clock.spawn(repeat(), name=f"log manager: {chore.__name__}")
+        self._clock.spawn(repeat(), name=f"{name}, again and again")
 
     async def _checkpoint_all_recovery_points(self) -> None:
         await self._per_directory(self.checkpoint_recovery_points)

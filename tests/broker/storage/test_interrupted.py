@@ -146,3 +146,33 @@ async def test_a_marker_that_cannot_be_read_leaves_nothing_of_its_fetch_behind(t
     await written(log)
     assert await read_values(log, 0) == [(0, b"a")]
     setup.close()
+
+
+async def test_a_write_that_fails_for_no_reason_of_the_disk_fails_the_directory_all_the_same(tmp_path: Path) -> None:
+    """A lane whose thread ended would leave a broker that leads, is in the ISR, and never answers."""
+    disk = DirectoryDisk(str(tmp_path))
+    file = await disk.open("f", create=True)
+    nothing: Any = None
+    for buffers in ([nothing], [b"x"]):
+        async with asyncio.timeout(10):
+            with pytest.raises(OSError):
+                await file.append(buffers)
+    assert await disk.exists("f")
+    disk.close()
+
+
+async def test_a_chore_that_failed_once_is_done_again(broker: Broker) -> None:
+    failures: list[str] = []
+    broker.clock.on_task_failure = lambda name, error: failures.append(str(error))
+    done = asyncio.Event()
+
+    async def chore() -> None:
+        if not failures:
+            raise ValueError("one bad log")
+        done.set()
+
+    manager = await broker.start()
+    manager._every(1, chore)
+    async with asyncio.timeout(10):
+        await done.wait()
+    assert failures == ["one bad log"]
