@@ -17,6 +17,9 @@ from typing import NamedTuple
 
 from ottla_broker.protocol.errors import ErrorCode
 
+NEVER = -(1 << 62)
+"""A time before all others. Not 0: a monotonic clock may have begun at 0 a moment ago."""
+
 
 class Decision(NamedTuple):
     """A yes or no and why."""
@@ -69,7 +72,8 @@ class InSyncState:
 class FollowerState:
     """What a leader knows of one follower, all of it from the follower's fetches.
 
-    Offsets are -1 and times 0 until the first fetch of this leader epoch. Times are Clock.monotonic in milliseconds.
+    Offsets are -1 and times NEVER until the first fetch of this leader epoch, but that a leader gives those in the ISR
+    the time of its election. Times are Clock.monotonic in milliseconds.
     """
 
     __slots__ = (
@@ -82,12 +86,12 @@ class FollowerState:
         "log_start_offset",
     )
 
-    def __init__(self, broker_id: int, *, last_caught_up_ms: int = 0) -> None:
+    def __init__(self, broker_id: int, *, last_caught_up_ms: int = NEVER) -> None:
         self.broker_id = broker_id
         self.log_end_offset = -1
         self.log_start_offset = -1
         self.last_caught_up_ms = last_caught_up_ms
-        self.last_fetch_ms = 0
+        self.last_fetch_ms = NEVER
         self.last_fetch_leader_end_offset = 0
         self.broker_epoch = -1
 
@@ -101,8 +105,8 @@ class FollowerState:
 
         >>> follower = FollowerState(2)
         >>> follower.on_fetch(0, 0, now_ms=100, leader_end_offset=50, broker_epoch=7)   # behind
-        >>> follower.last_caught_up_ms
-        0
+        >>> follower.last_caught_up_ms == NEVER
+        True
         >>> follower.on_fetch(50, 0, now_ms=200, leader_end_offset=80, broker_epoch=7)  # has what there was at 100
         >>> follower.last_caught_up_ms
         100
@@ -115,7 +119,7 @@ class FollowerState:
         elif self.log_end_offset >= 0 and fetch_offset >= self.last_fetch_leader_end_offset:
             caught_up_ms = self.last_fetch_ms
         else:
-            caught_up_ms = 0
+            caught_up_ms = NEVER
         if caught_up_ms > self.last_caught_up_ms:
             self.last_caught_up_ms = caught_up_ms
         self.log_start_offset = log_start_offset
@@ -226,7 +230,7 @@ def out_of_sync(
 ) -> list[int]:
     """In-sync followers that have not been caught up for `lag_max_ms`; none while another change is under way.
 
-    >>> slow = FollowerState(2)
+    >>> slow = FollowerState(2, last_caught_up_ms=0)
     >>> slow.on_fetch(10, 0, 0, 20, -1)
     >>> out_of_sync([slow], InSyncState((1, 2)), 20, 30_001, 30_000)
     [2]

@@ -172,14 +172,14 @@ class Partition:
             if replica == around.broker_id:
                 continue
             # In-sync followers get a whole replica.lag.time.max.ms to send their first fetch to the new leader.
-            fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else 0)
+            fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else isr.NEVER)
             known = self.followers.get(replica) if was_leader else None
             if known is not None:
                 fresh.log_end_offset = known.log_end_offset
                 fresh.log_start_offset = known.log_start_offset
                 fresh.broker_epoch = known.broker_epoch
                 fresh.last_fetch_leader_end_offset = self.log.log_end_offset
-                fresh.last_fetch_ms = now if replica in in_sync else 0
+                fresh.last_fetch_ms = now if replica in in_sync else isr.NEVER
             followers[replica] = fresh
         self.followers = followers
         self.on_follower_write = None

@@ -75,7 +75,7 @@ def test_whoever_may_join_holds_back_no_acknowledged_record_and_whoever_leaves_w
 
 
 def test_a_follower_that_keeps_pace_with_steady_writes_stays_in_sync_although_it_is_never_at_the_end() -> None:
-    follower = FollowerState(2)
+    follower = FollowerState(2, last_caught_up_ms=0)
     state = InSyncState((1, 2))
     for second in range(1, 200):
         # Each fetch asks for what was there at the last one; the leader has written a hundred more since.
@@ -90,6 +90,12 @@ def test_a_pending_shrink_still_holds_the_high_watermark_back() -> None:
     pending = InSyncState((1, 2), Change.SHRINK, (1,))
     assert isr.high_watermark(10, 50, [gone], pending, 1, (1, 2), 90_000, LAG_MAX_MS).offset == 10
     assert isr.high_watermark(10, 50, [gone], InSyncState((1,)), 1, (1, 2), 90_000, LAG_MAX_MS).offset == 50
+
+
+def test_whoever_has_never_fetched_is_not_about_to_join_however_young_the_clock_is() -> None:
+    silent, behind = FollowerState(1), FollowerState(2)
+    behind.on_fetch(10, 0, 90, 50, -1)
+    assert isr.high_watermark(5, 50, [silent, behind], InSyncState((0,)), 1, (0, 1, 2), 100, LAG_MAX_MS).offset == 50
 
 
 def test_every_error_of_alter_partition_has_a_meaning_and_unknown_ones_are_asked_again() -> None:
