@@ -151,11 +151,15 @@ class Broker:
         try:
             await self._start()
         except (LogDirectoryError, RegistrationRefused, OSError, CoordinationError) as error:
-            self._end("refused", str(error))
-            raise StartRefused(str(error)) from error
+            reason = _start_refusal(error)
+            self._end("refused", reason)
+            raise StartRefused(reason) from error
 
     async def stop(self) -> None:
-        """Stops in order: no promise is broken and nothing has to be recovered at the next start."""
+        """Stops in order: no promise is broken and nothing has to be recovered at the next start.
+
+        A directory that fails meanwhile halts the broker: then `state` is "halted", not "stopped".
+        """
         if self.state in ("stopping", "stopped", "halted", "refused"):
             return
         self.state = "stopping"
@@ -167,8 +171,10 @@ class Broker:
             await self._replica_manager.stop()
         self._server.close()
         await self.log_manager.close(self._broker_epoch())
-        if self._registration is not None:
+        if self._registration is not None and self.state == "stopping":
             await self._registration.forget_session()
+        if self.state != "stopping":  # halted by a directory that could not be closed: everything is given back
+            return
         await self._ports.coordination.close()
         self._end("stopped", "stopped")
 
@@ -355,9 +361,13 @@ class Broker:
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self._logger.warning("the coordination session expired")
-        elif event is SessionEvent.CONNECTED and self._registration is not None and self._is_serving:
-            self._ports.clock.spawn(self._register_again(self._registration), name="register again")
+            self._logger.warning("the coordination session expired; the others count this broker as dead")
+        elif event is SessionEvent.SUSPENDED:
+            self._logger.warning("the coordination does not answer; clients are served on, leaders stay as they are")
+        elif event is SessionEvent.CONNECTED:
+            self._logger.info("connected to the coordination, session 0x%x", self._ports.coordination.session_id)
+            if self._registration is not None and self._is_serving:
+                self._ports.clock.spawn(self._register_again(self._registration), name="register again")
 
     async def _register_again(self, registration: Registration) -> None:
         try:
@@ -386,6 +396,15 @@ class Broker:
         for disk in self._ports.disks.values():
             disk.close()
         self._ports.clock.cancel_all()
+
+
+def _start_refusal(error: Exception) -> str:
+    """Why a broker cannot start, naming the configuration that a person would look at."""
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename:
+            return f"log.dirs: {error.filename}: {error.strerror}"
+        return f"listeners: {error.strerror}" if error.strerror.startswith("cannot listen") else error.strerror
+    return str(error)
 
 
 def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
