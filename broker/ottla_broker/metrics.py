@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 LATENCY_BUCKETS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
@@ -102,6 +103,10 @@ class Metrics:
         family = self._families.get(name)
         if family is not None:
             family.children.pop(tuple(labels.get(label, "") for label in family.label_names), None)
+
+    def add_collector(self, collector: Collector) -> None:
+        """Exposes what another collector finds when somebody looks (the process, say)."""
+        self._registry.register(collector)
 
     def _child(
         self,

@@ -7,7 +7,9 @@ composition root of a process hands it functions that answer.
 from __future__ import annotations
 
 import asyncio
+import http
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -52,8 +54,12 @@ class HttpServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """Binds. Raises OSError when the address is taken."""
-        self._server = await asyncio.start_server(self._serve, host or None, port)
+        """Binds. Raises OSError that names the address when it is taken."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host or None, port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {reason}") from error
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     def close(self) -> None:
@@ -89,7 +95,10 @@ class HttpServer:
         assert request is not None
         answer = self._answer(request)
         headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body)))]
-        out = connection.send(h11.Response(status_code=answer.status, headers=headers)) or b""
+        out = (
+            connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_reason(answer.status)))
+            or b""
+        )
         if request.method != b"HEAD":
             out += connection.send(h11.Data(data=answer.body)) or b""
         out += connection.send(h11.EndOfMessage()) or b""
@@ -109,3 +118,7 @@ class HttpServer:
         if request.method not in (b"GET", b"HEAD"):
             return _Refusal(405, b"only GET is served\n")
         return route()
+
+
+def _reason(status: int) -> bytes:
+    return http.HTTPStatus(status).phrase.encode()

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.logs import zookeeper_logger
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS
+from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Coordination, Ports
 
 T = TypeVar("T")
@@ -56,6 +58,13 @@ def freeze_garbage() -> None:
     gc.set_threshold(_YOUNG_THRESHOLD, 20, 100)
 
 
+def observe_process(metrics: Metrics) -> None:
+    """Adds memory, CPU time and open files of this process to a broker's metrics (process_*)."""
+    from prometheus_client import ProcessCollector
+
+    metrics.add_collector(ProcessCollector(registry=None))
+
+
 def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     """A session on the ZooKeeper that `zookeeper.connect` names, not yet started."""
     from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
@@ -65,6 +74,7 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
         config["zookeeper.connect"],
         session_timeout_ms=session_timeout_ms,
         connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or session_timeout_ms,
+        logger=zookeeper_logger(config.broker_id),
     )
 
 

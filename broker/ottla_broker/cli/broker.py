@@ -7,9 +7,16 @@ import logging
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from ottla_broker.adapters.http import HttpServer
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.server.broker import Broker
+
+logger = logging.getLogger("ottla")
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -21,7 +28,12 @@ def _group() -> None:
 
 @app.command()
 def run(
-    properties: Annotated[Path, typer.Argument(help="Kafka's own server.properties.", exists=True, dir_okay=False)],
+    properties: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SERVER.PROPERTIES", help="Kafka's own configuration file.", exists=True, dir_okay=False
+        ),
+    ],
     override: Annotated[
         list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
     ] = None,
@@ -32,60 +44,87 @@ def run(
 
     ottla broker run server.properties --override broker.id=7 --override log.dirs=/disk0,/disk1
     """
-    from ottla_broker.adapters import process
+    from ottla_broker.adapters import logs, process
     from ottla_broker.config import BrokerConfig, ConfigError
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         config = BrokerConfig.from_properties(properties.read_text(), override or [])
         _ = config.zookeeper
     except ConfigError as error:
-        sys.stderr.write(f"{properties}: {error}\n")
-        raise typer.Exit(1) from None
+        _refuse(f"{properties}: {error}")
+    except OSError as error:
+        _refuse(f"{properties}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        _refuse(f"{properties}: not a text file in UTF-8: {error.reason} at byte {error.start}")
+    logs.configure(lambda: config.broker_id)
     if config.unknown_keys:
-        logging.getLogger("ottla").warning(
-            "%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys)
-        )
+        logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
     raise typer.Exit(process.run(_serve(config)))
 
 
-async def _serve(config: object) -> int:
+def _refuse(message: str) -> NoReturn:
+    sys.stderr.write(f"{message}\n")
+    raise typer.Exit(1)
+
+
+async def _serve(config: BrokerConfig) -> int:
     """Runs the broker; the exit status is 0 after an orderly stop and 1 after a halt or a refusal to start."""
+    from ottla_broker.adapters import logs
     from ottla_broker.adapters.http import HttpServer
-    from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
-    from ottla_broker.config import BrokerConfig
+    from ottla_broker.adapters.process import freeze_garbage, make_ports, observe_process, zookeeper_coordination
     from ottla_broker.server.broker import Broker, StartRefused
     from ottla_broker.server.http_routes import routes
 
-    assert isinstance(config, BrokerConfig)
-    broker = Broker(config, make_ports(config, zookeeper_coordination(config)))
-    http = HttpServer(routes(broker))
-    if config.http_listener is not None:
-        await http.start(*config.http_listener)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    halted = asyncio.ensure_future(broker.halted())
-    asked = asyncio.ensure_future(stopping.wait())
-    try:
-        starting = asyncio.ensure_future(broker.start())
-        await asyncio.wait([starting, halted, asked], return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            starting.result()
-            freeze_garbage()
-            await asyncio.wait([halted, asked], return_when=asyncio.FIRST_COMPLETED)
-        if halted.done():
-            sys.stderr.write(f"broker halted: {halted.result()}\n")
+    broker = Broker(config, make_ports(config, zookeeper_coordination(config)))
+    observe_process(broker.metrics)
+    http = HttpServer(routes(broker))
+    with logs.about(lambda: broker.broker_id):
+        try:
+            if config.http_listener is not None:
+                await _listen(http, config.http_listener)
+            starting = asyncio.ensure_future(broker.start())
+            halted = asyncio.ensure_future(broker.halted())
+            asked = asyncio.ensure_future(stopping.wait())
+            await asyncio.wait([starting, halted, asked], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                freeze_garbage()
+                await asyncio.wait([halted, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not halted.done():
+                await _stop(broker, starting)
+            return 0 if broker.state == "stopped" else 1  # a halt has said why
+        except StartRefused as error:
+            logger.critical("the broker refuses to start: %s", error)
             return 1
-        if not starting.done():
-            starting.cancel()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, broker.hurry)
-        await broker.stop()
-        return 0
-    except StartRefused as error:
-        sys.stderr.write(f"broker refuses to start: {error}\n")
-        return 1
-    finally:
-        http.close()
+        except Exception:
+            logger.exception("the broker ends: this is a mistake of ours, please report it")
+            return 1
+        finally:
+            http.close()
+
+
+async def _listen(http: HttpServer, address: tuple[str, int]) -> None:
+    from ottla_broker.server.broker import StartRefused
+
+    try:
+        await http.start(*address)
+    except OSError as error:
+        raise StartRefused(f"ottla.http.listener: {error.strerror or error}") from error
+
+
+async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:
+    """Stops in order; a second signal hurries it."""
+    logger.info("stopping")
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.hurry)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait([starting])
+    await broker.stop()
+    if broker.state == "stopped":
+        logger.info("stopped")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 
+from ottla_broker.adapters.logs import message_of
 from ottla_broker.local.control import ControlError, NotRunning, ask
+from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet
 from ottla_operator.model.documents import DocumentError, load_documents
 
 app = typer.Typer(no_args_is_help=True)
@@ -24,6 +28,8 @@ _console = Console()
 DEFAULT_ROOT = Path(".ottla")
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.02
+_GIVE_UP_S = 30.0
+"""How long a fleet that did not start may take to end."""
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="The fleet's data directory (default: the only one here).")
@@ -55,25 +61,36 @@ def up(
     ottla local up -f manifests/cluster.yaml -f manifests/topics.yaml
     """
     documents = _load(file)
-    if len(documents.clusters) != 1:
-        _fail(f"the files declare {len(documents.clusters)} KafkaClusters; a local fleet is one")
+    if not documents.clusters:
+        _fail(f"no KafkaCluster in {', '.join(map(str, file))}: name the file that declares it with another -f")
+    if len(documents.clusters) > 1:
+        _fail(f"a local fleet is one KafkaCluster, not {', '.join(one.name for one in documents.clusters)}")
     cluster = documents.clusters[0]
     strangers = [topic.name for topic in documents.topics if topic.cluster != cluster.name]
     if strangers:
-        _fail(f"spec.clusterRef.name of {', '.join(strangers)} is not {cluster.name!r}")
+        _fail(f"KafkaTopic {', '.join(strangers)}: spec.clusterRef.name is not {cluster.name!r}")
     directory = (data or DEFAULT_ROOT / cluster.name).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
     try:
-        ask(directory, {"command": "status"})
-        _fail(f"the fleet {cluster.name} is already running in {directory}; stop it with: ottla local down")
+        running = ask(directory, {"command": "status"})["cluster"]
+        _fail(f"the fleet {running} is already running in {directory}; stop it with: {_command('down', directory)}")
     except NotRunning:
         pass
+    except ControlError as error:
+        _fail(str(error))
     if processes and not zookeeper and shutil.which("java") is None:
         _fail(
             "--processes starts a ZooKeeper, which needs Java: apt-get install openjdk-17-jre-headless "
             "(or name a running one with --zookeeper HOST:PORT)"
         )
-    (directory / "documents.yaml").write_text("\n---\n".join(path.read_text() for path in file))
+    text = "\n---\n".join(path.read_text() for path in file)
+    try:
+        Layout(directory, cluster)  # whose is this directory?
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "documents.yaml").write_text(text)
+    except FleetStateError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"--data {directory}: {error.strerror}")
     process = _start_daemon(directory, processes, zookeeper)
     status = _until_ready(directory, process)
     _print_started(status, directory)
@@ -87,22 +104,25 @@ def status(
     output: Annotated[str, typer.Option("-o", "--output", help="json, or a table.")] = "table",
 ) -> None:
     """Shows the brokers, their addresses, racks and disks."""
-    found = _ask(_the_fleet(data), {"command": "status"})
+    if output not in ("json", "table"):
+        _fail(f"-o takes json or table, not {output!r}")
+    directory = _the_fleet(data)
+    found = _ask(directory, {"command": "status"})
     if output == "json":
         wanted = ("id", "address", "http", "rack", "pid", "log_dirs")
         found["brokers"] = [{name: broker[name] for name in wanted} for broker in found["brokers"]]
         sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "brokers")}) + "\n")
         return
-    if output != "table":
-        _fail(f"-o takes json or table, not {output!r}")
-    _print_table(found)
+    _print_table(found, directory)
 
 
 @app.command()
 def kill(broker: Annotated[int, typer.Argument(help="The broker's id.")], data: DataOption = None) -> None:
     """Kills one broker without a clean shutdown (SIGKILL with --processes, which starts it again)."""
-    _ask(_the_fleet(data), {"command": "kill", "broker": broker})
-    _console.print(f"broker {broker} is killed")
+    directory = _the_fleet(data)
+    comes_back = _ask(directory, {"command": "kill", "broker": broker})["comes_back"]
+    later = "it is started again at once" if comes_back else "it stays down until the fleet is stopped and started"
+    _console.print(f"broker {broker} is killed; {later}", soft_wrap=True)
 
 
 @app.command()
@@ -113,19 +133,25 @@ def down(
 ) -> None:
     """Stops the fleet in order. Its records stay, unless --delete-data says otherwise."""
     directory = _the_fleet(data)
+    if not (directory / "fleet.json").is_file():
+        _fail(f"there is no fleet in {directory}")
     if delete_data and not yes and sys.stdin.isatty() and not Confirm.ask(f"delete all records in {directory}?"):
         raise typer.Exit(1)
     try:
         ask(directory, {"command": "down"}, timeout_s=120)
-        _console.print("the fleet is stopped")
+        _console.print(
+            f"the fleet is stopped; its records stay in {directory}" if not delete_data else "the fleet is stopped",
+            soft_wrap=True,
+        )
     except NotRunning as error:
         if not delete_data:
-            _fail(str(error))
+            _fail(_with_start(str(error), directory))
     except ControlError as error:
         _fail(str(error))
     if delete_data:
-        shutil.rmtree(directory)
-        _console.print(f"{directory} is deleted")
+        is_gone = delete_fleet(directory)
+        rest = "" if is_gone else "; the folder stays, something else is in it"
+        _console.print(f"the records in {directory} are deleted{rest}", soft_wrap=True)
 
 
 def _load(files: list[Path]) -> Any:
@@ -133,6 +159,8 @@ def _load(files: list[Path]) -> Any:
         return load_documents([(str(path), path.read_text()) for path in files])
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        _fail(f"-f: a document is not text in UTF-8: {error.reason} at byte {error.start}")
     except DocumentError as error:
         _fail(str(error))
 
@@ -143,33 +171,52 @@ def _start_daemon(directory: Path, processes: bool, zookeeper: str) -> subproces
         command.append("--processes")
     if zookeeper:
         command += ["--zookeeper", zookeeper]
-    with (directory / "fleet.log").open("wb") as log:
+    with (directory / "fleet.log").open("ab") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
         )
 
 
 def _until_ready(directory: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The status of the fleet once it is ready; a fleet that does not get ready is ended."""
     log = directory / "fleet.log"
     deadline = time.monotonic() + _START_TIMEOUT_S
-    with _console.status("the fleet comes up"):
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                lines = log.read_text(errors="replace").strip().splitlines()
-                _fail(f"the fleet did not start: {lines[-1] if lines else 'no reason given'} (see {log})")
-            try:
-                found = ask(directory, {"command": "status"})
-            except NotRunning:
+    try:
+        with _console.status("the fleet comes up"):
+            while time.monotonic() < deadline:
+                if process.poll() is not None:
+                    lines = log.read_text(errors="replace").strip().splitlines()
+                    said = message_of(lines[-1]) if lines else "it gave no reason"
+                    _fail(f"the fleet did not start: {said} (see {log})")
+                try:
+                    found = ask(directory, {"command": "status"})
+                except NotRunning:
+                    time.sleep(_POLL_S)
+                    continue
+                if found["failure"]:
+                    _end(process)
+                    see = "" if "(see " in found["failure"] else f" (see {log})"
+                    _fail(f"the fleet did not start: {found['failure']}{see}")
+                if found["ready"] and found["topics_applied"]:
+                    return found
                 time.sleep(_POLL_S)
-                continue
-            if found["failure"]:
-                process.terminate()
-                _fail(f"the fleet did not start: {found['failure']} (see {log})")
-            if found["ready"] and found["topics_applied"]:
-                return found
-            time.sleep(_POLL_S)
-    process.terminate()
+    except KeyboardInterrupt:
+        _end(process)
+        _fail("interrupted: the fleet is stopped")
+    except ControlError as error:
+        _fail(f"the fleet did not start: {error} (see {log})")
+    _end(process)
     _fail(f"the fleet is not ready after {_START_TIMEOUT_S:.0f} s; see {log}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Waits too, so that the next `up` finds the directory free."""
+    process.terminate()
+    try:
+        process.wait(_GIVE_UP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _print_started(found: dict[str, Any], directory: Path) -> None:
@@ -182,18 +229,22 @@ def _print_started(found: dict[str, Any], directory: Path) -> None:
     for topic in found["topics"]:
         _console.print(f"topic      {topic['name']}: {topic['done'] or topic['error']}", soft_wrap=True)
     _console.print(f"data       {directory}", soft_wrap=True)
-    _console.print("stop it with: ottla local down")
+    _console.print(f"log        {directory / 'fleet.log'}", soft_wrap=True)
+    _console.print(f"stop it with: {_command('down', directory)}", soft_wrap=True, highlight=False)
 
 
-def _print_table(found: dict[str, Any]) -> None:
-    table = Table(title=f"{found['cluster']} · {'ready' if found['ready'] else 'not ready'} · {found['bootstrap']}")
-    for column in ("broker", "address", "http", "rack", "pid", "log directories"):
-        table.add_column(column)
+def _print_table(found: dict[str, Any], directory: Path) -> None:
+    _console.print(f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}", highlight=False)
+    _console.print(f"bootstrap  {found['bootstrap']}", soft_wrap=True, highlight=False)
+    _console.print(f"data       {directory}", soft_wrap=True, highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("broker", "address", "http", "rack", "pid", "disks"):
+        table.add_column(column, no_wrap=True, overflow="ignore")
     for broker in found["brokers"]:
-        directories = "\n".join(f"{entry['path']} {entry['state']}" for entry in broker["log_dirs"])
-        pid = str(broker["pid"]) if broker["pid"] else "[red]not running[/red]"
-        table.add_row(str(broker["id"]), broker["address"], broker["http"], broker["rack"], pid, directories)
-    _console.print(table)
+        disks = ", ".join(f"{Path(entry['path']).name} {entry['state']}" for entry in broker["log_dirs"])
+        pid = str(broker["pid"]) if broker["pid"] else "[red]down[/red]"
+        table.add_row(str(broker["id"]), broker["address"], broker["http"], broker["rack"], pid, disks)
+    _console.print(table, soft_wrap=True, highlight=False)
 
 
 def _the_fleet(data: Path | None) -> Path:
@@ -204,15 +255,48 @@ def _the_fleet(data: Path | None) -> Path:
     if len(found) == 1:
         return found[0].absolute()
     if not found:
-        _fail(f"there is no fleet in {DEFAULT_ROOT.absolute()}; start one with: ottla local up -f FILE")
+        _fail(f"there is no fleet in {DEFAULT_ROOT.absolute()}; start one with: {_program()} local up -f FILE")
     _fail("which fleet? choose with --data: " + ", ".join(str(path) for path in found))
 
 
 def _ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return ask(directory, request)
+    except NotRunning as error:
+        _fail(_with_start(str(error), directory))
     except ControlError as error:
         _fail(str(error))
+
+
+def _program() -> str:
+    """How the person calls us: `ottla` where PATH finds it, else the path as typed."""
+    typed = sys.argv[0]
+    if Path(typed).name != "ottla":
+        return "ottla"
+    on_path = shutil.which("ottla")
+    return "ottla" if on_path is not None and os.path.samefile(on_path, typed) else shlex.quote(typed)
+
+
+def _command(name: str, directory: Path) -> str:
+    """A command for the fleet in `directory`, to be typed from here."""
+    fleets = sorted(path.parent.absolute() for path in DEFAULT_ROOT.glob("*/fleet.json"))
+    where = "" if fleets == [directory] else f" --data {shlex.quote(_short(directory))}"
+    return f"{_program()} local {name}{where}"
+
+
+def _with_start(message: str, directory: Path) -> str:
+    """Adds how to start the fleet that is not running."""
+    documents = directory / "documents.yaml"
+    if not (directory / "fleet.json").is_file() or not documents.is_file():
+        return message
+    return f"{message}; start it with: {_command('up -f ' + shlex.quote(_short(documents)), directory)}"
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def _fail(message: str) -> NoReturn:

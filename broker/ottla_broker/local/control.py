@@ -67,8 +67,8 @@ class ControlServer:
                     answer = {"error": f"{type(error).__name__}: {error}"}
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
-        except OSError:
-            pass  # the command went away
+        except (OSError, asyncio.CancelledError):
+            pass  # the command went away, or the fleet ends (cancelled, asyncio's streams would report a mistake)
         finally:
             writer.close()
 
@@ -82,20 +82,24 @@ def ask(data: Path, request: dict[str, Any], *, timeout_s: float = 60.0) -> dict
     """
     try:
         directory = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        raise NotRunning(f"there is no fleet in {data}") from None
+    except OSError as error:
+        raise NotRunning(f"there is no fleet in {data}: {error.strerror}") from None
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
             try:
                 connection.connect(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
             except (FileNotFoundError, ConnectionRefusedError):
-                raise NotRunning(f"the fleet in {data} is not running; start it with: ottla local up") from None
+                raise NotRunning(f"the fleet in {data} is not running") from None
+            except OSError as error:
+                raise ControlError(f"the fleet in {data} cannot be asked: {error.strerror}") from None
             with connection.makefile("rwb") as stream:
                 stream.write(json.dumps(request).encode() + b"\n")
                 stream.flush()
                 line = stream.readline()
-    except TimeoutError:
+    except (TimeoutError, ConnectionError) as error:
+        if not isinstance(error, TimeoutError):
+            raise ControlError(f"the fleet in {data} ended while it was asked") from None
         raise ControlError(f"the fleet in {data} gave no answer within {timeout_s:.0f} s") from None
     finally:
         os.close(directory)

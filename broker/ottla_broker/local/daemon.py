@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -18,19 +19,39 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from ottla_broker.adapters import logs
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process import freeze_garbage, run
+from ottla_broker.coordination.embedded import StoreInUse, StoreUnreadable
 from ottla_broker.local.control import ControlError, ControlServer
-from ottla_broker.local.layout import HOST, Layout
+from ottla_broker.local.jars import MissingRequirement
+from ottla_broker.local.layout import HOST, FleetStateError, Layout
+from ottla_broker.local.supervisor import BrokerEnded, Supervisor
 from ottla_broker.local.topics import apply_topics
+from ottla_broker.local.zookeeper import ZooKeeperFailed
+from ottla_broker.server.broker import StartRefused
 from ottla_operator.model.documents import Documents, load_documents
 
 logger = logging.getLogger("ottla.local")
 
+EXPECTED_FAILURES = (
+    StartRefused,
+    FleetStateError,
+    MissingRequirement,
+    ZooKeeperFailed,
+    BrokerEnded,
+    StoreInUse,
+    StoreUnreadable,
+)
+"""What keeps a fleet from starting and says so in its message; anything else is a mistake of ours."""
+
 
 class Runner(Protocol):
     """How the brokers of a fleet are run: `InProcess` here, or `supervisor.Supervisor`."""
+
+    restarts: bool
+    """Whether a broker that ends is started again."""
 
     async def start(self) -> None: ...
     async def kill(self, broker_id: int) -> None: ...
@@ -41,6 +62,8 @@ class Runner(Protocol):
 
 class InProcess:
     """All brokers in this process."""
+
+    restarts = False
 
     def __init__(self, layout: Layout, zookeeper_connect: str) -> None:
         from ottla_broker.local.fleet import Fleet
@@ -59,7 +82,8 @@ class InProcess:
         await self._fleet.stop()
 
     def is_running(self, broker_id: int) -> bool:
-        return broker_id in self._fleet.brokers
+        broker = self._fleet.brokers.get(broker_id)
+        return broker is not None and broker.state not in ("halted", "refused", "stopped")
 
     def statuses(self) -> list[dict[str, Any]]:
         found = []
@@ -68,10 +92,10 @@ class InProcess:
             found.append(
                 {
                     "id": place.id,
-                    "pid": os.getpid() if broker is not None else None,
+                    "pid": os.getpid() if self.is_running(place.id) else None,
                     "ready": broker is not None and broker.is_ready,
                     "log_dirs": [
-                        {"path": str(path), "state": "online" if broker is not None else "offline"}
+                        {"path": str(path), "state": "online" if self.is_running(place.id) else "offline"}
                         for path in self._layout.log_directories(place.id).values()
                     ],
                 }
@@ -89,8 +113,6 @@ class Daemon:
         self.layout = Layout(data, self._cluster)
         self._runner: Runner
         if processes:
-            from ottla_broker.local.supervisor import Supervisor
-
             self._runner = Supervisor(self.layout, zookeeper)
         else:
             self._runner = InProcess(self.layout, zookeeper)
@@ -125,6 +147,13 @@ class Daemon:
             await self._runner.start()
             self._ready_s = time.monotonic() - self._started_at
             await self._apply_topics()
+        except EXPECTED_FAILURES as error:
+            self._failure = str(error)
+            if os.strerror(errno.EADDRINUSE) in self._failure:
+                self._failure += (
+                    f"; stop what listens there (the ports of a fleet are kept: {self._data / 'fleet.json'})"
+                )
+            logger.error("the fleet did not start: %s", self._failure)
         except Exception as error:
             logger.exception("the fleet did not start")
             self._failure = str(error) or type(error).__name__
@@ -161,7 +190,7 @@ class Daemon:
         if not self._runner.is_running(broker_id):
             raise ControlError(f"broker {broker_id} is not running")
         await self._runner.kill(broker_id)
-        return {"killed": broker_id}
+        return {"killed": broker_id, "comes_back": self._runner.restarts}
 
     def _status(self) -> dict[str, Any]:
         brokers = []
@@ -205,7 +234,7 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--zookeeper", default="")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure()
     with (arguments.data / "fleet.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,7 +245,11 @@ def main() -> int:
         documents = load_documents([(str(path), path.read_text())])
 
         async def serve() -> int:
-            daemon = Daemon(arguments.data, documents, processes=arguments.processes, zookeeper=arguments.zookeeper)
+            try:
+                daemon = Daemon(arguments.data, documents, processes=arguments.processes, zookeeper=arguments.zookeeper)
+            except FleetStateError as error:
+                logger.error("%s", error)
+                return 1
             return await daemon.run()
 
         return run(serve())

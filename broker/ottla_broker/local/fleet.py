@@ -10,13 +10,14 @@ import logging
 import os
 from typing import Any
 
+from ottla_broker.adapters import logs
 from ottla_broker.adapters.http import HttpServer
-from ottla_broker.adapters.process import make_ports, zookeeper_coordination
+from ottla_broker.adapters.process import make_ports, observe_process, zookeeper_coordination
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
 from ottla_broker.ports import Coordination
-from ottla_broker.server.broker import Broker
+from ottla_broker.server.broker import Broker, StartRefused
 from ottla_broker.server.http_routes import routes
 
 EMBEDDED_CONNECT = "embedded:2181"
@@ -51,20 +52,28 @@ class Fleet:
             await broker.ready()
 
     async def start_broker(self, broker_id: int, *, wait_until_ready: bool = True) -> Broker:
-        """Starts one broker that is not running."""
+        """Starts one broker that is not running. StartRefused names it and says why."""
         place = self.layout.state.brokers[broker_id]
         config = BrokerConfig.from_mapping(
             {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
         )
-        for directory in self.layout.log_directories(broker_id).values():
-            os.makedirs(directory, exist_ok=True)
-        broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
-        http = HttpServer(routes(broker))
-        if config.http_listener is not None:
-            await http.start(*config.http_listener)
-        self.brokers[broker_id] = broker
-        self._http[broker_id] = http
-        await broker.start()
+        with logs.about(lambda: broker_id):
+            try:
+                for directory in self.layout.log_directories(broker_id).values():
+                    os.makedirs(directory, exist_ok=True)
+                broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
+                observe_process(broker.metrics)
+                http = HttpServer(routes(broker))
+                if config.http_listener is not None:
+                    await http.start(*config.http_listener)
+                self.brokers[broker_id] = broker
+                self._http[broker_id] = http
+                await broker.start()
+            except OSError as error:
+                where = f"{error.filename}: " if error.filename else ""
+                raise StartRefused(f"broker {broker_id}: {where}{error.strerror or error}") from error
+            except StartRefused as error:
+                raise StartRefused(f"broker {broker_id}: {error}") from error.__cause__
         self.layout.record_formatted(broker_id)
         if wait_until_ready:
             await broker.ready()

@@ -13,6 +13,8 @@ Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP wherever one 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -23,6 +25,8 @@ from ottla_operator.model.cluster import KafkaCluster, default_broker_config
 FIRST_CLIENT_PORT = 9092
 DEFAULT_RACKS = 3
 HOST = "127.0.0.1"
+_OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
+_OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
 SESSION_TIMEOUT_MS = 6000
 """zookeeper.session.timeout.ms unless the document sets it: a killed broker's leaders move after this time."""
 
@@ -141,6 +145,22 @@ class Layout:
         temporary = target.with_suffix(".json.tmp")
         temporary.write_text(json.dumps(asdict(self.state), indent=1) + "\n")
         temporary.replace(target)
+
+
+def delete_fleet(data: Path) -> bool:
+    """Deletes a fleet's files, and the data directory when nothing else is in it; True when it is gone.
+
+    A person may have named any folder with --data: what is not ours stays.
+    """
+    for entry in sorted(data.iterdir()):
+        if entry.is_dir() and _OWN_DIRECTORY.fullmatch(entry.name):
+            shutil.rmtree(entry)
+        elif not entry.is_dir() and _OWN_FILE.fullmatch(entry.name):
+            entry.unlink()
+    if any(data.iterdir()):
+        return False
+    data.rmdir()
+    return True
 
 
 def write_properties(path: Path, config: dict[str, str]) -> None:

@@ -14,17 +14,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ottla_broker.adapters.logs import message_of
 from ottla_broker.local.layout import BrokerPlace, Layout, write_properties
 
 logger = logging.getLogger("ottla.local")
 
-_RESTART_PAUSE_S = 1.0
+_RESTART_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.05
 _STOP_TIMEOUT_S = 60.0
 
 
+class BrokerEnded(Exception):
+    """A broker ended before it was ready; the message is its last word."""
+
+
 class Supervisor:
     """A `daemon.Runner`."""
+
+    restarts = True
 
     def __init__(self, layout: Layout, zookeeper: str) -> None:
         self._layout = layout
@@ -32,6 +40,8 @@ class Supervisor:
         self._zookeeper: Any = None
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: dict[int, bool] = {}
+        self._log_starts: dict[int, int] = {}
+        """Where the log of each broker's present process begins, in bytes."""
         self._watchers: list[asyncio.Task[None]] = []
         self._is_stopping = False
 
@@ -44,6 +54,7 @@ class Supervisor:
             self._zookeeper = ZooKeeperServer(self._layout.data / "zookeeper")
             await asyncio.to_thread(self._zookeeper.start)
             self._connect = self._zookeeper.connect
+            self._watchers.append(asyncio.ensure_future(self._keep_zookeeper_running()))
         for place in self._layout.places():
             await self._spawn(place)
             self._watchers.append(asyncio.ensure_future(self._keep_running(place)))
@@ -99,7 +110,8 @@ class Supervisor:
         properties = directory / "server.properties"
         write_properties(properties, self._layout.broker_config(place, self._connect))
         self._ready[place.id] = False
-        log = os.open(directory / "broker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(self._log_file(place), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._log_starts[place.id] = os.fstat(log).st_size
         try:
             self._processes[place.id] = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -116,25 +128,58 @@ class Supervisor:
             os.close(log)
 
     async def _keep_running(self, place: BrokerPlace) -> None:
+        """Starts a broker again whenever it ends, later and later while it does not get ready."""
+        pause_s = _RESTART_PAUSE_S
         while True:
             process = self._processes[place.id]
             status = await process.wait()
             if self._is_stopping:
                 return
-            logger.warning("broker %d (pid %d) ended with status %d; starting it again", place.id, process.pid, status)
-            await asyncio.sleep(_RESTART_PAUSE_S)
+            said = self._last_words(place)
+            logger.warning(
+                "broker %d (pid %d) ended with status %d; starting it again in %.1f s%s",
+                *(place.id, process.pid, status, pause_s, f"; it said: {said}" if status > 0 else ""),
+            )
+            await asyncio.sleep(pause_s)
             await self._spawn(place)
-            await self._until_ready(place)
+            try:
+                await self._until_ready(place)
+                pause_s = _RESTART_PAUSE_S
+            except BrokerEnded:
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _keep_zookeeper_running(self) -> None:
+        from ottla_broker.local.zookeeper import ZooKeeperFailed
+
+        while True:
+            await asyncio.sleep(_RESTART_PAUSE_S)
+            if self._zookeeper.pid or self._is_stopping:
+                continue
+            logger.warning("ZooKeeper has ended; starting it again")
+            try:
+                await asyncio.to_thread(self._zookeeper.start)
+            except ZooKeeperFailed as error:
+                logger.error("%s", error)
 
     async def _until_ready(self, place: BrokerPlace) -> None:
-        """Asks /readyz until it says yes; a process that ends meanwhile is `_keep_running`'s matter."""
+        """Asks /readyz until it says yes. BrokerEnded when the process ends meanwhile."""
         while not await _is_ready(place.http_port):
             if not self.is_running(place.id):
-                log = self._layout.broker_directory(place.id) / "broker.log"
-                raise RuntimeError(f"broker {place.id} ended while starting: {_last_line(log)} (see {log})")
+                raise BrokerEnded(f"broker {place.id}: {self._last_words(place)} (see {self._log_file(place)})")
             await asyncio.sleep(_POLL_S)
         self._ready[place.id] = True
         self._layout.record_formatted(place.id)
+
+    def _last_words(self, place: BrokerPlace) -> str:
+        """What the present process reported last, an error rather than anything else."""
+        with self._log_file(place).open("rb") as log:
+            log.seek(self._log_starts[place.id])
+            lines = log.read().decode(errors="replace").strip().splitlines()
+        grave = [line for line in lines if " CRITICAL [" in line or " ERROR [" in line]
+        return message_of((grave or lines or ["it ended without a word"])[-1])
+
+    def _log_file(self, place: BrokerPlace) -> Path:
+        return self._layout.broker_directory(place.id) / "broker.log"
 
 
 async def _is_ready(port: int) -> bool:
@@ -150,11 +195,3 @@ async def _is_ready(port: int) -> bool:
     finally:
         writer.close()
     return b" 200 " in status
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.local.layout import FleetStateError, Layout, write_properties
+from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet, write_properties
 from ottla_operator.model.cluster import KafkaCluster
 from ottla_operator.model.documents import load_documents
 
@@ -90,3 +90,19 @@ def test_the_data_of_another_fleet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fleet.json").write_text("{")
     with pytest.raises(FleetStateError, match="cannot be read"):
         Layout(tmp_path, cluster(name="one"))
+
+
+def test_only_the_files_of_a_fleet_are_deleted(tmp_path: Path) -> None:
+    Layout(tmp_path, cluster("replicas: 1")).assign_ports()
+    (tmp_path / "broker-0" / "d0").mkdir(parents=True)
+    for name in ("coordination.sqlite", "coordination.sqlite-wal", "fleet.log", "documents.yaml", "thesis.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "broker-notes").mkdir()
+    assert not delete_fleet(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-notes", "thesis.txt"]
+
+
+def test_a_folder_that_held_only_the_fleet_goes_with_it(tmp_path: Path) -> None:
+    Layout(tmp_path / "data", cluster("replicas: 1")).assign_ports()
+    assert delete_fleet(tmp_path / "data")
+    assert not (tmp_path / "data").exists()

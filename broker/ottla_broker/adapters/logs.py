@@ -1,0 +1,134 @@
+"""How a process that runs brokers reports: one line per event on standard error, each saying which broker it is about.
+
+    2026-11-21T20:27:41.866Z INFO [broker 5] ottla: registered at /brokers/ids/5 with broker epoch 21
+
+A line that is about no broker says [fleet]. Several brokers may share a process and most modules have one logger, so
+the broker comes, in this order, from the record itself (a LoggerAdapter's `broker`), from the context that the broker
+was started in (its tasks, timers and connections inherit it), or from the process, which may run only one.
+
+Not here: what is worth reporting, and at which level; that is for the module to which it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+Subject = Callable[[], int]
+"""Gives the broker's id when a line is written: `broker.id=-1` is settled only while the broker starts."""
+
+ZOOKEEPER = "ottla.zookeeper"
+REPEAT_AFTER_S = 10.0
+"""kazoo tries a dead ensemble about once a second; one line in this time is enough."""
+
+_SUBJECT: ContextVar[Subject | None] = ContextVar("ottla broker", default=None)
+_FORMAT = "%(asctime)s %(levelname)s [%(subject)s] %(name)s: %(message)s"
+_LINE = re.compile(r"\S+ [A-Z]+ \[[^\]]*\] \S+: (.*)")
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {9: "\t", 10: "\\n", 13: "\\r"}
+
+
+@contextmanager
+def about(broker: Subject) -> Iterator[None]:
+    """What is started inside this block, and all that follows from it, reports about `broker`."""
+    token = _SUBJECT.set(broker)
+    try:
+        yield
+    finally:
+        _SUBJECT.reset(token)
+
+
+def configure(default: Subject | None = None) -> None:
+    """Sends the records of this process to standard error, from INFO up. `default`: the only broker here, if it is."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter())
+    handler.addFilter(SubjectFilter(default))
+    handler.addFilter(RepeatFilter(ZOOKEEPER))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger(ZOOKEEPER).setLevel(logging.WARNING)  # the broker itself reports what becomes of its session
+
+
+def zookeeper_logger(broker_id: int) -> logging.Logger:
+    """The logger of one broker's ZooKeeper client, whose thread has no context: its name carries the id."""
+    return logging.getLogger(f"{ZOOKEEPER}.{broker_id}")
+
+
+def message_of(line: str) -> str:
+    """What a line says, without its time, level, broker and logger; other text as it is.
+
+    >>> message_of("2026-11-21T20:27:41.866Z INFO [broker 5] ottla: ready")
+    'ready'
+    """
+    match = _LINE.fullmatch(line)
+    return match[1] if match else line
+
+
+class SubjectFilter(logging.Filter):
+    """Lets everything pass and notes in `subject` whom it is about."""
+
+    def __init__(self, default: Subject | None = None) -> None:
+        super().__init__()
+        self._default = default
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.subject = self._subject(record)
+        return True
+
+    def _subject(self, record: logging.LogRecord) -> str:
+        named = getattr(record, "broker", -1)
+        if isinstance(named, int) and named >= 0:
+            return f"broker {named}"
+        subject = _SUBJECT.get() or self._default
+        if subject is not None:
+            return f"broker {subject()}"
+        if record.name.startswith(ZOOKEEPER + "."):
+            return f"broker {record.name[len(ZOOKEEPER) + 1 :].partition('.')[0]}"
+        return "fleet"
+
+
+class RepeatFilter(logging.Filter):
+    """Of one logger's records (and its children's), lets the same text pass once in REPEAT_AFTER_S."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._passed: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not super().filter(record):
+            return True
+        key = (record.name, record.getMessage())
+        if record.created - self._passed.get(key, -REPEAT_AFTER_S) < REPEAT_AFTER_S:
+            return False
+        self._passed[key] = record.created
+        return True
+
+
+class LineFormatter(logging.Formatter):
+    """One line per record, in UTC: control characters are escaped, a traceback is folded with ` | `."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        return f"{seconds}.{int(record.msecs):03d}Z"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).translate(_CONTROL)
+
+    def formatException(self, ei: object) -> str:
+        return _folded(super().formatException(ei))  # type: ignore[arg-type]
+
+    def formatStack(self, stack_info: str) -> str:
+        return _folded(stack_info)
+
+    def format(self, record: logging.LogRecord) -> str:
+        # The base class puts the message, the traceback and the stack on lines of their own.
+        return " | ".join(super().format(record).split("\n"))
+
+
+def _folded(text: str) -> str:
+    return " | ".join(line.strip() for line in text.splitlines()).translate(_CONTROL)

@@ -1,0 +1,91 @@
+"""`ottla broker run` as a person meets it: what is wrong is one line that names the key, and never a traceback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run"]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections as long as the test runs."""
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
+
+
+@pytest.fixture
+def properties(tmp_path: Path, closed_port: int) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        f"broker.id=4\nlog.dirs={tmp_path / 'd0'}\nlisteners=PLAINTEXT://127.0.0.1:0\n"
+        f"zookeeper.connect=127.0.0.1:{closed_port}\nzookeeper.connection.timeout.ms=300\n"
+    )
+    return path
+
+
+def refusal(path: Path, *overrides: str) -> list[str]:
+    """The lines of a broker that does not start."""
+    arguments = [argument for override in overrides for argument in ("--override", override)]
+    result = subprocess.run([*COMMAND, str(path), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    return result.stderr.splitlines()
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_bytes(b"broker.id=\xff\n")
+    assert refusal(path) == [f"{path}: not a text file in UTF-8: invalid start byte at byte 10"]
+
+
+def test_a_bad_value_is_named_with_its_key(properties: Path) -> None:
+    lines = refusal(properties, "num.partitions=many")
+    assert len(lines) == 1
+    assert "num.partitions" in lines[0]
+
+
+def test_a_zookeeper_that_is_not_there_is_named(properties: Path, closed_port: int) -> None:
+    lines = refusal(properties, "colour.of.the.broker=red")
+    assert "[broker 4]" in lines[0]
+    assert "unknown keys are ignored: colour.of.the.broker" in lines[0]
+    assert (
+        f"CRITICAL [broker 4] ottla: the broker refuses to start: no ZooKeeper server of 127.0.0.1:{closed_port}"
+        in (lines[-1])
+    )
+
+
+def test_an_http_port_that_is_taken_is_named(properties: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        lines = refusal(properties, f"ottla.http.listener=127.0.0.1:{port}")
+    assert lines[-1].endswith(f"ottla.http.listener: cannot listen on 127.0.0.1:{port}: Address already in use")
+
+
+def test_a_log_directory_that_cannot_be_made_is_named(properties: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    lines = refusal(properties, f"log.dirs={tmp_path / 'file'}")
+    assert f"log.dirs: {tmp_path / 'file'}: File exists" in lines[-1]
+
+
+def test_sigterm_ends_a_broker_that_waits_for_zookeeper(properties: Path) -> None:
+    command = [*COMMAND, str(properties), "--override", "zookeeper.connection.timeout.ms=60000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stderr is not None
+        first = broker.stderr.readline()  # the client's first failed attempt: the broker runs
+        assert "ottla.zookeeper" in first
+        broker.send_signal(signal.SIGTERM)
+        rest = broker.stderr.read()
+        assert broker.wait(60) == 0
+    assert rest.splitlines()[-1].endswith("[broker 4] ottla: stopped")
