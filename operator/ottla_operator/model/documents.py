@@ -49,7 +49,7 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except yaml.YAMLError as error:
-            wrong.append(f"{source}: not YAML: {error}")
+            wrong.append(f"{source}{_place(error)}: not YAML: {_reason(error)}")
             continue
         for number, document in enumerate(documents, 1):
             place = f"{source}, document {number}"
@@ -65,6 +65,17 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
     if wrong:
         raise DocumentError(wrong)
     return Documents(tuple(clusters), tuple(topics))
+
+
+def _place(error: yaml.YAMLError) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        return error.problem
+    return " ".join(str(error).split())
 
 
 def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic | None:

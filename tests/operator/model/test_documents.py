@@ -101,7 +101,7 @@ def test_every_problem_of_every_document_is_reported_at_once() -> None:
 
 
 def test_bad_yaml_and_repeated_names_are_refused() -> None:
-    with pytest.raises(DocumentError, match=r"f\.yaml: not YAML"):
+    with pytest.raises(DocumentError, match=r"f\.yaml, line 1, column 5: not YAML"):
         load("a: [")
     with pytest.raises(DocumentError, match="KafkaTopic t is declared twice"):
         load(topic("") + "\n---\n" + topic(""))
