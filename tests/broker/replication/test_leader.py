@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
 
 import pytest
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import api_versions as api_versions_api
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import metadata as metadata_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
@@ -16,6 +19,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.replica_manager import StopCommand
+from ottla_broker.server.connection import MAX_PIPELINED_PRODUCES
 from ottla_broker.server.inter_broker import BrokerDisconnected
 from tests.broker.replication.fleet import (
     CLIENT,
@@ -60,6 +64,29 @@ async def test_acks_zero_gets_no_answer_and_the_records_are_there(one: Fleet) ->
     with pytest.raises(BrokerDisconnected):
         await second
     assert await one.values(1, "orders") == ["a", "b"]
+
+
+async def test_a_directory_that_hangs_is_not_buried_under_requests_with_acks_zero(one: Fleet) -> None:
+    """They count as under way until they are written, so that a connection holds a bounded number of them."""
+    node = one.nodes[1]
+    is_released = threading.Event()
+    node.disk._lane.call(is_released.wait)
+    client = await one.client(1)
+    silent = [
+        client.send(int(ApiKey.PRODUCE), 9, produce_request("orders", batch("a"), acks=0))
+        for _ in range(3 * MAX_PIPELINED_PRODUCES)
+    ]
+    log = node.partition("orders").log
+    await until(lambda: log.assigned_offset >= MAX_PIPELINED_PRODUCES, "the requests are taken in")
+    for _ in range(5):
+        await one.ask(1, ApiKey.API_VERSIONS, 0, api_versions_api.ApiVersionsRequest())
+    assert log.assigned_offset == MAX_PIPELINED_PRODUCES
+    is_released.set()
+    await until(lambda: log.log_end_offset == 3 * MAX_PIPELINED_PRODUCES, "the others follow")
+    client.close()
+    await asyncio.wait(silent)
+    for one_of_them in silent:
+        one_of_them.exception()
 
 
 async def test_acks_zero_with_an_error_closes_the_connection(one: Fleet) -> None:

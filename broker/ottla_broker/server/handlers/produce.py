@@ -2,9 +2,10 @@
 
 Behaviour
     Each batch is checked, gets its offsets and is queued for its disk before this returns. The answer leaves when
-    what `acks` asks for has happened: 0, at once and never on the wire; 1, when the batches are written here;
-    -1, when every in-sync replica has them (at most TimeoutMs). With acks=0 an error closes the connection, so that
-    the client looks for the leader again.
+    what `acks` asks for has happened: 0 and 1, when the batches are written here; -1, when every in-sync replica has
+    them (at most TimeoutMs). With acks=0 nothing goes on the wire, but the request counts as under way until then, so
+    that a slow disk slows its clients and does not fill the memory; an error closes the connection, so that the
+    client looks for the leader again.
 Errors, in this order
     whole request: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional id: there are no
     transactions yet).
@@ -84,12 +85,13 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             entry.base_offset = info.first_offset
             entry.log_append_time_ms = info.log_append_time_ms
             entry.log_start_offset = log.log_start_offset
-            if acks == 1:
+            if acks >= 0:
                 if log.log_end_offset <= last:
                     if waiting is None:
-                        waiting = DelayedProduce(partial(_finish, services, context, respond, response))
+                        finish = partial(_finish, services, context, respond, response) if acks else _nothing(respond)
+                        waiting = DelayedProduce(finish)
                     partition.acks_leader.add(last + 1, waiting, entry)
-            elif acks:
+            else:
                 if log.high_watermark <= last:
                     if waiting is None:
                         waiting = DelayedProduce(partial(_finish, services, context, respond, response))
@@ -99,12 +101,16 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
     if acks == 0:
         if has_errors:
             context.close_connection(_why(response))
-        else:
+        elif waiting is None:
             respond(None)
     elif waiting is None:
         _finish(services, context, respond, response)
-    elif acks != 1:  # acks=1 waits for this broker's own disk alone: a write, or its failure, always ends that
+    elif acks != 1:  # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that
         manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
+
+
+def _nothing(respond: Callable[[Any], None]) -> Callable[[], None]:
+    return lambda: respond(None)
 
 
 def _check_version(records: memoryview | None, version: int) -> None:
