@@ -46,12 +46,15 @@ from ottla_broker.server.registration import (
     make_persistent_paths,
 )
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
+from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log_directory import LogDirectoryError
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 
 _ALTER_PARTITION_VERSION = 3
 _LAG_CHECK_S = 1.0
+_FORESEEN = (LogDirectoryError, CheckpointError, RegistrationRefused, OSError, CoordinationError)
+"""What keeps a broker from starting and needs no traceback."""
 
 
 class StartRefused(Exception):
@@ -145,12 +148,14 @@ class Broker:
         """Starts the broker; `ready` tells when it serves.
 
         Raises:
-            StartRefused: another process or broker holds what it needs, a directory is not its own, or an address
-                is taken. Everything it took is given back.
+            StartRefused: another process or broker holds what it needs, a directory is not its own or cannot be
+                understood, an address is taken, or anything else. Everything it took is given back.
         """
         try:
             await self._start()
-        except (LogDirectoryError, RegistrationRefused, OSError, CoordinationError) as error:
+        except Exception as error:
+            if not isinstance(error, _FORESEEN):
+                self._logger.exception("the start failed")
             reason = _start_refusal(error)
             self._end("refused", reason)
             raise StartRefused(reason) from error
@@ -376,6 +381,8 @@ class Broker:
                 self._controller.broker_registered()
         except RegistrationRefused as error:
             self.halt(str(error))
+        except OSError as error:
+            self.halt(f"the new session cannot be written down: {error}")
 
     def _on_directory_failure(self, path: str, error: OSError) -> None:
         self.halt(f"log directory {path} failed: {error}")
@@ -404,7 +411,7 @@ def _start_refusal(error: Exception) -> str:
         if error.filename:
             return f"log.dirs: {error.filename}: {error.strerror}"
         return f"listeners: {error.strerror}" if error.strerror.startswith("cannot listen") else error.strerror
-    return str(error)
+    return str(error) or repr(error)
 
 
 def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
