@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,14 @@ def ottla(tmp_path: Path) -> Iterator[Ottla]:
         run("down")
 
 
+def eventually(holds: Callable[[], object]) -> None:
+    """Asks until it holds; gives up after what is long for any machine."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
 def up_arguments(*extra: str) -> list[str]:
     return ["up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(MANIFESTS / "topics.yaml"), *extra]
 
@@ -61,7 +72,9 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     for number in range(300):
         producer.produce("flights", str(number), partition=number % 12)
     assert producer.flush(30) == 0
-    ottla("kill", "1")
+    assert "it stays down until" in ottla("kill", "1")
+    assert "not ready" in ottla("status")
+    assert "d0 offline, d1 offline" in ottla("status")
     assert ottla.status()["ready"] is False
     for number in range(300, 600):
         producer.produce("flights", str(number), partition=number % 12)
@@ -82,7 +95,7 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
     before = ottla.status()["brokers"]
     assert isinstance(before, list)
     assert len({broker["pid"] for broker in before}) == 3
-    ottla("kill", "2")
+    assert "it is started again" in ottla("kill", "2")
     for _ in range(600):
         status = ottla.status()
         if status["ready"]:
@@ -94,12 +107,80 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
     assert after[0]["pid"] == before[0]["pid"]
 
 
+@pytest.mark.java
+def test_a_broker_process_is_started_again_until_its_disk_is_back(ottla: Ottla) -> None:
+    ottla(*up_arguments("--processes"))
+    broker = ottla.folder / ".ottla" / "orders" / "broker-2"
+    log = ottla.folder / ".ottla" / "orders" / "fleet.log"
+    shutil.move(broker / "d1", ottla.folder / "unplugged")
+    eventually(lambda: log.read_text().count("broker 2 (pid") >= 2)  # it halted, came back, and was refused
+    assert "has no meta.properties" in log.read_text()
+    while True:
+        try:
+            shutil.rmtree(broker / "d1", ignore_errors=True)
+            (ottla.folder / "unplugged").rename(broker / "d1")
+            break
+        except OSError:
+            pass  # just then a new process made the folder
+    eventually(lambda: ottla.status()["ready"])
+
+
+def test_what_cannot_be_used_as_data_directory_is_named_and_nothing_else_is_deleted(ottla: Ottla) -> None:
+    file = ottla.folder / "file"
+    file.write_text("mine")
+    assert f"--data {file}: File exists" in ottla(*up_arguments("--data", str(file)), status=1)
+    assert "there is no fleet in" in ottla("status", "--data", str(file), status=1)
+    folder = ottla.folder / "folder"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    assert "there is no fleet in" in ottla("down", "--delete-data", "--yes", "--data", str(folder), status=1)
+    ottla(*up_arguments("--data", str(folder)))
+    other = ottla.folder / "other.yaml"
+    other.write_text((MANIFESTS / "cluster.yaml").read_text().replace("orders", "other"))
+    assert "fleet orders is already running" in ottla("up", "-f", str(other), "--data", str(folder), status=1)
+    ottla("down", "--data", str(folder))
+    assert "holds the fleet 'orders'" in ottla("up", "-f", str(other), "--data", str(folder), status=1)
+    assert "other" not in (folder / "documents.yaml").read_text()
+    assert "something else is in it" in ottla("down", "--delete-data", "--data", str(folder))
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+
+
+def test_a_disk_that_is_gone_and_a_port_that_is_taken_keep_the_fleet_down_with_one_line(ottla: Ottla) -> None:
+    ottla(*up_arguments())
+    ottla("down")
+    data = ottla.folder / ".ottla" / "orders"
+    shutil.move(data / "broker-1" / "d1", ottla.folder / "unplugged")
+    printed = ottla(*up_arguments(), status=1)
+    assert f"broker 1: log directory {data}/broker-1/d1 has no meta.properties" in printed
+    assert "Traceback" not in printed + (data / "fleet.log").read_text()
+    shutil.rmtree(data / "broker-1" / "d1")
+    (ottla.folder / "unplugged").rename(data / "broker-1" / "d1")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = json.loads((data / "fleet.json").read_text())["brokers"][2]["client_port"]
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        printed = ottla(*up_arguments(), status=1)
+    assert f"broker 2: listeners: cannot listen on 127.0.0.1:{port}: Address already in use" in printed
+    stopped = ottla("status", status=1)
+    assert "start it with: ottla local up -f .ottla/orders/documents.yaml" in stopped
+    assert "ready in" in ottla("up", "-f", ".ottla/orders/documents.yaml")
+    log = (data / "fleet.log").read_text()
+    assert all("[broker " in line or "[fleet] ottla.local: " in line for line in log.splitlines())
+
+
 def test_commands_say_what_is_wrong_and_what_to_do(ottla: Ottla, tmp_path: Path) -> None:
     assert "start one with: ottla local up" in ottla("status", status=1)
     assert "No such file" in ottla("up", "-f", "absent.yaml", status=1)
     bad = tmp_path / "bad.yaml"
     bad.write_text((MANIFESTS / "cluster.yaml").read_text().replace("replicas: 3", "replicas: three", 1))
     assert "spec.brokers.replicas" in ottla("up", "-f", str(bad), status=1)
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [b")
+    assert "broken.yaml, line 1, column 6: not YAML" in ottla("up", "-f", str(broken), status=1)
+    broken.write_bytes(b"\xff\xfe")
+    assert "not text in UTF-8" in ottla("up", "-f", str(broken), status=1)
+    assert "no KafkaCluster in" in ottla("up", "-f", str(MANIFESTS / "topics.yaml"), status=1)
     stranger = tmp_path / "topic.yaml"
     stranger.write_text((MANIFESTS / "topics.yaml").read_text().replace("orders", "others"))
     assert "spec.clusterRef.name" in ottla("up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(stranger), status=1)

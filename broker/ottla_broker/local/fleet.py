@@ -81,12 +81,14 @@ class Fleet:
 
     def kill(self, broker_id: int) -> None:
         """Halts one broker without a clean shutdown. KeyError when it is not running."""
-        self.brokers.pop(broker_id).halt("killed by ottla local kill")
+        with logs.about(lambda: broker_id):
+            self.brokers.pop(broker_id).halt("killed by ottla local kill")
         self._http.pop(broker_id).close()
 
     async def stop_broker(self, broker_id: int) -> None:
         """Stops one broker in order. KeyError when it is not running."""
-        await self.brokers.pop(broker_id).stop()
+        with logs.about(lambda: broker_id):
+            await self.brokers.pop(broker_id).stop()
         self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
