@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from demo.fleet import CHECKOUT, DemoFleet, can_run_processes, stops_itself
 from demo.flights import leader_of, load_flights, read_and_compare, send
 from demo.plot import plot
+from ottla_broker.local.jars import kafka_class_path
 
 TOPIC = "flights"
 BUILD = CHECKOUT / "build" / "demo"
@@ -61,11 +62,14 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> in
         found = read_and_compare(bootstrap, TOPIC, flights, sent, lambda done: progress.update(reading, completed=done))
     picture = BUILD / "flights.png"
     plot(sent.acknowledged_at, killed_at[0], victim, picture)
-    total = f"{len(flights):,}".replace(",", " ")
-    console.print(f"sent       {sent.acknowledged:,} acknowledged in {sent.seconds:.1f} s".replace(",", " "))
-    console.print(f"read       {found.read:,} in {found.seconds:.1f} s".replace(",", " "))
+    total = _grouped(len(flights))
+    console.rule("what it did")
+    console.print(f"sent       {_at_rate(sent.acknowledged, sent.seconds)}, acks=all, into {TOPIC}", soft_wrap=True)
+    console.print(f"killed     broker {victim}, without a clean shutdown, {killed_at[0]:.1f} s after the first record")
+    console.print(f"read       {_at_rate(found.read, found.seconds)}, each compared with what was sent", soft_wrap=True)
     console.print(f"[bold]{found.lost} of {total} lost[/bold], {found.altered} altered, {found.repeated} repeated")
-    console.print(f"picture    {picture}", soft_wrap=True)
+    console.print(f"picture    {_short(picture)}: records per second over time, the kill marked", soft_wrap=True)
+    console.print(f"records    {_short(fleet.data)}; the fleet's log is fleet.log in it", soft_wrap=True)
     console.print(f"all of it took {time.monotonic() - began:.0f} s")
     if not stops_itself():
         _next_steps(console, fleet, bootstrap)
@@ -82,10 +86,28 @@ def _next_steps(console: Console, fleet: DemoFleet, bootstrap: str) -> None:
         f"kcat -b {bootstrap} -L",
         f"kcat -b {bootstrap} -C -t {TOPIC} -o beginning -c 3",
         f"kafka-topics.sh --bootstrap-server {bootstrap} --describe --topic {TOPIC}",
+        *(
+            [f"{_topics_tool()} --bootstrap-server {bootstrap} --list   # without the script"]
+            if fleet.processes
+            else []
+        ),
         f".venv/bin/ottla local status --data {data}",
     ):
         console.print(f"  {line}", soft_wrap=True, highlight=False)
     console.print(f"stop it:  .venv/bin/ottla local down --data {data} --delete-data", soft_wrap=True, highlight=False)
+
+
+def _topics_tool() -> str:
+    """What kafka-topics.sh runs, from the jars that `make system` fetched."""
+    return f"java -cp '{kafka_class_path()}' org.apache.kafka.tools.TopicCommand"
+
+
+def _at_rate(records: int, seconds: float) -> str:
+    return f"{_grouped(records)} records in {seconds:.1f} s ({_grouped(round(records / max(seconds, 0.001)))} a second)"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
 
 
 def _short(path: Path) -> str:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 _FLUSH_S = 60.0
+_QUIET = {"log_level": 2}
+"""librdkafka would print on every attempt that it cannot reach the broker that the demo has killed."""
 _READ_S = 60.0
 
 
@@ -57,6 +59,7 @@ def send(
     """
     producer = Producer(
         {
+            **_QUIET,
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "enable.idempotence": True,
@@ -99,7 +102,13 @@ def read_and_compare(
 ) -> Comparison:
     """Reads the topic from its beginning to its end and looks for every acknowledged flight."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False, "enable.partition.eof": True}
+        {
+            **_QUIET,
+            "bootstrap.servers": bootstrap,
+            "group.id": "demo",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
     )
     start = time.monotonic()
     partitions = consumer.list_topics(topic, timeout=_READ_S).topics[topic].partitions
@@ -136,6 +145,6 @@ def read_and_compare(
 
 def leader_of(bootstrap: str, topic: str, partition: int) -> int:
     """Id of the broker that leads a partition."""
-    metadata = Producer({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=_READ_S)
+    metadata = Producer({**_QUIET, "bootstrap.servers": bootstrap}).list_topics(topic, timeout=_READ_S)
     leader: int = metadata.topics[topic].partitions[partition].leader
     return leader
