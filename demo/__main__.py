@@ -28,7 +28,11 @@ def main() -> int:
     console.rule("Ottla: three brokers, three racks, two disks each")
     with console.status("the fleet comes up from manifests/cluster.yaml and manifests/topics.yaml"):
         status = fleet.up()
-    how = "one process per broker, a real ZooKeeper" if processes else "all in one process (no Java found)"
+    how = (
+        "one process per broker, a real ZooKeeper"
+        if processes
+        else "all in one process (without Java and the jars of ZooKeeper)"
+    )
     console.print(f"fleet      {how}")
     console.print(f"bootstrap  {status['bootstrap']}", soft_wrap=True)
     console.print(f"ready in   {status['start_s']:.2f} s, {status['rss_bytes'] / 1e6:.0f} MB resident")
