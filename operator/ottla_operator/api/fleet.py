@@ -1,0 +1,46 @@
+"""What a running fleet says of itself: its metadata, and each broker's /status. Values only; `effects` asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as the brokers' metadata has it."""
+
+    topic: str
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaView:
+    """The fleet as its own metadata describes it. `controller` is -1 when there is none."""
+
+    cluster_id: str
+    controller: int
+    brokers: tuple[int, ...]
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectoryReport:
+    path: str
+    state: str
+    directory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReport:
+    """What a broker's /status said. `pod_uid`: the pod that was asked."""
+
+    pod_uid: str
+    cluster_id: str
+    state: str
+    log_dirs: tuple[LogDirectoryReport, ...]

@@ -1,0 +1,98 @@
+"""Every name, label and annotation that we give. Names are made here and never parsed: labels carry the meaning."""
+
+from __future__ import annotations
+
+from ottla_operator.model.documents import API_VERSION
+
+GROUP, VERSION = API_VERSION.split("/")
+CLUSTERS = "kafkaclusters"
+TOPICS = "kafkatopics"
+
+CLUSTER = f"{GROUP}/cluster"
+POOL = f"{GROUP}/pool"
+BROKER_ID = f"{GROUP}/broker-id"
+SERVER_ID = f"{GROUP}/server-id"
+RACK = f"{GROUP}/rack"
+DISK = f"{GROUP}/disk"
+GENERATION = f"{GROUP}/generation"
+
+CLUSTER_ID = f"{GROUP}/cluster-id"
+"""Annotation of a claim: the Kafka cluster whose data it holds."""
+DIRECTORY_ID = f"{GROUP}/directory-id"
+"""Annotation of a claim: directory.id as the broker reported it. Once it is there the volume is never formatted."""
+DISKS = f"{GROUP}/disks"
+"""Annotation of a claim: the disks of its broker, so that one claim remembers that another existed."""
+CONFIG = f"{GROUP}/config"
+"""Annotation of a pod template: the ConfigMap with its server.properties."""
+
+TOPIC_FINALIZER = f"{GROUP}/topic"
+MAIN_POOL = "main"
+APPLICATION = "ottla"
+FIELD_MANAGER = "ottla-operator"
+
+BROKER = "broker"
+ZOOKEEPER = "zookeeper"
+
+
+def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
+    """The labels of every object of a cluster; `extra` gives ours by the short name of their constant.
+
+    >>> labels("orders", "broker", broker_id="7")["kafka.ottla.dev/broker-id"]
+    '7'
+    """
+    return {
+        "app.kubernetes.io/name": APPLICATION,
+        "app.kubernetes.io/instance": cluster,
+        "app.kubernetes.io/component": component,
+        "app.kubernetes.io/managed-by": FIELD_MANAGER,
+        CLUSTER: cluster,
+        **{f"{GROUP}/{name.replace('_', '-')}": value for name, value in extra.items()},
+    }
+
+
+def broker_name(cluster: str, broker_id: int) -> str:
+    """StatefulSet of a broker, and the Service that advertises it."""
+    return f"{cluster}-broker-{broker_id}"
+
+
+def brokers_service(cluster: str) -> str:
+    return f"{cluster}-brokers"
+
+
+def bootstrap_service(cluster: str) -> str:
+    return f"{cluster}-bootstrap"
+
+
+def format_leave(cluster: str, broker_id: int) -> str:
+    """ConfigMap with the log directories that a broker may format."""
+    return f"{broker_name(cluster, broker_id)}-format"
+
+
+def broker_claim(cluster: str, broker_id: int, disk: str, generation: int) -> str:
+    return f"{broker_name(cluster, broker_id)}-{disk}-{generation}"
+
+
+def zookeeper_service(cluster: str) -> str:
+    return f"{cluster}-zookeeper"
+
+
+def zookeeper_name(cluster: str, server_id: int) -> str:
+    return f"{cluster}-zookeeper-{server_id}"
+
+
+def zookeeper_claim(cluster: str, server_id: int, disk: str, generation: int) -> str:
+    return f"{zookeeper_name(cluster, server_id)}-{disk}-{generation}"
+
+
+def zookeeper_secret(cluster: str) -> str:
+    return f"{cluster}-zookeeper-super"
+
+
+def pod_of(stateful_set: str) -> str:
+    """The only pod of a StatefulSet with one replica."""
+    return f"{stateful_set}-0"
+
+
+def host(name: str, namespace: str) -> str:
+    """DNS name of a Service, or of a pod below its Service ("pod.service")."""
+    return f"{name}.{namespace}.svc"

@@ -1,0 +1,166 @@
+"""Kubernetes objects as the mappings that the API gives, and the few questions that we ask of them.
+
+Not here: building objects (`planning`), reading and writing them (`effects`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ottla_operator.api.names import GROUP
+from ottla_operator.model.fields import quantity_bytes
+
+Obj = dict[str, Any]
+"""One object, as JSON gives it. Never changed in place."""
+
+
+class Kind(NamedTuple):
+    """Where objects of a kind are found: (apiVersion, kind, plural, whether they are in a namespace)."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
+SECRET = Kind("v1", "Secret", "secrets")
+SERVICE = Kind("v1", "Service", "services")
+POD = Kind("v1", "Pod", "pods")
+CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+NODE = Kind("v1", "Node", "nodes", namespaced=False)
+EVENT = Kind("v1", "Event", "events")
+NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
+DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
+KAFKA_CLUSTER = Kind(f"{GROUP}/v1alpha1", "KafkaCluster", "kafkaclusters")
+KAFKA_TOPIC = Kind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
+KINDS = {
+    kind.kind: kind
+    for kind in (
+        CONFIG_MAP, SECRET, SERVICE, POD, CLAIM, NODE, EVENT, NAMESPACE, STATEFUL_SET, DISRUPTION_BUDGET,
+        STORAGE_CLASS, LEASE, KAFKA_CLUSTER, KAFKA_TOPIC,
+    )
+}  # fmt: skip
+
+
+def new(kind: Kind, namespace: str, name: str, labels: Mapping[str, str], **parts: Any) -> Obj:
+    """An object with its metadata; `parts` are spec, data and the like."""
+    metadata = {"name": name, "namespace": namespace, "labels": dict(labels)}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **parts}
+
+
+def dig(value: Any, *path: str | int) -> Any:
+    """The value below a path, None where it ends early.
+
+    >>> dig({"spec": {"disks": [{"name": "d0"}]}}, "spec", "disks", 0, "name")
+    'd0'
+    >>> dig({"spec": {}}, "spec", "disks", 0, "name") is None
+    True
+    """
+    for key in path:
+        if isinstance(key, str):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        else:
+            value = value[key] if isinstance(value, list) and -len(value) <= key < len(value) else None
+        if value is None:
+            return None
+    return value
+
+
+def name_of(obj: Obj) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def uid_of(obj: Obj) -> str:
+    return str(obj["metadata"].get("uid", ""))
+
+
+def label(obj: Obj, key: str) -> str | None:
+    value = dig(obj, "metadata", "labels", key)
+    return None if value is None else str(value)
+
+
+def annotation(obj: Obj, key: str) -> str | None:
+    value = dig(obj, "metadata", "annotations", key)
+    return None if value is None else str(value)
+
+
+def is_deleting(obj: Obj) -> bool:
+    return dig(obj, "metadata", "deletionTimestamp") is not None
+
+
+def owner_reference(owner: Obj) -> Obj:
+    """The controller reference by which Kubernetes deletes what belongs to `owner` after it."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": name_of(owner),
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def is_owned_by(obj: Obj, owner: Obj) -> bool:
+    references = dig(obj, "metadata", "ownerReferences") or []
+    return any(reference.get("uid") == uid_of(owner) for reference in references)
+
+
+def owned(obj: Obj, owner: Obj) -> Obj:
+    """`obj` with the owner reference of `owner`."""
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner_reference(owner)]}}
+
+
+def has_condition(obj: Obj, kind: str, status: str = "True") -> bool:
+    conditions = dig(obj, "status", "conditions") or []
+    return any(item.get("type") == kind and item.get("status") == status for item in conditions)
+
+
+def short_hash(value: Any) -> str:
+    """Ten hexadecimal digits that stand for a value of JSON types."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def covers(live: Any, desired: Any) -> bool:
+    """Whether everything `desired` says is so in `live`, which may say more (defaults, fields of others).
+
+    Lists of named things are compared by name, other lists in order; sizes by their bytes, since an API server
+    rewrites them. This is what decides whether anything is written at all.
+
+    >>> covers({"replicas": 1, "paused": False}, {"replicas": 1})
+    True
+    >>> covers({"ports": [{"name": "b", "port": 2, "protocol": "TCP"}, {"name": "a", "port": 1}]},
+    ...        {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]})
+    True
+    >>> covers({"requests": {"storage": "1Gi"}}, {"requests": {"storage": "1024Mi"}})
+    True
+    >>> covers({"args": ["a"]}, {"args": ["a", "b"]})
+    False
+    """
+    if isinstance(desired, Mapping):
+        return isinstance(live, Mapping) and all(covers(live.get(key), value) for key, value in desired.items())
+    if isinstance(desired, list):
+        if not isinstance(live, list):
+            return False
+        if desired and all(isinstance(item, Mapping) and "name" in item for item in desired):
+            by_name = {item.get("name"): item for item in live if isinstance(item, Mapping)}
+            return len(live) == len(desired) and all(covers(by_name.get(item["name"]), item) for item in desired)
+        return len(live) == len(desired) and all(map(covers, live, desired))
+    if live == desired:
+        return True
+    if isinstance(live, str) and isinstance(desired, str):
+        try:
+            return quantity_bytes(live) == quantity_bytes(desired)
+        except ValueError:
+            return False
+    return False
+
+
+def by_name(objects: Iterable[Obj]) -> dict[str, Obj]:
+    return {name_of(obj): obj for obj in objects}

@@ -1,0 +1,67 @@
+"""`ottla operator run`: the operator as a process, inside a cluster or with KUBECONFIG from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+NEEDED = ("kopf", "kubernetes", "kafka")
+DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
+
+
+@app.callback()
+def _group() -> None:
+    """The Kubernetes operator."""
+
+
+@app.command()
+def run(
+    broker_image: Annotated[str, typer.Option(envvar="OTTLA_BROKER_IMAGE", help="Image that brokers run.")],
+    zookeeper_image: Annotated[
+        str, typer.Option(envvar="OTTLA_ZOOKEEPER_IMAGE", help="Image of a ZooKeeper 3.9 with zkServer.sh in its PATH.")
+    ] = DEFAULT_ZOOKEEPER_IMAGE,
+    image_pull_policy: Annotated[str, typer.Option(envvar="OTTLA_IMAGE_PULL_POLICY")] = "",
+    namespace: Annotated[
+        str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the operator's lease is.")
+    ] = "default",
+    watch_namespace: Annotated[
+        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACE", help="Serve this namespace only; empty: all.")
+    ] = "",
+    nodes: Annotated[
+        bool,
+        typer.Option(envvar="OTTLA_READ_NODES", help="Read nodes for racks; without it spec.brokers.racks names them."),
+    ] = True,
+    liveness: Annotated[str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered.")] = (
+        "http://0.0.0.0:8080/healthz"
+    ),
+) -> None:
+    """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the extra: pip install 'ottla[operator]'."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")
+        raise typer.Exit(1)
+    from ottla_operator.planning.snapshot import Images
+    from ottla_operator.runtime.operator import Operator, OperatorSettings
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    settings = OperatorSettings(
+        images=Images(broker_image, zookeeper_image, image_pull_policy),
+        namespace=namespace,
+        identity=f"{socket.gethostname()}-{os.getpid()}",
+        watch_namespace=watch_namespace,
+        reads_nodes=nodes,
+        liveness=liveness,
+    )
+
+    async def serve() -> None:
+        await Operator(settings).run()
+
+    asyncio.run(serve())

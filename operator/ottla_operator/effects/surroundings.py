@@ -1,0 +1,64 @@
+"""The production adapter of Surroundings: wall clock, randomness, the brokers' /status over HTTP, Kafka clients."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport
+from ottla_operator.api.objects import Obj, dig, uid_of
+from ottla_operator.effects.kafka_admin import KafkaAdminLane
+from ottla_operator.effects.ports import KafkaAdmin
+from ottla_operator.planning.config import HTTP_PORT
+
+STATUS_TIMEOUT_S = 3.0
+PASSWORD_BYTES = 24
+
+
+class ProductionSurroundings:
+    """One per operator process."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    def now(self) -> str:
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def password(self) -> str:
+        return secrets.token_urlsafe(PASSWORD_BYTES)
+
+    async def broker_report(self, pod: Obj) -> BrokerReport | None:
+        address = dig(pod, "status", "podIP")
+        if not address:
+            return None
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
+        host = f"[{address}]" if ":" in address else address
+        try:
+            async with self._session.get(f"http://{host}:{HTTP_PORT}/status") as response:
+                return read_report(uid_of(pod), await response.json())
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+            return None
+
+    def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
+        return KafkaAdminLane(bootstrap)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
+    """A broker's /status as a value; None when it is not one."""
+    if not isinstance(status, dict):
+        return None
+    directories = tuple(
+        LogDirectoryReport(str(item.get("path")), str(item.get("state")), str(item.get("directory_id") or ""))
+        for item in status.get("log_dirs") or []
+        if isinstance(item, dict)
+    )
+    return BrokerReport(pod_uid, str(status.get("cluster") or ""), str(status.get("state") or ""), directories)

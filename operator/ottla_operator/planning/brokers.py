@@ -1,0 +1,246 @@
+"""The StatefulSet of each broker and what a broker waits for.
+
+Templates of brokers that exist are never written here: `pending` names what has changed, and the roller writes each
+template in that broker's turn. So an evicted pod comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import BROKERS_READY, Condition, bad, good
+from ottla_operator.api.objects import (
+    STATEFUL_SET,
+    Obj,
+    annotation,
+    covers,
+    dig,
+    has_condition,
+    is_owned_by,
+    label,
+    owned,
+)
+from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT
+from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
+from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set
+from ottla_operator.planning.snapshot import Decision, Snapshot
+
+GRACE_S = 300
+CONFIG_DIR = "/etc/ottla"
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """`stateful_sets`: as each should be, for the roller; absent where something it needs is not settled.
+
+    `pending`: why a broker has to be rolled, by id, only for those that have to.
+    """
+
+    decision: Decision
+    stateful_sets: Mapping[int, Obj]
+    pending: Mapping[int, tuple[str, ...]]
+
+
+def decide_brokers(
+    snapshot: Snapshot, identities: Identities, disks: Disks, configs: Mapping[int, str], zookeeper_ready: bool
+) -> Brokers:
+    """StatefulSets of new brokers, and what the existing ones wait for."""
+    wanted: dict[int, Obj] = {}
+    desired: list[Obj] = []
+    pending: dict[int, tuple[str, ...]] = {}
+    held_back: list[str] = []
+    for broker_id, rack in identities.racks.items():
+        live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+        claims = disks.claims.get(broker_id, ())
+        obstacle = _obstacle(broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None)
+        if obstacle is None and keeps_disks(snapshot, broker_id):
+            obstacle = f"broker {broker_id}: it has a disk that spec.brokers.disks does not name"
+        if obstacle is not None:
+            if live is None:
+                held_back.append(obstacle)
+            continue
+        wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
+        if live is None:
+            desired.append(wanted[broker_id])
+        elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
+            pending[broker_id] = reasons
+    decision = Decision((_condition(snapshot, identities, held_back),), tuple(desired))
+    return Brokers(decision, wanted, pending)
+
+
+def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str) -> Obj:
+    """One broker: never root, a read-only root file system, bound to its rack for ever."""
+    cluster = snapshot.cluster
+    labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id), rack=rack)
+    leave = {"name": names.format_leave(cluster.name, broker_id), "key": LEAVE_KEY}
+    container: Obj = {
+        "name": names.BROKER,
+        "image": snapshot.images.broker,
+        "args": ["broker", "run", f"{CONFIG_DIR}/{FILE}", "--override", "ottla.log.dirs.format=$(OTTLA_FORMAT)"],
+        "env": [{"name": "OTTLA_FORMAT", "valueFrom": {"configMapKeyRef": leave}}],
+        "ports": [
+            {"name": "internal", "containerPort": INTERNAL_PORT},
+            {"name": "client", "containerPort": CLIENT_PORT},
+            {"name": "http", "containerPort": HTTP_PORT},
+        ],
+        "volumeMounts": [
+            {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *({"name": claim.disk, "mountPath": mount_path(claim.disk)} for claim in claims),
+        ],
+        "startupProbe": _probe("/livez", period=2, failures=60),
+        "livenessProbe": _probe("/livez", period=10, failures=6),
+        "readinessProbe": _probe("/readyz", period=5, failures=2),
+        "securityContext": CONTAINER_SECURITY,
+    }
+    if snapshot.images.pull_policy:
+        container["imagePullPolicy"] = snapshot.images.pull_policy
+    rack_term = {"matchExpressions": [{"key": cluster.brokers.rack_key, "operator": "In", "values": [rack]}]}
+    others = {names.CLUSTER: cluster.name, "app.kubernetes.io/component": names.BROKER}
+    pod_spec: Obj = {
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": config}},
+            {"name": "tmp", "emptyDir": {}},
+            *({"name": c.disk, "persistentVolumeClaim": {"claimName": c.name}} for c in claims),
+        ],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [rack_term]}},
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "labelSelector": {"matchLabels": others},
+                            "topologyKey": "kubernetes.io/hostname",
+                        },
+                    }
+                ]
+            },
+        },
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": pod_security(),
+    }
+    if has_no_provisioner(snapshot):
+        # The data is on that node: evicting the pod from it would only leave a pod that cannot be scheduled.
+        pod_spec["tolerations"] = [
+            {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+            for state in ("not-ready", "unreachable")
+        ]
+    name = names.broker_name(cluster.name, broker_id)
+    service = names.brokers_service(cluster.name)
+    built = stateful_set(cluster.namespace, name, labels, service, pod_spec, {names.CONFIG: config})
+    return owned(built, snapshot.resource)
+
+
+def _probe(path: str, *, period: int, failures: int) -> Obj:
+    return {
+        "httpGet": {"path": path, "port": HTTP_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _image(stateful_set: Obj) -> object:
+    return dig(stateful_set, "spec", "template", "spec", "containers", 0, "image")
+
+
+def _config_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
+    now, then = (annotation(dig(obj, "spec", "template"), names.CONFIG) for obj in (live, wanted))
+    return now != then
+
+
+def _image_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
+    return _image(live) != _image(wanted)
+
+
+def _template_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
+    return not template_is_current(live, wanted)
+
+
+def _pod_outdated(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
+    return pod is not None and revisions_known(live) and not has_current_revision(live, pod)
+
+
+_CHECKS: tuple[tuple[str, Callable[[Obj, Obj, Obj | None], bool]], ...] = (
+    ("ConfigChanged", _config_changed),
+    ("ImageChanged", _image_changed),
+    ("TemplateChanged", _template_changed),
+    ("PodOutdated", _pod_outdated),
+)
+"""Why a StatefulSet's pod has to be replaced, in this order. TemplateChanged only where nothing more precise is."""
+
+
+def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj) -> tuple[str, ...]:
+    """Every reason to replace the pod; PodOutdated also after `kubectl rollout restart`, which asks for a turn."""
+    pod = snapshot.pod(names.pod_of(str(live["metadata"]["name"])))
+    reasons = [name for name, check in _CHECKS if check(live, wanted, pod)]
+    if len(reasons) > 1 and "TemplateChanged" in reasons:
+        reasons.remove("TemplateChanged")
+    return tuple(reasons)
+
+
+def template_is_current(live: Obj, wanted: Obj) -> bool:
+    """Whether everything that we would write is so already."""
+    return covers(live.get("spec"), wanted["spec"])
+
+
+def revisions_known(live: Obj) -> bool:
+    """Whether the controller has seen the newest template, so that its revisions mean something."""
+    observed = dig(live, "status", "observedGeneration")
+    return isinstance(observed, int) and observed >= int(live["metadata"].get("generation", 0))
+
+
+def has_current_revision(live: Obj, pod: Obj) -> bool:
+    return bool(label(pod, "controller-revision-hash") == dig(live, "status", "updateRevision"))
+
+
+def _obstacle(
+    broker_id: int, disks: Disks, claims: tuple[Claim, ...], configs: Mapping[int, str], *, zookeeper_ready: bool
+) -> str | None:
+    """Why a broker's StatefulSet cannot be settled; ordered checks."""
+    if not disks.can_use or not claims:
+        return f"broker {broker_id}: see DisksReady"
+    if broker_id not in configs:
+        return f"broker {broker_id}: see ConfigValid"
+    if not zookeeper_ready:
+        return f"broker {broker_id}: see ZooKeeperReady"
+    return None
+
+
+def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str]) -> Condition:
+    if identities.waiting is not None:
+        return identities.waiting
+    if held_back:
+        return bad(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
+    waiting: list[str] = []
+    rolling = snapshot.rolling(names.BROKER)
+    for broker_id in identities.racks:
+        if broker_id in rolling:
+            continue
+        pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        if pod is None:
+            waiting.append(f"{broker_id} has no pod")
+        elif not has_condition(pod, "Ready"):
+            waiting.append(f"{broker_id} {_trouble(pod)}")
+    if waiting:
+        return bad(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
+    return good(BROKERS_READY)
+
+
+def _trouble(pod: Obj) -> str:
+    """Why a pod is not ready, in the words of Kubernetes."""
+    for item in dig(pod, "status", "conditions") or []:
+        if item.get("type") == "PodScheduled" and item.get("status") == "False":
+            return f"is not scheduled ({item.get('message', '')[:200]})"
+    for status in dig(pod, "status", "containerStatuses") or []:
+        waiting = dig(status, "state", "waiting", "reason")
+        if waiting:
+            return f"waits ({waiting})"
+    return "is not ready"

@@ -1,0 +1,279 @@
+"""One pass over a cluster: the concerns in order, what they want together, and the status that tells of it.
+
+Each concern is decided by itself; when one raises, its condition says so and the others go on. The order only says
+who knows what of whom: zookeeper, identities, disks, config, services, brokers, roll, status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ottla_operator.api import conditions, names
+from ottla_operator.api.conditions import Condition, bad, good, invalid
+from ottla_operator.api.objects import (
+    POD,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    has_condition,
+    is_deleting,
+    name_of,
+    uid_of,
+)
+from ottla_operator.planning.brokers import (
+    Brokers,
+    decide_brokers,
+    has_current_revision,
+    pending_reasons,
+    revisions_known,
+    template_is_current,
+)
+from ottla_operator.planning.config import Configs, decide_config
+from ottla_operator.planning.disks import Disks, decide_disks
+from ottla_operator.planning.identity import Identities, decide_identities
+from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
+from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
+from ottla_operator.planning.zookeeper import ZooKeeper, decide_zookeeper, ensemble_size
+from ottla_operator.roller import machine
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass wants.
+
+    `desired` in the order to write; `delete` is the one destructive act; `status` the whole new status. A roll that
+    changed its step is written to status before anything of the next step is wanted.
+    """
+
+    desired: tuple[Obj, ...]
+    delete: Delete | None
+    status: Obj
+    wake_after_s: float | None
+    needs_secret: bool
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Concerns:
+    """Runs concerns, keeping what they say and the errors of those that raise."""
+
+    conditions: list[Condition] = field(default_factory=list)
+    desired: list[Obj] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def decide(self, kind: str, decide: Callable[[], _Result], otherwise: _Result) -> _Result:
+        """The concern's result, or `otherwise` with a condition that tells the error."""
+        try:
+            return decide()
+        except Exception as error:  # a mistake of ours in one concern must not stop the others
+            self.errors.append(f"{kind}: {type(error).__name__}: {error}")
+            self.conditions.append(Condition(kind, "Unknown", "InternalError", f"{type(error).__name__}: {error}"))
+            return otherwise
+
+    def take(self, decision: Decision) -> None:
+        self.conditions += decision.conditions
+        self.desired += decision.desired
+        if decision.delete is not None:
+            self.deletes.append(decision.delete)
+        if decision.wake_after_s is not None:
+            self.wakes.append(decision.wake_after_s)
+
+
+def decide_cluster(snapshot: Snapshot) -> Pass:
+    """Everything that this snapshot asks for."""
+    snapshot = _with_actual_ensemble(snapshot)
+    concerns = _Concerns()
+    zookeeper = concerns.decide(
+        conditions.ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), ZooKeeper(Decision(), {})
+    )
+    concerns.take(zookeeper.decision)
+    zookeeper_ready = any(c.type == conditions.ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
+    identities = concerns.decide(
+        conditions.RACKS_READY, lambda: decide_identities(snapshot), Identities(_recorded_racks(snapshot), ())
+    )
+    concerns.conditions += identities.conditions
+    disks = concerns.decide(
+        conditions.DISKS_READY, lambda: decide_disks(snapshot, identities), Disks(Decision(), {}, can_use=False)
+    )
+    concerns.take(disks.decision)
+    configs = concerns.decide(
+        conditions.CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), Configs(Decision(), {})
+    )
+    concerns.take(configs.decision)
+    services = concerns.decide(
+        conditions.SERVICES_READY, lambda: decide_services(snapshot, identities.racks), Decision()
+    )
+    concerns.take(services)
+    brokers = concerns.decide(
+        conditions.BROKERS_READY,
+        lambda: decide_brokers(snapshot, identities, disks, configs.names, zookeeper_ready),
+        Brokers(Decision(), {}, {}),
+    )
+    concerns.take(brokers.decision)
+    roll = concerns.decide(
+        conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, brokers, concerns), machine.Decided(None)
+    )
+    status = _status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll)
+    if snapshot.cluster.paused:
+        return Pass((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
+    return Pass(
+        desired=tuple(concerns.desired),
+        delete=concerns.deletes[0] if concerns.deletes else None,
+        status=status,
+        wake_after_s=min(concerns.wakes, default=None),
+        needs_secret=zookeeper.needs_secret,
+        errors=tuple(concerns.errors),
+    )
+
+
+def _with_actual_ensemble(snapshot: Snapshot) -> Snapshot:
+    """The ensemble keeps its size, whatever the spec asks, until changing it is served; brokers connect to what is."""
+    size = None if snapshot.cluster.zookeeper.connect else ensemble_size(snapshot)
+    if size is None:
+        return snapshot
+    zookeeper = replace(snapshot.cluster.zookeeper, replicas=size)
+    return replace(snapshot, cluster=replace(snapshot.cluster, zookeeper=zookeeper))
+
+
+def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:
+    return {broker_id: rack for broker_id, rack in snapshot.broker_ids().items() if rack is not None}
+
+
+def _members(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> dict[int, machine.Member]:
+    members: dict[int, machine.Member] = {}
+    for number, stateful_set in wanted.items():
+        live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
+        if live is None:
+            continue
+        pod = snapshot.get(POD, names.pod_of(name_of(live)))
+        members[number] = machine.Member(
+            number,
+            pending_reasons(snapshot, live, stateful_set),
+            template_is_current(live, stateful_set) and revisions_known(live),
+            None
+            if pod is None
+            else machine.Pod(
+                uid=uid_of(pod),
+                is_ready=has_condition(pod, "Ready"),
+                is_current=has_current_revision(live, pod),
+                is_scheduled=dig(pod, "spec", "nodeName") is not None,
+                is_deleting=is_deleting(pod),
+            ),
+        )
+    return members
+
+
+def _decide_roll(snapshot: Snapshot, zookeeper: ZooKeeper, brokers: Brokers, concerns: _Concerns) -> machine.Decided:
+    """ZooKeeper first, then brokers; one roll at a time. What it may write and delete goes to `concerns`."""
+    recorded = machine.from_status(snapshot.status("roll"))
+    decided = machine.Decided(None)
+    for role, wanted in ((names.ZOOKEEPER, zookeeper.stateful_sets), (names.BROKER, brokers.stateful_sets)):
+        if recorded is not None and recorded.role != role:
+            continue
+        facts = machine.Facts(
+            role=role,
+            members=_members(snapshot, wanted),
+            kafka=snapshot.kafka,
+            has_partitions=role == names.BROKER,
+            now=snapshot.now,
+            roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
+        )
+        decided = machine.decide(recorded, facts)
+        if decided.apply is not None:
+            concerns.desired.append(wanted[decided.apply])
+        if decided.delete is not None:
+            number, uid = decided.delete
+            pod = names.pod_of(name_of(wanted[number]))
+            concerns.deletes.insert(0, Delete(POD, pod, uid, f"roll {facts.roll_id}: {role} {number}"))
+        if decided.roll is not None or recorded is not None:
+            break
+    if decided.wake_after_s is not None:
+        concerns.wakes.append(decided.wake_after_s)
+    concerns.conditions.append(_rolled(decided.roll, brokers))
+    return decided
+
+
+def _rolled(roll: machine.Roll | None, brokers: Brokers) -> Condition:
+    if roll is None:
+        return good(conditions.ROLLED)
+    where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
+    if roll.blocked_by:
+        return bad(conditions.ROLLED, "Blocked", f"{where}; waits for: {'; '.join(roll.blocked_by)}")
+    reasons = sorted({reason for given in brokers.pending.values() for reason in given})
+    return bad(conditions.ROLLED, "Rolling", f"{where} ({', '.join(reasons)})" if reasons else where)
+
+
+_NOT_NEEDED_FOR_READY = {conditions.ROLLED}
+
+
+def _ready(snapshot: Snapshot, found: list[Condition]) -> Condition:
+    """The roll-up: the first concern that is not as declared names itself; a roll that goes on is no failure."""
+    if snapshot.cluster.paused:
+        return bad(conditions.READY, "Paused", "spec.paused: nothing is changed")
+    claimed = {problem for kind in _CONCERN_FIELDS.values() for problem in snapshot.problems_below(*kind)}
+    if others := [problem for problem in snapshot.problems if problem not in claimed]:
+        return invalid(conditions.READY, others)
+    for condition in found:
+        if condition.status != "True" and condition.type not in _NOT_NEEDED_FOR_READY:
+            return bad(
+                conditions.READY,
+                condition.type.removesuffix("Ready").removesuffix("Valid") + condition.reason,
+                condition.message,
+            )
+    return good(conditions.READY)
+
+
+_CONCERN_FIELDS = {
+    conditions.ZOOKEEPER_READY: ("spec.zookeeper",),
+    conditions.RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
+    conditions.BROKERS_READY: ("spec.brokers.replicas", "metadata"),
+    conditions.DISKS_READY: ("spec.brokers.disks",),
+    conditions.CONFIG_VALID: ("spec.brokers.config",),
+}
+
+
+def _status(
+    snapshot: Snapshot,
+    found: list[Condition],
+    identities: Identities,
+    disks: Disks,
+    brokers: Brokers,
+    roll: machine.Roll | None,
+) -> Obj:
+    generation = int(dig(snapshot.resource, "metadata", "generation") or 0)
+    shown = []
+    for broker_id, rack in identities.racks.items():
+        pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        entry: Obj = {"id": broker_id, "rack": rack, "ready": pod is not None and has_condition(pod, "Ready")}
+        if node := dig(pod, "spec", "nodeName"):
+            entry["node"] = node
+        if reasons := brokers.pending.get(broker_id):
+            entry["pending"] = list(reasons)
+        entry["disks"] = [
+            {"name": claim.disk, "claim": claim.name, "state": claim.state} for claim in disks.claims.get(broker_id, ())
+        ]
+        shown.append(entry)
+    if snapshot.cluster.paused:
+        roll = machine.from_status(snapshot.status("roll"))
+    conditions_now = [*found, _ready(snapshot, found)]
+    status: Obj = {
+        "observedGeneration": generation,
+        "bootstrap": bootstrap_address(snapshot),
+        "replicas": len(identities.racks),
+        "readyReplicas": sum(1 for entry in shown if entry["ready"]),
+        "selector": selector_text(snapshot.cluster.name),
+        "brokers": shown,
+        "conditions": conditions.merged(snapshot.status("conditions"), conditions_now, generation, snapshot.now),
+    }
+    cluster_id = snapshot.kafka.cluster_id if snapshot.kafka is not None else snapshot.status("clusterId")
+    if cluster_id:
+        status["clusterId"] = cluster_id
+    if roll is not None:
+        status["roll"] = roll.to_status()
+    return status

@@ -1,0 +1,129 @@
+"""server.properties of each broker, in an immutable ConfigMap whose name holds the hash of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ottla_broker.config import BrokerConfig, ConfigError
+from ottla_operator.api import names
+from ottla_operator.api.conditions import CONFIG_VALID, bad, good, invalid
+from ottla_operator.api.objects import (
+    CONFIG_MAP,
+    POD,
+    STATEFUL_SET,
+    Obj,
+    annotation,
+    dig,
+    label,
+    name_of,
+    new,
+    owned,
+    short_hash,
+    uid_of,
+)
+from ottla_operator.model.cluster import KafkaCluster, default_broker_config
+from ottla_operator.planning.disks import log_dir
+from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
+from ottla_operator.planning.zookeeper import connect_string
+
+INTERNAL_PORT = 9091
+CLIENT_PORT = 9092
+HTTP_PORT = 8080
+SESSION_TIMEOUT_MS = 6000
+"""zookeeper.session.timeout.ms unless the document sets it: how long a dead broker's leaders stay with it."""
+FILE = "server.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Configs:
+    """Names of the ConfigMaps by broker id; none while the configuration cannot be used."""
+
+    decision: Decision
+    names: Mapping[int, str]
+
+
+def internal_address(cluster: KafkaCluster, broker_id: int) -> str:
+    """Where brokers and the operator reach a broker: its pod, ready or not."""
+    pod = names.pod_of(names.broker_name(cluster.name, broker_id))
+    return f"{names.host(f'{pod}.{names.brokers_service(cluster.name)}', cluster.namespace)}:{INTERNAL_PORT}"
+
+
+def client_address(cluster: KafkaCluster, broker_id: int) -> str:
+    """What clients are told: a Service of the broker's own, whose address outlives the pod."""
+    return f"{names.host(names.broker_name(cluster.name, broker_id), cluster.namespace)}:{CLIENT_PORT}"
+
+
+def broker_properties(cluster: KafkaCluster, broker_id: int, rack: str) -> dict[str, str]:
+    """The configuration of one broker. What may be formatted is not in it: it changes without a roll."""
+    return {
+        "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        **default_broker_config(cluster),
+        **cluster.brokers.config,
+        "broker.id": str(broker_id),
+        "broker.rack": rack,
+        "log.dirs": ",".join(log_dir(disk.name) for disk in cluster.brokers.disks),
+        "listeners": f"INTERNAL://0.0.0.0:{INTERNAL_PORT},CLIENT://0.0.0.0:{CLIENT_PORT}",
+        "advertised.listeners": (
+            f"INTERNAL://{internal_address(cluster, broker_id)},CLIENT://{client_address(cluster, broker_id)}"
+        ),
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "ottla.http.listener": f"0.0.0.0:{HTTP_PORT}",
+        "zookeeper.connect": connect_string(cluster),
+    }
+
+
+def properties_text(config: Mapping[str, str]) -> str:
+    r"""The text of server.properties, in a fixed order. Backslashes and line ends would change their meaning.
+
+    >>> properties_text({"b": "x\\y", "a": "1"})
+    'a=1\nb=x\\\\y\n'
+    """
+
+    def value(text: str) -> str:
+        return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+    return "".join(f"{key}={value(config[key])}\n" for key in sorted(config))
+
+
+def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
+    """ConfigMaps for the brokers, unless the configuration has a mistake: then all keep what they have."""
+    cluster = snapshot.cluster
+    if wrong := snapshot.problems_below("spec.brokers.config"):
+        return Configs(Decision((invalid(CONFIG_VALID, wrong),)), {})
+    # A declaration of fewer brokers than there are is not served, so defaults follow the larger number.
+    count = max(cluster.brokers.replicas, len(racks))
+    cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
+    wanted: dict[int, str] = {}
+    desired: list[Obj] = []
+    for broker_id, rack in racks.items():
+        properties = broker_properties(cluster, broker_id, rack)
+        text = properties_text(properties)
+        try:
+            BrokerConfig.from_properties(text)
+        except ConfigError as error:
+            path = "spec.zookeeper.connect" if "zookeeper.connect" in str(error) else "spec.brokers.config"
+            return Configs(Decision((bad(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {})
+        name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(text)}"
+        labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id))
+        config_map = new(CONFIG_MAP, cluster.namespace, name, labels, immutable=True, data={FILE: text})
+        desired.append(owned(config_map, snapshot.resource))
+        wanted[broker_id] = name
+    decision = Decision((good(CONFIG_VALID),), tuple(desired), delete=_outdated(snapshot, wanted))
+    return Configs(decision, wanted)
+
+
+def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:
+    """A ConfigMap of ours that neither a template nor a pod names and that is not wanted."""
+    used = set(wanted.values())
+    for kind, path in ((STATEFUL_SET, ("spec", "template")), (POD, ())):
+        for obj in snapshot.all(kind):
+            used.add(annotation(dig(obj, *path) if path else obj, names.CONFIG) or "")
+    for config_map in snapshot.all(CONFIG_MAP):
+        number = label(config_map, names.BROKER_ID)
+        if number is None or config_map.get("immutable") is not True or int(number) not in wanted:
+            continue
+        if name_of(config_map) not in used:
+            return Delete(CONFIG_MAP, name_of(config_map), uid_of(config_map), "no broker uses this configuration")
+    return None

@@ -1,0 +1,131 @@
+"""Which brokers there are: their ids and racks. Claims and StatefulSets are the record; status only shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla_operator.api.conditions import BROKERS_READY, RACKS_READY, Condition, bad, good, invalid
+from ottla_operator.api.names import CLUSTER_ID, broker_name, pod_of
+from ottla_operator.api.objects import CLAIM, POD, annotation, dig, label
+from ottla_operator.planning.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Racks by broker id, in the order of the ids. `waiting` says why no new broker was added, or is None."""
+
+    racks: Mapping[int, str]
+    conditions: tuple[Condition, ...]
+    waiting: Condition | None = None
+
+
+def lowest_free(known: Iterable[int], taken: Collection[int], count: int) -> list[int]:
+    """The `count` lowest ids that nobody has and no replica names.
+
+    >>> lowest_free([0, 2], {1}, 2)
+    [3, 4]
+    """
+    used = {*known, *taken}
+    found: list[int] = []
+    candidate = 0
+    while len(found) < count:
+        if candidate not in used:
+            found.append(candidate)
+        candidate += 1
+    return found
+
+
+def spread(current: Mapping[int, str], new: Sequence[int], racks: Sequence[str]) -> dict[int, str]:
+    """A rack for each new broker: the one with the fewest brokers, in ties the first of the list.
+
+    >>> spread({0: "a"}, [1, 2, 3], ["a", "b", "c"])
+    {1: 'b', 2: 'c', 3: 'a'}
+    """
+    counts = {rack: sum(1 for given in current.values() if given == rack) for rack in racks}
+    chosen: dict[int, str] = {}
+    for broker_id in new:
+        rack = min(racks, key=lambda rack: counts[rack])
+        counts[rack] += 1
+        chosen[broker_id] = rack
+    return chosen
+
+
+def racks_of_nodes(snapshot: Snapshot) -> list[str]:
+    """The values of the rack label that nodes carry, sorted; none without the right to read nodes."""
+    key = snapshot.cluster.brokers.rack_key
+    return sorted({value for node in snapshot.nodes or () if (value := label(node, key))})
+
+
+def decide_identities(snapshot: Snapshot) -> Identities:
+    """Ids and racks of the brokers: those that exist keep theirs, and missing ones are added.
+
+    Removing a broker needs its replicas moved first, which is not served: fewer replicas than brokers are a condition.
+    """
+    brokers = snapshot.cluster.brokers
+    known = snapshot.broker_ids()
+    racks = {broker_id: rack for broker_id, rack in known.items() if rack is not None}
+    found = racks_of_nodes(snapshot)
+    racks_condition = _racks_condition(snapshot, racks, found)
+    if wrong := snapshot.problems_below("spec.brokers.replicas", "metadata"):
+        return Identities(racks, (racks_condition,), invalid(BROKERS_READY, wrong))
+    if len(known) > brokers.replicas:
+        waiting = bad(
+            BROKERS_READY,
+            "ScaleDownNotServed",
+            f"spec.brokers.replicas: {brokers.replicas} is fewer than the {len(known)} brokers that hold data; "
+            "removing brokers is not served yet, and nothing was removed",
+        )
+        return Identities(racks, (racks_condition,), waiting)
+    missing = brokers.replicas - len(known)
+    if missing == 0:
+        return Identities(racks, (racks_condition,))
+    usable = list(brokers.racks) if brokers.racks else found
+    if snapshot.nodes is not None:
+        usable = [rack for rack in usable if rack in found]
+    if not usable or snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
+        return Identities(racks, (racks_condition,), bad(BROKERS_READY, "WaitingForRack", racks_condition.message))
+    if snapshot.kafka is None and _has_run(snapshot):
+        message = "new ids must not be those of replicas, and no broker answers which there are"
+        return Identities(racks, (racks_condition,), bad(BROKERS_READY, "WaitingForKafka", message))
+    taken = {replica for part in snapshot.kafka.partitions for replica in part.replicas} if snapshot.kafka else set()
+    new = lowest_free(known, taken, missing)
+    racks.update(spread(racks, new, usable))
+    return Identities(dict(sorted(racks.items())), (racks_condition,))
+
+
+def _has_run(snapshot: Snapshot) -> bool:
+    return any(annotation(claim, CLUSTER_ID) for claim in snapshot.all(CLAIM))
+
+
+def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequence[str]) -> Condition:
+    """Ordered checks; the first that finds something is the reason."""
+    brokers = snapshot.cluster.brokers
+    if wrong := snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
+        return invalid(RACKS_READY, wrong)
+    if snapshot.nodes is None and not brokers.racks:
+        message = "spec.brokers.racks: name the racks; the operator has no right to read nodes"
+        return bad(RACKS_READY, "NodesNotReadable", message)
+    if snapshot.nodes is not None:
+        if not brokers.racks and not found:
+            return bad(RACKS_READY, "NoRack", f"spec.brokers.rackKey: no node carries the label {brokers.rack_key}")
+        for index, rack in enumerate(brokers.racks):
+            if rack not in found:
+                message = f"spec.brokers.racks[{index}]: no node has {brokers.rack_key}={rack}"
+                return bad(RACKS_READY, "NoNodeInRack", message)
+        nodes = {dig(node, "metadata", "name"): node for node in snapshot.nodes}
+        by_node: dict[str, list[int]] = {}
+        for broker_id, rack in racks.items():
+            pod = snapshot.get(POD, pod_of(broker_name(snapshot.cluster.name, broker_id)))
+            node = nodes.get(dig(pod, "spec", "nodeName"))
+            if node is None:
+                continue
+            by_node.setdefault(str(dig(node, "metadata", "name")), []).append(broker_id)
+            actual = label(node, brokers.rack_key)
+            if actual != rack:
+                message = f"broker {broker_id} belongs to rack {rack} and runs in {actual or 'none'}"
+                return bad(RACKS_READY, "RackDrift", message)
+        for name, together in sorted(by_node.items()):
+            if len(together) > 1:
+                return bad(RACKS_READY, "SharedNode", f"brokers {', '.join(map(str, together))} share node {name}")
+    return good(RACKS_READY)

@@ -1,0 +1,88 @@
+"""The addresses of the brokers and their disruption budget.
+
+A headless Service for INTERNAL, a ClusterIP per broker that CLIENT advertises and that outlives the pod, and the
+bootstrap Service, which has ready pods only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import SERVICES_READY, good
+from ottla_operator.api.objects import DISRUPTION_BUDGET, SERVICE, Obj, new, owned
+from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
+from ottla_operator.planning.snapshot import Decision, Snapshot
+
+
+def bootstrap_address(snapshot: Snapshot) -> str:
+    cluster = snapshot.cluster
+    return f"{names.host(names.bootstrap_service(cluster.name), cluster.namespace)}:{CLIENT_PORT}"
+
+
+def selector_text(cluster: str) -> str:
+    """The pods of the brokers, as status tells it (scale subresource)."""
+    return ",".join(f"{key}={value}" for key, value in _selector(cluster).items())
+
+
+def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
+    """Services for the fleet and for each broker, and the budget that lets one pod go at a time."""
+    ids = list(broker_ids)
+    name = snapshot.cluster.name
+    desired = [
+        _service(
+            snapshot,
+            names.brokers_service(name),
+            _selector(name),
+            {"internal": INTERNAL_PORT, "http": HTTP_PORT},
+            clusterIP="None",
+            publishNotReadyAddresses=True,
+        ),
+        _service(snapshot, names.bootstrap_service(name), _selector(name), {"client": CLIENT_PORT}),
+    ]
+    for broker_id in ids:
+        desired.append(
+            _service(
+                snapshot,
+                names.broker_name(name, broker_id),
+                {**_selector(name), names.BROKER_ID: str(broker_id)},
+                {"client": CLIENT_PORT},
+                broker_id,
+                publishNotReadyAddresses=True,
+            )
+        )
+    if ids:
+        desired.append(_budget(snapshot, len(ids)))
+    return Decision((good(SERVICES_READY),), tuple(desired))
+
+
+def _selector(cluster: str) -> dict[str, str]:
+    return {names.CLUSTER: cluster, "app.kubernetes.io/component": names.BROKER}
+
+
+def _service(
+    snapshot: Snapshot,
+    name: str,
+    selector: dict[str, str],
+    ports: dict[str, int],
+    broker_id: int | None = None,
+    **more: object,
+) -> Obj:
+    cluster = snapshot.cluster
+    extra = {} if broker_id is None else {"pool": names.MAIN_POOL, "broker_id": str(broker_id)}
+    labels = names.labels(cluster.name, names.BROKER, **extra)
+    spec = {
+        **more,
+        "selector": selector,
+        "ports": [{"name": port_name, "port": port} for port_name, port in ports.items()],
+    }
+    return owned(new(SERVICE, cluster.namespace, name, labels, spec=spec), snapshot.resource)
+
+
+def _budget(snapshot: Snapshot, brokers: int) -> Obj:
+    """minAvailable as an absolute number: maxUnavailable would forget pods that are missing."""
+    cluster = snapshot.cluster
+    spec = {"minAvailable": brokers - 1, "selector": {"matchLabels": _selector(cluster.name)}}
+    labels = names.labels(cluster.name, names.BROKER)
+    budget = new(DISRUPTION_BUDGET, cluster.namespace, names.brokers_service(cluster.name), labels, spec=spec)
+    return owned(budget, snapshot.resource)

@@ -1,0 +1,119 @@
+"""What a pass knows: one consistent set of values about one cluster, taken before any decision.
+
+`Decision` is what a concern answers with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla_operator.api.conditions import Condition
+from ottla_operator.api.fleet import BrokerReport, KafkaView
+from ottla_operator.api.names import BROKER, BROKER_ID, SERVER_ID
+from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Kind, Obj, dig, is_owned_by, label
+from ottla_operator.model.cluster import KafkaCluster
+from ottla_operator.model.fields import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What pods run. `pull_policy` "" leaves it to Kubernetes."""
+
+    broker: str
+    zookeeper: str
+    pull_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a pass decides from.
+
+    `objects` are those that carry the cluster's label, by kind and name. `nodes` is None without the right to read
+    them, `kafka` None while no broker answers, `storage_classes` holds those named in the spec that were found.
+    """
+
+    cluster: KafkaCluster
+    problems: tuple[Problem, ...]
+    resource: Obj
+    objects: Mapping[str, Mapping[str, Obj]]
+    images: Images
+    now: str
+    nodes: tuple[Obj, ...] | None = None
+    storage_classes: Mapping[str, Obj] = field(default_factory=dict)
+    reports: Mapping[int, BrokerReport] = field(default_factory=dict)
+    kafka: KafkaView | None = None
+    has_super_secret: bool = False
+
+    def get(self, kind: Kind, name: str) -> Obj | None:
+        return self.objects.get(kind.kind, {}).get(name)
+
+    def own(self, kind: Kind, name: str) -> Obj | None:
+        """The object if it exists and this very KafkaCluster owns it."""
+        found = self.get(kind, name)
+        return found if found is not None and is_owned_by(found, self.resource) else None
+
+    def all(self, kind: Kind) -> Iterator[Obj]:
+        """In the order of their names."""
+        objects = self.objects.get(kind.kind, {})
+        return (objects[name] for name in sorted(objects))
+
+    def problems_below(self, *fields: str) -> tuple[Problem, ...]:
+        """The problems of these fields and of what is below them."""
+        return tuple(
+            problem
+            for problem in self.problems
+            if any(problem.path == field or problem.path.startswith((f"{field}.", f"{field}[")) for field in fields)
+        )
+
+    def broker_ids(self) -> dict[int, str | None]:
+        """Every broker that has a StatefulSet or a claim, with its rack as they record it."""
+        found: dict[int, str | None] = {}
+        for kind in (STATEFUL_SET, CLAIM):
+            for obj in self.all(kind):
+                number = label(obj, BROKER_ID)
+                if label(obj, "app.kubernetes.io/component") == BROKER and number is not None and number.isdecimal():
+                    found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")
+        return dict(sorted(found.items()))
+
+    def zookeeper_ids(self) -> list[int]:
+        """Every ZooKeeper server that has a StatefulSet or a claim."""
+        numbers = [label(obj, SERVER_ID) for kind in (STATEFUL_SET, CLAIM) for obj in self.all(kind)]
+        return sorted({int(number) for number in numbers if number is not None and number.isdecimal()})
+
+    def pod(self, name: str) -> Obj | None:
+        return self.get(POD, name)
+
+    def rolling(self, role: str) -> tuple[int, ...]:
+        """Who is being restarted by the roll that status tells of: that they are down is no failure."""
+        if self.status("roll", "role") != role:
+            return ()
+        return tuple(self.status("roll", "batch") or ())
+
+    def status(self, *path: str | int) -> Any:
+        return dig(self.resource, "status", *path)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """One destructive act. It is done only if an uncached read still shows this uid."""
+
+    kind: Kind
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one concern wants.
+
+    `desired` are whole objects for a server-side apply; what is not named is left alone. `create` are written once
+    and never compared (a Secret with random content). `wake_after_s`: look again even when nothing changes.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    desired: tuple[Obj, ...] = ()
+    delete: Delete | None = None
+    wake_after_s: float | None = None

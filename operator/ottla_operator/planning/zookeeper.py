@@ -1,0 +1,368 @@
+"""The ZooKeeper ensemble: one StatefulSet per server, from the first day ready to change its size by reconfiguration.
+
+standaloneEnabled=false and reconfigEnabled=true, a super user in a Secret, the dynamic configuration on the data
+volume: 1 -> 3 -> 1 servers is then no migration. Changing the size is not served yet and is a condition. With
+spec.zookeeper.connect nothing of this is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import ZOOKEEPER_READY, Condition, bad, good, invalid
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    has_condition,
+    label,
+    name_of,
+    new,
+    owned,
+    short_hash,
+)
+from ottla_operator.model.cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec, KafkaCluster
+from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set
+from ottla_operator.planning.snapshot import Decision, Snapshot
+
+CLIENT_PORT = 2181
+PEER_PORT = 2888
+ELECTION_PORT = 3888
+ADMIN_PORT = 8080
+DATA = "/data"
+LOG = "/datalog"
+FILES = "/ottla"
+SUPER_FLAGS_KEY = "SERVER_JVMFLAGS"
+GRACE_S = 60
+FIRST_GENERATION = "1"
+
+START = """\
+# Static settings come from the operator at each start; who belongs to the ensemble is on the data volume, where
+# reconfigurations write it.
+set -eu
+conf=/data/conf
+mkdir -p "$conf"
+echo "$OTTLA_SERVER_ID" > /data/myid
+members=$(sed -n 's/^dynamicConfigFile=//p' "$conf/zoo.cfg" 2>/dev/null || true)
+if [ ! -s "$members" ]; then
+  members=$conf/zoo.cfg.dynamic
+  cp /ottla/members "$members"
+fi
+cp /ottla/zoo.cfg "$conf/zoo.cfg.new"
+echo "dynamicConfigFile=$members" >> "$conf/zoo.cfg.new"
+mv "$conf/zoo.cfg.new" "$conf/zoo.cfg"
+export ZOO_LOG_DIR=/tmp ZOOPIDFILE=/tmp/zookeeper.pid
+exec zkServer.sh --config "$conf" start-foreground
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeper:
+    """`stateful_sets`: as each server's should be, by server id; empty with an existing ensemble."""
+
+    decision: Decision
+    stateful_sets: Mapping[int, Obj]
+    needs_secret: bool = False
+
+
+def connect_string(cluster: KafkaCluster) -> str:
+    """zookeeper.connect of the brokers.
+
+    >>> from ottla_operator.model.cluster import parse_cluster
+    >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"zookeeper": {"replicas": 1}}})
+    >>> connect_string(cluster)
+    'c-zookeeper-1-0.c-zookeeper.default.svc:2181'
+    """
+    if cluster.zookeeper.connect:
+        return cluster.zookeeper.connect
+    servers = range(1, cluster.zookeeper.replicas + 1)
+    return ",".join(f"{_server_host(cluster, server)}:{CLIENT_PORT}" for server in servers)
+
+
+def static_config(has_log_disk: bool) -> str:
+    """zoo.cfg without its members."""
+    lines = [
+        "tickTime=2000",
+        "initLimit=15",
+        "syncLimit=5",
+        f"dataDir={DATA}",
+        f"dataLogDir={LOG if has_log_disk else DATA}",
+        "maxClientCnxns=0",
+        "standaloneEnabled=false",
+        "reconfigEnabled=true",
+        "autopurge.snapRetainCount=3",
+        "autopurge.purgeInterval=1",
+        "4lw.commands.whitelist=srvr,mntr,ruok",
+        "admin.enableServer=true",
+        f"admin.serverPort={ADMIN_PORT}",
+        "quorumListenOnAllIPs=true",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def members(cluster: KafkaCluster) -> str:
+    """The first members, one line each, as the dynamic configuration writes them."""
+    return "".join(
+        f"server.{server}={_server_host(cluster, server)}:{PEER_PORT}:{ELECTION_PORT}:participant;"
+        f"0.0.0.0:{CLIENT_PORT}\n"
+        for server in range(1, cluster.zookeeper.replicas + 1)
+    )
+
+
+def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
+    """Everything of the ensemble but the templates of servers that exist: those wait for their turn of a roll."""
+    cluster = snapshot.cluster
+    spec = cluster.zookeeper
+    faults = _spec_faults(snapshot)
+    if spec.connect:
+        condition = faults[0] if faults else good(ZOOKEEPER_READY, "Existing", spec.connect)
+        return ZooKeeper(Decision((condition,)), {})
+    if faults and not ensemble_size(snapshot):
+        return ZooKeeper(Decision(tuple(faults[:1])), {})
+    wanted = list(range(1, spec.replicas + 1))
+    desired: list[Obj] = [_service(snapshot), _budget(snapshot), _files(snapshot)]
+    stateful_sets: dict[int, Obj] = {}
+    for server in wanted:
+        for role, disk, field in _disks(cluster):
+            desired.append(_claim(snapshot, server, role, disk))
+            faults += _claim_faults(snapshot, server, role, disk, field)
+        stateful_sets[server] = _server(snapshot, server)
+        if snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
+            desired.append(stateful_sets[server])
+    condition = faults[0] if faults else _readiness(snapshot, wanted)
+    return ZooKeeper(Decision((condition,), tuple(desired)), stateful_sets, needs_secret=not snapshot.has_super_secret)
+
+
+def super_secret(snapshot: Snapshot, password: str, digest: str) -> Obj:
+    """The Secret of the ensemble's super user. `digest` is super:<base64 of the SHA-1 of super:password>."""
+    cluster = snapshot.cluster
+    flags = f"-Dzookeeper.DigestAuthenticationProvider.superDigest={digest}"
+    secret = new(
+        SECRET,
+        cluster.namespace,
+        names.zookeeper_secret(cluster.name),
+        names.labels(cluster.name, names.ZOOKEEPER),
+        type="Opaque",
+        stringData={"password": password, SUPER_FLAGS_KEY: flags},
+    )
+    return owned(secret, snapshot.resource)
+
+
+def ensemble_size(snapshot: Snapshot) -> int | None:
+    """The number of servers that the ensemble was made with; None before it is made."""
+    files = snapshot.get(CONFIG_MAP, _files_name(snapshot.cluster))
+    if text := dig(files, "data", "members"):
+        return len(str(text).splitlines())
+    known = snapshot.zookeeper_ids()
+    return max(known) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
+
+
+def _spec_faults(snapshot: Snapshot) -> list[Condition]:
+    """What is wrong with spec.zookeeper itself, the first thing first."""
+    found: list[Condition] = []
+    if wrong := snapshot.problems_below("spec.zookeeper", "metadata"):
+        found.append(invalid(ZOOKEEPER_READY, wrong))
+    asked = dig(snapshot.resource, "spec", "zookeeper", "replicas") or DEFAULT_ZOOKEEPER_REPLICAS
+    now = ensemble_size(snapshot)
+    if now is not None and now != asked:
+        message = f"spec.zookeeper.replicas: changing {now} to {asked} servers is not served yet; nothing was changed"
+        found.append(bad(ZOOKEEPER_READY, "ResizeNotServed", message))
+    spec = snapshot.cluster.zookeeper
+    if not spec.connect and not spec.disk.size:
+        found.append(bad(ZOOKEEPER_READY, "NoSize", "spec.zookeeper.disk.size: is required on Kubernetes"))
+    return found
+
+
+def _server_host(cluster: KafkaCluster, server: int) -> str:
+    pod = names.pod_of(names.zookeeper_name(cluster.name, server))
+    return names.host(f"{pod}.{names.zookeeper_service(cluster.name)}", cluster.namespace)
+
+
+def _files_name(cluster: KafkaCluster) -> str:
+    return names.zookeeper_service(cluster.name)
+
+
+def _labels(cluster: KafkaCluster, server: int | None = None, **extra: str) -> dict[str, str]:
+    numbered = {} if server is None else {"server_id": str(server)}
+    return names.labels(cluster.name, names.ZOOKEEPER, **numbered, **extra)
+
+
+def _selector(cluster: KafkaCluster) -> dict[str, str]:
+    return {names.CLUSTER: cluster.name, "app.kubernetes.io/component": names.ZOOKEEPER}
+
+
+def _service(snapshot: Snapshot) -> Obj:
+    cluster = snapshot.cluster
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": _selector(cluster),
+        "ports": [
+            {"name": "client", "port": CLIENT_PORT},
+            {"name": "peer", "port": PEER_PORT},
+            {"name": "election", "port": ELECTION_PORT},
+        ],
+    }
+    service = new(SERVICE, cluster.namespace, names.zookeeper_service(cluster.name), _labels(cluster), spec=spec)
+    return owned(service, snapshot.resource)
+
+
+def _budget(snapshot: Snapshot) -> Obj:
+    """An absolute number: maxUnavailable does not count pods that are missing."""
+    cluster = snapshot.cluster
+    spec = {"minAvailable": cluster.zookeeper.replicas - 1, "selector": {"matchLabels": _selector(cluster)}}
+    name = names.zookeeper_service(cluster.name)
+    return owned(new(DISRUPTION_BUDGET, cluster.namespace, name, _labels(cluster), spec=spec), snapshot.resource)
+
+
+def _files(snapshot: Snapshot) -> Obj:
+    cluster = snapshot.cluster
+    data = {
+        "zoo.cfg": static_config(cluster.zookeeper.log_disk is not None),
+        "members": members(cluster),
+        "start.sh": START,
+    }
+    return owned(
+        new(CONFIG_MAP, cluster.namespace, _files_name(cluster), _labels(cluster), data=data), snapshot.resource
+    )
+
+
+def _disks(cluster: KafkaCluster) -> list[tuple[str, DiskSpec, str]]:
+    """(role, disk, field of the spec)."""
+    found = [("data", cluster.zookeeper.disk, "spec.zookeeper.disk")]
+    if cluster.zookeeper.log_disk is not None:
+        found.append(("log", cluster.zookeeper.log_disk, "spec.zookeeper.logDisk"))
+    return found
+
+
+def _claim_name(cluster: KafkaCluster, server: int, role: str) -> str:
+    return names.zookeeper_claim(cluster.name, server, role, int(FIRST_GENERATION))
+
+
+def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec) -> Obj:
+    cluster = snapshot.cluster
+    name = _claim_name(cluster, server, role)
+    live = snapshot.get(CLAIM, name)
+    size = disk.size or cluster.zookeeper.disk.size
+    if live is not None:
+        size = str(dig(live, "spec", "resources", "requests", "storage") or size)
+    spec: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    storage_class = dig(live, "spec", "storageClassName") or disk.storage_class_name
+    if storage_class:
+        spec["storageClassName"] = storage_class
+    labels = _labels(cluster, server, disk=role, generation=FIRST_GENERATION)
+    return new(CLAIM, cluster.namespace, name, labels, spec=spec)
+
+
+def _claim_faults(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, field: str) -> list[Condition]:
+    name = _claim_name(snapshot.cluster, server, role)
+    live = snapshot.get(CLAIM, name)
+    if live is None or not disk.size:
+        return []
+    requested = str(dig(live, "spec", "resources", "requests", "storage") or "0")
+    if quantity_bytes(disk.size) != quantity_bytes(requested):
+        message = f"{field}.size: changing {requested} of claim {name} to {disk.size} is not served yet"
+        return [bad(ZOOKEEPER_READY, "SizeChanged", message)]
+    return []
+
+
+def _server(snapshot: Snapshot, server: int) -> Obj:
+    """The StatefulSet of one server."""
+    cluster = snapshot.cluster
+    name = names.zookeeper_name(cluster.name, server)
+    labels = _labels(cluster, server)
+    mounts = [{"name": "files", "mountPath": FILES, "readOnly": True}, {"name": "tmp", "mountPath": "/tmp"}]
+    volumes: list[Obj] = [
+        {"name": "files", "configMap": {"name": _files_name(cluster)}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    for role, _, _ in _disks(cluster):
+        mounts.append({"name": role, "mountPath": DATA if role == "data" else LOG})
+        volumes.append({"name": role, "persistentVolumeClaim": {"claimName": _claim_name(cluster, server, role)}})
+    container: Obj = {
+        "name": names.ZOOKEEPER,
+        "image": snapshot.images.zookeeper,
+        "command": ["/bin/sh", f"{FILES}/start.sh"],
+        "env": [
+            {"name": "OTTLA_SERVER_ID", "value": str(server)},
+            {
+                "name": SUPER_FLAGS_KEY,
+                "valueFrom": {"secretKeyRef": {"name": names.zookeeper_secret(cluster.name), "key": SUPER_FLAGS_KEY}},
+            },
+        ],
+        "ports": [
+            {"name": "client", "containerPort": CLIENT_PORT},
+            {"name": "peer", "containerPort": PEER_PORT},
+            {"name": "election", "containerPort": ELECTION_PORT},
+            {"name": "admin", "containerPort": ADMIN_PORT},
+        ],
+        "volumeMounts": mounts,
+        "startupProbe": _probe("ruok", period=2, failures=60),
+        "livenessProbe": _probe("ruok", period=10, failures=6),
+        "readinessProbe": _probe("srvr", period=5, failures=2),
+        "securityContext": CONTAINER_SECURITY,
+    }
+    if snapshot.images.pull_policy:
+        container["imagePullPolicy"] = snapshot.images.pull_policy
+    selector = _selector(cluster)
+    pod_spec: Obj = {
+        "containers": [container],
+        "volumes": volumes,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": pod_security(),
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": selector},
+            }
+            for key in dict.fromkeys((cluster.brokers.rack_key, "kubernetes.io/hostname"))
+        ],
+    }
+    files = _files(snapshot)["data"]
+    annotations = {names.CONFIG: short_hash([files["zoo.cfg"], files["start.sh"]])}
+    built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
+    return owned(built, snapshot.resource)
+
+
+def _probe(command: str, *, period: int, failures: int) -> Obj:
+    return {
+        "httpGet": {"path": f"/commands/{command}", "port": ADMIN_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _readiness(snapshot: Snapshot, wanted: list[int]) -> Condition:
+    waiting = []
+    rolling = snapshot.rolling(names.ZOOKEEPER)
+    for server in wanted:
+        pod = snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))
+        if (pod is None or not has_condition(pod, "Ready")) and server not in rolling:
+            waiting.append(server)
+    if waiting:
+        text = ", ".join(map(str, waiting))
+        return bad(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {text}")
+    return good(ZOOKEEPER_READY)
+
+
+def servers_of(snapshot: Snapshot) -> dict[int, Obj]:
+    """The StatefulSets of the ensemble that exist, by server id."""
+    found: dict[int, Obj] = {}
+    for obj in snapshot.all(STATEFUL_SET):
+        number = label(obj, names.SERVER_ID)
+        if number is not None and name_of(obj) == names.zookeeper_name(snapshot.cluster.name, int(number)):
+            found[int(number)] = obj
+    return found

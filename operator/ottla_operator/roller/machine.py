@@ -1,0 +1,238 @@
+"""The minimal roller: template, delete, ready, in every ISR, next.
+
+    step           it is left when                                            in it the operator may
+    PickNext       a member is chosen and may be restarted                    -
+    ApplyTemplate  the StatefulSet has the new template, and its controller   apply that StatefulSet
+                   has seen it
+    DeletePod      the pod of `podUid` is gone                                delete the pod of `podUid`
+    WaitReady      the pod is ready and of the newest revision                -
+    WaitInSync     the broker is in every ISR it belongs to                   -
+
+A step is written to status before anything is done in it, so an operator that dies between any two writes finds out
+what it was doing and goes on. Applying and deleting are allowed only to the member that status names. The roll ends,
+and status.roll goes, when nobody is pending.
+
+The gate before a pod is deleted: every other member of the roll is ready, none is unscheduled, and each partition
+whose ISR the broker is in has all its other replicas in the ISR too. Leadership moves by election when the broker
+stops; an acknowledged record is then on another replica that can be elected. A broker that is in no ISR may always be
+restarted, which is how a fleet comes out of a configuration that does not start.
+
+The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from ottla_operator.api.fleet import KafkaView
+
+Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync"]
+STEPS: tuple[str, ...] = get_args(Step)
+BLOCKERS_SHOWN = 5
+WAKE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """`is_current`: it is of the newest revision of its StatefulSet."""
+
+    uid: str
+    is_ready: bool
+    is_current: bool
+    is_scheduled: bool
+    is_deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One StatefulSet with its pod. `pending`: why the pod has to be replaced, empty when it need not."""
+
+    id: int
+    pending: tuple[str, ...]
+    template_is_current: bool
+    pod: Pod | None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pod is not None and self.pod.is_ready and not self.pod.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """What stands in status.roll. `batch` holds at most one member."""
+
+    id: str
+    role: str
+    step: Step
+    since: str
+    batch: tuple[int, ...] = ()
+    done: tuple[int, ...] = ()
+    blocked_by: tuple[str, ...] = ()
+    pod_uid: str = ""
+
+    def to_status(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "id": self.id,
+            "role": self.role,
+            "step": self.step,
+            "batch": list(self.batch),
+            "done": list(self.done),
+            "blockedBy": list(self.blocked_by),
+            "since": self.since,
+        }
+        return {**found, "podUid": self.pod_uid} if self.pod_uid else found
+
+
+def from_status(value: object) -> Roll | None:
+    """The roll that status tells of. What cannot be read is no roll: the machine then starts from the facts."""
+    if not isinstance(value, Mapping) or value.get("step") not in STEPS:
+        return None
+    return Roll(
+        id=str(value.get("id", "")),
+        role=str(value.get("role", "")),
+        step=value["step"],
+        since=str(value.get("since", "")),
+        batch=tuple(value.get("batch") or ()),
+        done=tuple(value.get("done") or ()),
+        blocked_by=tuple(value.get("blockedBy") or ()),
+        pod_uid=str(value.get("podUid", "")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """`roll`: what status.roll becomes, None when there is nothing to roll.
+
+    `apply` and `delete` are given only in a step that status held before this decision; `delete` is (id, pod uid).
+    """
+
+    roll: Roll | None
+    apply: int | None = None
+    delete: tuple[int, str] | None = None
+    wake_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`kafka` is None when no broker answers; `has_partitions` is False for ZooKeeper servers."""
+
+    role: str
+    members: Mapping[int, Member]
+    kafka: KafkaView | None
+    has_partitions: bool
+    now: str
+    roll_id: str
+
+
+def decide(roll: Roll | None, facts: Facts) -> Decided:
+    """One step. `roll` is what status holds now, for this role."""
+    pending = [member for member in facts.members.values() if member.pending]
+    if roll is None:
+        if not pending:
+            return Decided(None)
+        return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now), "PickNext")
+    if roll.step == "PickNext" or not roll.batch or roll.batch[0] not in facts.members:
+        return _pick(roll, facts, pending)
+    member = facts.members[roll.batch[0]]
+    if roll.step == "ApplyTemplate":
+        return _apply(roll, facts, member)
+    if roll.step == "DeletePod":
+        return _delete(roll, facts, member)
+    if roll.step == "WaitReady":
+        return _wait_ready(roll, facts, member)
+    return _wait_in_sync(roll, facts, member)
+
+
+def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
+    """Why this member's pod must not be deleted now; empty when it may."""
+    found = [
+        f"{facts.role} {other.id} is not ready"
+        for other in facts.members.values()
+        if other.id != member.id and not other.is_ready and (member.is_ready or _is_unscheduled(other))
+    ]
+    if facts.has_partitions:
+        if facts.kafka is None:
+            found.append("no broker answers which replicas are in sync")
+        else:
+            for partition in facts.kafka.partitions:
+                if member.id not in partition.in_sync:
+                    continue
+                missing = [str(r) for r in partition.replicas if r != member.id and r not in partition.in_sync]
+                if missing:
+                    found.append(f"{partition}: replica {', '.join(missing)} is not in sync")
+    return tuple(found[:BLOCKERS_SHOWN])
+
+
+def _is_unscheduled(member: Member) -> bool:
+    return member.pod is not None and not member.pod.is_scheduled
+
+
+def _to(facts: Facts, roll: Roll, step: Step, **changes: Any) -> Decided:
+    """Into another step; what may be done there is decided once status says so."""
+    return Decided(replace(roll, step=step, since=facts.now, blocked_by=(), **changes), wake_after_s=0.0)
+
+
+def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> Decided:
+    return Decided(replace(roll, blocked_by=tuple(blocked_by)[:BLOCKERS_SHOWN]), wake_after_s=WAKE_S, **acts)
+
+
+def _pick(roll: Roll, facts: Facts, pending: list[Member]) -> Decided:
+    """Members that are not ready first, then by id, the active controller last."""
+    if not pending:
+        return Decided(None)
+    controller = facts.kafka.controller if facts.kafka is not None and facts.has_partitions else None
+    ordered = sorted(pending, key=lambda member: (member.is_ready, member.id == controller, member.id))
+    blocked: tuple[str, ...] = ()
+    for member in ordered:
+        blocked = obstacles(member, facts)
+        if not blocked:
+            return _to(facts, roll, "ApplyTemplate", batch=(member.id,), pod_uid="")
+        if not member.is_ready:
+            continue
+        break
+    return _stay(replace(roll, step="PickNext", batch=(), pod_uid=""), blocked)
+
+
+def _apply(roll: Roll, facts: Facts, member: Member) -> Decided:
+    if not member.template_is_current:
+        return _stay(roll, apply=member.id)
+    if member.pod is not None and not member.pod.is_current:
+        return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
+    return _to(facts, roll, "WaitReady")
+
+
+def _delete(roll: Roll, facts: Facts, member: Member) -> Decided:
+    if member.pod is None or member.pod.uid != roll.pod_uid:
+        return _to(facts, roll, "WaitReady", pod_uid="")
+    if member.pod.is_deleting:
+        return _stay(roll)
+    blocked = obstacles(member, facts)
+    return _stay(roll, blocked) if blocked else _stay(roll, delete=(member.id, roll.pod_uid))
+
+
+def _wait_ready(roll: Roll, facts: Facts, member: Member) -> Decided:
+    if not member.template_is_current and not member.is_ready:
+        return _to(facts, roll, "ApplyTemplate")  # the declaration changed again, and this member is down anyway
+    if member.pod is None:
+        return _stay(roll, [f"{facts.role} {member.id} has no pod yet"])
+    if not member.pod.is_current and member.template_is_current and not member.pod.is_deleting:
+        return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
+    if not member.is_ready:
+        return _stay(roll, [f"{facts.role} {member.id} is not ready"])
+    return _to(facts, roll, "WaitInSync")
+
+
+def _wait_in_sync(roll: Roll, facts: Facts, member: Member) -> Decided:
+    if not member.is_ready:
+        return _to(facts, roll, "WaitReady")
+    if facts.has_partitions:
+        if facts.kafka is None:
+            return _stay(roll, ["no broker answers which replicas are in sync"])
+        if member.id not in facts.kafka.brokers:
+            return _stay(roll, [f"broker {member.id} is not registered"])
+        behind = [str(p) for p in facts.kafka.partitions if member.id in p.replicas and member.id not in p.in_sync]
+        if behind:
+            return _stay(roll, [f"{name}: broker {member.id} is not in sync" for name in behind])
+    return _to(facts, roll, "PickNext", batch=(), done=(*roll.done, member.id), pod_uid="")

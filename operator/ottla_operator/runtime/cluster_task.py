@@ -1,0 +1,287 @@
+"""One cluster: wait (dirty or deadline) -> snapshot -> decide -> write the differences -> one deletion -> status.
+
+Everything decided is in `planning`; this module reads what a decision needs and does what it says, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import READY, Condition, merged
+from ottla_operator.api.fleet import BrokerReport, KafkaView
+from ottla_operator.api.objects import (
+    EVENT,
+    KAFKA_CLUSTER,
+    KINDS,
+    POD,
+    SECRET,
+    STORAGE_CLASS,
+    Obj,
+    dig,
+    has_condition,
+    is_deleting,
+    name_of,
+    new,
+    short_hash,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
+from ottla_operator.model.cluster import parse_cluster
+from ottla_operator.planning.cluster import Pass, decide_cluster
+from ottla_operator.planning.config import internal_address
+from ottla_operator.planning.difference import difference
+from ottla_operator.planning.snapshot import Delete, Images, Snapshot
+from ottla_operator.planning.zookeeper import super_secret
+from ottla_operator.runtime.store import Key, Store
+
+LOOK_AGAIN_S = 30.0
+"""How often brokers are asked for their directories and partitions when nothing else happens. No API call."""
+RESYNC_S = 600.0
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is read seldom: storage classes by name, and whether the super user's Secret exists."""
+
+    storage_classes: dict[str, Obj]
+    has_super_secret: bool
+    read_at: float
+
+
+class ClusterTask:
+    """The passes over one KafkaCluster. `pass_once` does one and tells when the next is due."""
+
+    def __init__(
+        self,
+        key: Key,
+        store: Store,
+        api: KubernetesApi,
+        surroundings: Surroundings,
+        images: Images,
+        *,
+        reads_nodes: bool,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._api = api
+        self._surroundings = surroundings
+        self._images = images
+        self._reads_nodes = reads_nodes
+        self._monotonic = monotonic
+        self._facts: _Facts | None = None
+        self._kafka: KafkaAdmin | None = None
+        self._bootstrap: tuple[str, ...] = ()
+        self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
+
+    async def pass_once(self) -> float | None:
+        """One pass. Gives the seconds until the next one, None when the cluster is gone or going.
+
+        Raises ApiError when something could not be read or written; what was done before stays done.
+        """
+        resource = self._store.get(KAFKA_CLUSTER, *self.key)
+        if resource is None or is_deleting(resource):
+            return None  # Kubernetes deletes what the cluster owns; claims are kept
+        snapshot = await self._snapshot(resource)
+        wanted = decide_cluster(snapshot)
+        for error in wanted.errors:
+            self._log.error("a concern failed: %s", error)
+        if wanted.needs_secret:
+            await self._create_secret(snapshot)
+        wanted, failed = await self._write(snapshot, wanted)
+        if wanted.delete is not None and failed is None:
+            await self._delete(wanted.delete, resource)
+        await self._write_status(resource, wanted.status)
+        if failed is not None:
+            raise failed
+        return LOOK_AGAIN_S if wanted.wake_after_s is None else min(wanted.wake_after_s, LOOK_AGAIN_S)
+
+    async def close(self) -> None:
+        if self._kafka is not None:
+            await self._kafka.close()
+
+    async def _snapshot(self, resource: Obj) -> Snapshot:
+        cluster, problems = parse_cluster(resource)
+        objects = self._store.of_cluster(self.key)
+        facts = await self._seldom_read(resource)
+        snapshot = Snapshot(
+            cluster=cluster,
+            problems=tuple(problems),
+            resource=resource,
+            objects=objects,
+            images=self._images,
+            now=self._surroundings.now(),
+            nodes=self._store.nodes() if self._reads_nodes else None,
+            storage_classes=facts.storage_classes,
+            has_super_secret=facts.has_super_secret,
+        )
+        reports, kafka = await self._ask_brokers(snapshot)
+        return replace(snapshot, reports=reports, kafka=kafka)
+
+    async def _seldom_read(self, resource: Obj) -> _Facts:
+        """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes."""
+        wanted = {
+            str(disk["storageClassName"])
+            for disk in dig(resource, "spec", "brokers", "disks") or []
+            if isinstance(disk, dict) and disk.get("storageClassName")
+        }
+        now = self._monotonic()
+        facts = self._facts
+        if facts is not None and wanted <= set(facts.storage_classes) and now - facts.read_at < RESYNC_S:
+            return facts
+        classes: dict[str, Obj] = {}
+        for name in sorted(wanted):
+            try:
+                classes[name] = await self._api.get(STORAGE_CLASS, "", name) or {}
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                classes[name] = {}  # without that right volumes do not grow and nothing is tolerated for ever
+        own_ensemble = not dig(resource, "spec", "zookeeper", "connect")
+        secret = names.zookeeper_secret(self.key[1])
+        has_secret = own_ensemble and await self._api.get(SECRET, self.key[0], secret) is not None
+        self._facts = _Facts(classes, has_secret, now)
+        return self._facts
+
+    async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], KafkaView | None]:
+        pods: dict[int, Obj] = {}
+        for broker_id in snapshot.broker_ids():
+            pod = snapshot.get(POD, names.pod_of(names.broker_name(self.key[1], broker_id)))
+            if pod is not None and dig(pod, "status", "podIP") and not is_deleting(pod):
+                pods[broker_id] = pod
+        answers = await asyncio.gather(*(self._surroundings.broker_report(pod) for pod in pods.values()))
+        reports = {broker_id: report for broker_id, report in zip(pods, answers, strict=True) if report is not None}
+        ready = [broker_id for broker_id, pod in pods.items() if has_condition(pod, "Ready")]
+        if not ready:
+            return reports, None
+        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_ids())
+        if self._kafka is None or bootstrap != self._bootstrap:
+            if self._kafka is not None:
+                await self._kafka.close()
+            self._kafka, self._bootstrap = self._surroundings.kafka(bootstrap), bootstrap
+        try:
+            return reports, await self._kafka.view()
+        except KafkaError as error:
+            self._log.info("no broker answers: %s", error)
+            return reports, None
+
+    async def _create_secret(self, snapshot: Snapshot) -> None:
+        password = self._surroundings.password()
+        hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
+        try:
+            await self._api.create(super_secret(snapshot, password, f"super:{hashed}"))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        if self._facts is not None:
+            self._facts.has_super_secret = True
+
+    async def _write(self, snapshot: Snapshot, wanted: Pass) -> tuple[Pass, ApiError | None]:
+        """Applies what differs. One object that cannot be written does not stop the others."""
+        found = difference(snapshot, wanted.desired)
+        foreign = list(found.foreign)
+        failed: ApiError | None = None
+        for obj in found.create:
+            kind = KINDS[obj["kind"]]
+            try:
+                there = await self._api.get(kind, self.key[0], name_of(obj))
+                if there is None:
+                    self._store.put(await self._api.apply(obj))
+                elif dig(there, "metadata", "labels", names.CLUSTER) == self.key[1]:
+                    self._store.put(there)  # ours: the watch has not shown it yet
+                else:
+                    foreign.append(obj)
+            except ApiError as error:
+                failed = failed or error
+        for obj in found.change:
+            live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
+            assert live is not None, "only what exists is changed"
+            metadata = {**obj["metadata"], "uid": uid_of(live)}
+            try:
+                self._store.put(await self._api.apply({**obj, "metadata": metadata}))
+            except ApiError as error:
+                failed = failed or error
+        if not foreign and failed is None:
+            return wanted, None
+        conditions = []
+        if foreign:
+            text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
+            conditions.append(Condition(READY, "False", "NotOurs", f"exist and do not belong to this cluster: {text}"))
+        elif failed is not None:
+            conditions.append(Condition(READY, "False", "WriteFailed", str(failed)))
+        return replace(wanted, status=_with_conditions(snapshot, wanted.status, conditions)), failed
+
+    async def _delete(self, wanted: Delete, resource: Obj) -> None:
+        """After an uncached read, and only that very object."""
+        there = await self._api.get(wanted.kind, self.key[0], wanted.name)
+        if there is None or uid_of(there) != wanted.uid or is_deleting(there):
+            if there is not None:
+                self._store.put(there)
+            return
+        self._log.info("deleting %s %s: %s", wanted.kind.kind, wanted.name, wanted.reason)
+        await self._api.delete(wanted.kind, self.key[0], wanted.name, wanted.uid)
+        after = await self._api.get(wanted.kind, self.key[0], wanted.name)
+        if after is None or uid_of(after) != wanted.uid:
+            self._store.remove(there)
+        else:
+            self._store.put(after)
+
+    async def _write_status(self, resource: Obj, status: Obj) -> None:
+        before = resource.get("status") or {}
+        if before == status:
+            return
+        self._store.put(await self._api.replace_status({**resource, "status": status}))
+        for event in events(resource, before, status, self._surroundings.now()):
+            try:
+                await self._api.create(event)
+            except ApiError as error:
+                self._log.info("an event was not written: %s", error)
+
+
+def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
+    """One Event for each condition whose status or reason is another one than before."""
+    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
+    found: list[Obj] = []
+    for item in after.get("conditions") or []:
+        state = (item["status"], item["reason"])
+        if known.get(item["type"]) == state or (item["type"] not in known and item["status"] == "True"):
+            continue
+        namespace = resource["metadata"]["namespace"]
+        mark = short_hash([uid_of(resource), item["type"], *state, now])
+        event = new(EVENT, namespace, f"{name_of(resource)}.{mark}", {})
+        found.append(
+            {
+                **event,
+                "involvedObject": {
+                    "apiVersion": resource["apiVersion"],
+                    "kind": resource["kind"],
+                    "name": name_of(resource),
+                    "namespace": namespace,
+                    "uid": uid_of(resource),
+                },
+                "type": "Normal" if item["status"] == "True" else "Warning",
+                "reason": item["type"] if item["status"] == "True" else item["reason"],
+                "message": f"{item['type']}: {item['message'] or item['reason']}"[:1000],
+                "source": {"component": names.FIELD_MANAGER},
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+            }
+        )
+    return found
+
+
+def _with_conditions(snapshot: Snapshot, status: Obj, conditions: list[Condition]) -> Obj:
+    """The status with these conditions in place of those of their types."""
+    generation = int(status["observedGeneration"])
+    types = {condition.type for condition in conditions}
+    previous = dig(snapshot.resource, "status", "conditions")
+    kept = [item for item in status["conditions"] if item["type"] not in types]
+    changed = merged(previous, conditions, generation, snapshot.now)
+    return {**status, "conditions": sorted([*kept, *changed], key=lambda item: str(item["type"]))}

@@ -1,0 +1,102 @@
+"""kopf, and nothing else of the operator: watches into the supervisor, and the settings that keep kopf from writing.
+
+Only on.startup, on.cleanup, on.probe and on.event are used. An index, timer, daemon or change handler would put
+annotations and finalizers on users' objects, and an index costs time quadratic in the number of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import kopf
+
+from ottla_operator.api.names import CLUSTER, GROUP
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NODE,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+    Obj,
+)
+
+OWNED_KINDS = (STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, DISRUPTION_BUDGET)
+"""Watched by the label of their cluster, on the server's side."""
+PAGE = 500
+INACTIVITY_S = 70.0
+REQUEST_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 10.0
+
+See = Callable[[str | None, Obj], None]
+
+
+def make_registry(
+    see: See,
+    standing_still: Callable[[], list[str]],
+    started: Callable[[], Awaitable[None]],
+    stopped: Callable[[], Awaitable[None]],
+    *,
+    reads_nodes: bool,
+    is_namespaced: bool,
+) -> kopf.OperatorRegistry:
+    """All handlers of the operator. `see` is called with every event, `started` before the first."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.startup(registry=registry)
+    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.peering.standalone = True
+        settings.scanning.disabled = is_namespaced
+        settings.posting.enabled = False
+        settings.persistence.finalizer = f"{GROUP}/kopf"
+        settings.watching.chunk_size = PAGE
+        settings.watching.inactivity_timeout = INACTIVITY_S
+        settings.networking.request_timeout = REQUEST_TIMEOUT_S
+        settings.networking.connect_timeout = CONNECT_TIMEOUT_S
+        for kind in OWNED_KINDS:
+            settings.watching.label_selectors[_place(kind)] = CLUSTER
+        await started()
+
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: Any) -> None:
+        await stopped()
+
+    @kopf.on.probe(registry=registry, id="tasks")
+    async def probe(**_: Any) -> str:
+        if still := standing_still():
+            raise kopf.PermanentError(f"no step for ten minutes: {', '.join(still)}")
+        return "stepping"
+
+    @kopf.on.login(registry=registry)
+    async def login(**arguments: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+
+    for kind in watched_kinds(reads_nodes=reads_nodes):
+        kopf.on.event(*_place(kind), registry=registry, id=kind.plural)(_observer(kind, see))
+    return registry
+
+
+def watched_kinds(*, reads_nodes: bool) -> tuple[Kind, ...]:
+    """The kinds whose events reach the supervisor."""
+    return (KAFKA_CLUSTER, KAFKA_TOPIC, *OWNED_KINDS, *((NODE,) if reads_nodes else ()))
+
+
+def _observer(kind: Kind, see: See) -> Callable[..., Awaitable[None]]:
+    async def observe(event: Mapping[str, Any], **_: Any) -> None:
+        see(event["type"], {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind})
+
+    return observe
+
+
+def _place(kind: Kind) -> tuple[str, str, str]:
+    """
+    >>> _place(STATEFUL_SET), _place(POD)
+    (('apps', 'v1', 'statefulsets'), ('', 'v1', 'pods'))
+    """
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version, kind.plural

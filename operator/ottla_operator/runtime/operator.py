@@ -1,0 +1,108 @@
+"""The operator as a process: adapters, store, supervisor, lease and kopf put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import kopf
+
+from ottla_operator.effects.kubernetes_api import KubernetesClient
+from ottla_operator.effects.ports import ApiError
+from ottla_operator.effects.surroundings import ProductionSurroundings
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.cluster_task import RESYNC_S
+from ottla_operator.runtime.handlers import make_registry, watched_kinds
+from ottla_operator.runtime.lease import LeaseHolder
+from ottla_operator.runtime.store import Store
+from ottla_operator.runtime.supervisor import Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """`watch_namespace` "" watches all namespaces. `namespace` holds the lease, `identity` names this process in it."""
+
+    images: Images
+    namespace: str
+    identity: str
+    watch_namespace: str
+    reads_nodes: bool
+    liveness: str
+
+
+class Operator:
+    """One operator process. `run` returns when it is stopped or has lost its lease."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._settings = settings
+        self._store = Store()
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._api: KubernetesClient | None = None
+        self._surroundings = ProductionSurroundings()
+        self._supervisor: Supervisor | None = None
+        self._lease: LeaseHolder | None = None
+        self._log = logging.getLogger("ottla.operator")
+
+    async def run(self) -> None:
+        """Until SIGTERM, SIGINT, or the loss of the lease."""
+        settings = self._settings
+        self._api = await KubernetesClient.connect()
+        self._lease = LeaseHolder(self._api, settings.namespace, settings.identity, self._surroundings.now)
+        self._supervisor = Supervisor(
+            self._store,
+            self._api,
+            self._surroundings,
+            settings.images,
+            reads_nodes=settings.reads_nodes,
+            may_write=self._lease.wait,
+        )
+        registry = make_registry(
+            self._supervisor.see,
+            self._supervisor.standing_still,
+            self._started,
+            self._stopped,
+            reads_nodes=settings.reads_nodes,
+            is_namespaced=bool(settings.watch_namespace),
+        )
+        await kopf.operator(
+            registry=registry,
+            standalone=True,
+            clusterwide=not settings.watch_namespace,
+            namespaces=[settings.watch_namespace] if settings.watch_namespace else [],
+            liveness_endpoint=settings.liveness,
+            stop_flag=self._stop,
+        )
+
+    async def _started(self) -> None:
+        assert self._lease is not None, "run makes it"
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._lease.run(self._lost), name="lease"),
+            loop.create_task(self._resync(), name="resync"),
+        ]
+
+    async def _lost(self) -> None:
+        self._log.error("the lease could not be renewed; stopping before another operator may begin")
+        self._stop.set()
+
+    async def _stopped(self) -> None:
+        assert self._supervisor is not None and self._lease is not None and self._api is not None, "run makes them"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._supervisor.close()
+        await self._lease.release()
+        await self._surroundings.close()
+        await self._api.close()
+
+    async def _resync(self) -> None:
+        assert self._supervisor is not None, "run makes it"
+        kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
+        while True:
+            await asyncio.sleep(RESYNC_S)
+            try:
+                await self._supervisor.resync(kinds, self._settings.watch_namespace or None)
+            except ApiError as error:
+                self._log.warning("the resync could not read: %s", error)

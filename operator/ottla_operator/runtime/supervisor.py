@@ -1,0 +1,224 @@
+"""Which tasks run: one per KafkaCluster, and one for the topics of each cluster that a KafkaTopic names.
+
+A failure backs off for its own key only, from 1 s to 5 min. Every step is noted, so that a probe can tell that a task
+stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from ottla_operator.api.names import BROKER_ID, CLUSTER
+from ottla_operator.api.objects import (
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NODE,
+    STATEFUL_SET,
+    Kind,
+    Obj,
+    dig,
+    label,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, KafkaError, KubernetesApi, Surroundings
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.cluster_task import RESYNC_S, ClusterTask
+from ottla_operator.runtime.store import Key, Store, cluster_of
+from ottla_operator.runtime.topic_task import TopicTask
+
+FIRST_BACK_OFF_S = 1.0
+LONGEST_BACK_OFF_S = 300.0
+STANDSTILL_S = 600.0
+WITHOUT_KAFKA_S = 5.0
+
+
+def back_off_s(failures: int) -> float:
+    """
+    >>> [back_off_s(count) for count in (1, 2, 5, 50)]
+    [1.0, 2.0, 16.0, 300.0]
+    """
+    return float(min(FIRST_BACK_OFF_S * 2 ** min(failures - 1, 16), LONGEST_BACK_OFF_S))
+
+
+@dataclass(slots=True)
+class _Running:
+    task: asyncio.Task[None]
+    dirty: asyncio.Event
+    step_at: float
+
+
+class Supervisor:
+    """Takes what the watches show (`see`) and keeps the tasks. Nothing is written before `may_write` returns."""
+
+    def __init__(
+        self,
+        store: Store,
+        api: KubernetesApi,
+        surroundings: Surroundings,
+        images: Images,
+        *,
+        reads_nodes: bool,
+        may_write: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._api = api
+        self._surroundings = surroundings
+        self._images = images
+        self._reads_nodes = reads_nodes
+        self._may_write = may_write
+        self._clusters: dict[Key, _Running] = {}
+        self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
+        self._log = logging.getLogger("ottla.operator")
+
+    def see(self, event: str | None, obj: Obj) -> None:
+        """One event of a watch: `event` is ADDED, MODIFIED, DELETED, or None for what was there at the start."""
+        changed = self._store.remove(obj) if event == "DELETED" else self._store.put(obj)
+        if changed:
+            self._mark(obj)
+
+    def _mark(self, obj: Obj) -> None:
+        """Makes the tasks look that an object may matter to."""
+        if obj["kind"] == NODE.kind:
+            for running in self._clusters.values():
+                running.dirty.set()
+            return
+        if obj["kind"] == KAFKA_TOPIC.kind:
+            if (key := cluster_of(obj)) is not None:
+                self._topic_task(key).put(name_of(obj))
+            return
+        key = (str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
+        if obj["kind"] != KAFKA_CLUSTER.kind:
+            owner = cluster_of(obj)
+            if owner is None:
+                return
+            key = owner
+        if self._store.get(KAFKA_CLUSTER, *key) is not None:
+            self._cluster(key).dirty.set()
+        if obj["kind"] == KAFKA_CLUSTER.kind and key in self._topics:
+            self._topics[key][1].put_all()  # it came, went, or was paused
+
+    async def resync(self, kinds: Sequence[Kind], namespace: str | None) -> None:
+        """Compares the store with what the API server lists, and looks at every topic again. Reads only."""
+        for kind in kinds:
+            labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
+            before = frozenset(uid_of(obj) for obj in self._store.all(kind))
+            listed = await self._api.list(kind, namespace if kind.namespaced else None, labels)
+            for obj in self._store.keep_only(kind, before, frozenset(uid_of(obj) for obj in listed)):
+                self._mark(obj)
+            for obj in listed:
+                self.see(None, obj)
+
+    def standing_still(self) -> list[str]:
+        """The tasks that have made no step for ten minutes."""
+        now = asyncio.get_running_loop().time()
+        running = [("cluster", key, item) for key, item in self._clusters.items()]
+        running += [("topics", key, item) for key, (item, _) in self._topics.items()]
+        return [f"{what} {key[0]}/{key[1]}" for what, key, item in running if now - item.step_at > STANDSTILL_S]
+
+    async def close(self) -> None:
+        tasks = [item.task for item in self._clusters.values()] + [item.task for item, _ in self._topics.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._clusters.clear()
+        self._topics.clear()
+
+    def _cluster(self, key: Key) -> _Running:
+        running = self._clusters.get(key)
+        if running is None or running.task.done():
+            dirty = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._run_cluster(key, dirty), name=f"cluster {key[0]}/{key[1]}")
+            running = self._clusters[key] = _Running(task, dirty, loop.time())
+        return running
+
+    def _topic_task(self, key: Key) -> TopicTask:
+        found = self._topics.get(key)
+        if found is None:
+            topics = TopicTask(key, self._store, self._api, self._surroundings, lambda: self._broker_ids(key))
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
+            found = self._topics[key] = (_Running(task, asyncio.Event(), loop.time()), topics)
+        return found[1]
+
+    def _broker_ids(self, key: Key) -> list[int]:
+        stateful_sets = self._store.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
+        return sorted(int(number) for obj in stateful_sets if (number := label(obj, BROKER_ID)) is not None)
+
+    async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        cluster = ClusterTask(
+            key,
+            self._store,
+            self._api,
+            self._surroundings,
+            self._images,
+            reads_nodes=self._reads_nodes,
+            monotonic=loop.time,
+        )
+        failures = 0
+        try:
+            while True:
+                await self._may_write()
+                dirty.clear()
+                if (running := self._clusters.get(key)) is not None:
+                    running.step_at = loop.time()
+                try:
+                    pause = await cluster.pass_once()
+                    failures = 0
+                except ApiError as error:
+                    failures += 1
+                    pause = back_off_s(failures)
+                    self._log.warning("cluster %s/%s: %s; again in %.0f s", *key, error, pause)
+                    await asyncio.sleep(pause)
+                    continue
+                except Exception:  # a mistake of ours; the other clusters go on
+                    failures += 1
+                    pause = back_off_s(failures)
+                    self._log.exception("cluster %s/%s: a pass failed; again in %.0f s", *key, pause)
+                    await asyncio.sleep(pause)
+                    continue
+                if pause is None:
+                    return
+                try:
+                    async with asyncio.timeout(pause):
+                        await dirty.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            await cluster.close()
+
+    async def _run_topics(self, key: Key, topics: TopicTask) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        resync_at = loop.time() + RESYNC_S
+        try:
+            while True:
+                await self._may_write()
+                if (found := self._topics.get(key)) is not None:
+                    found[0].step_at = loop.time()
+                try:
+                    async with asyncio.timeout(max(0.0, min(resync_at - loop.time(), STANDSTILL_S / 2))):
+                        await topics.wait()
+                except TimeoutError:
+                    if loop.time() >= resync_at:
+                        topics.put_all()
+                        resync_at = loop.time() + RESYNC_S
+                    continue
+                try:
+                    await topics.batch_once()
+                    failures = 0
+                except KafkaError as error:
+                    self._log.info("topics of %s/%s wait: %s", *key, error)
+                    await asyncio.sleep(WITHOUT_KAFKA_S)
+                except Exception as error:  # a mistake of ours, or an API server that refuses
+                    failures += 1
+                    pause = back_off_s(failures)
+                    self._log.warning("topics of %s/%s: %r; again in %.0f s", *key, error, pause)
+                    await asyncio.sleep(pause)
+        finally:
+            await topics.close()

@@ -1,0 +1,237 @@
+"""The KafkaTopics of one cluster: batches in order of arrival, each document once, one request of a kind per batch.
+
+The finalizer is written before a topic is created, the status after. A batch that meets a fleet that does not answer
+keeps its documents queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from ottla_operator.api.names import TOPIC_FINALIZER
+from ottla_operator.api.objects import (
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NAMESPACE,
+    Obj,
+    dig,
+    is_deleting,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
+from ottla_operator.model.cluster import parse_cluster
+from ottla_operator.model.topic import parse_topic
+from ottla_operator.planning.config import internal_address
+from ottla_operator.runtime.cluster_task import events
+from ottla_operator.runtime.store import Key, Store
+from ottla_operator.topics.decisions import (
+    TopicChange,
+    TopicDecision,
+    TopicFacts,
+    TopicView,
+    decide_topic,
+    oldest_first,
+    refused,
+)
+
+BATCH = 100
+LINGER_S = 0.1
+
+
+class TopicTask:
+    """The topics of one KafkaCluster. `put` queues a document; `batch_once` does the next batch."""
+
+    def __init__(
+        self,
+        key: Key,
+        store: Store,
+        api: KubernetesApi,
+        surroundings: Surroundings,
+        broker_ids: Callable[[], Sequence[int]],
+    ) -> None:
+        self.key = key
+        self._store = store
+        self._api = api
+        self._surroundings = surroundings
+        self._broker_ids = broker_ids
+        self._queue: dict[str, None] = {}
+        self._queued = asyncio.Event()
+        self._kafka: KafkaAdmin | None = None
+        self._bootstrap: tuple[str, ...] = ()
+        self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
+
+    def put(self, name: str) -> None:
+        """Queues a document by its name, at its first place if it is queued already."""
+        self._queue.setdefault(name)
+        self._queued.set()
+
+    def put_all(self) -> None:
+        """Queues every document of the cluster: drift in Kafka sends no event."""
+        for name in self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}):
+            self.put(name)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def wait(self) -> None:
+        """Until something is queued, and a little longer, so that a batch fills."""
+        await self._queued.wait()
+        await asyncio.sleep(LINGER_S)
+
+    async def batch_once(self) -> None:
+        """The next batch. On KafkaError and ApiError its documents stay queued, and the error is raised."""
+        names = list(self._queue)[:BATCH]
+        for name in names:
+            del self._queue[name]
+        if not self._queue:
+            self._queued.clear()
+        try:
+            again = await self._do(names)
+        except (KafkaError, ApiError):
+            for name in names:
+                self.put(name)
+            raise
+        for name in again:
+            self.put(name)
+
+    async def close(self) -> None:
+        if self._kafka is not None:
+            await self._kafka.close()
+
+    async def _do(self, names: Sequence[str]) -> list[str]:
+        """Gives the documents that have to be looked at again."""
+        resources = [
+            resource
+            for name in names
+            if (resource := self._store.get(KAFKA_TOPIC, self.key[0], name)) is not None
+        ]  # fmt: skip
+        if not resources:
+            return []
+        going = await self._is_going(any(is_deleting(resource) for resource in resources))
+        lives: Mapping[str, TopicView] = {}
+        brokers = 0
+        kafka = None if going else self._client()
+        if kafka is not None:
+            view = await kafka.view()
+            brokers = len(view.brokers)
+            lives = await kafka.topics([parse_topic(resource)[0].topic_name for resource in resources])
+        elif not going:
+            raise KafkaError("the cluster has no brokers yet")
+        decided: list[tuple[TopicFacts, TopicDecision]] = []
+        for resource in resources:
+            facts = self._facts(resource, lives, brokers, going)
+            decision = decide_topic(facts)
+            if decision.finalizer is not None:
+                resource = await self._set_finalizer(resource, decision.finalizer)
+                facts = self._facts(resource, lives, brokers, going)
+            decided.append((facts, decision))
+        return await self._change(kafka, decided)
+
+    async def _change(self, kafka: KafkaAdmin | None, decided: Sequence[tuple[TopicFacts, TopicDecision]]) -> list[str]:
+        changes: list[TopicChange] = [change for _, decision in decided for change in decision.changes]
+        errors: Mapping[str, str] = {}
+        lives: Mapping[str, TopicView] = {}
+        if changes and kafka is not None:
+            errors = await kafka.change(changes)
+            lives = await kafka.topics(list(dict.fromkeys(change.topic for change in changes)))
+        again: list[str] = []
+        for facts, decision in decided:
+            topic = facts.topic.topic_name
+            status = decision.status
+            if decision.changes:
+                after = TopicFacts(
+                    **{name: getattr(facts, name) for name in TopicFacts.__slots__ if name != "live"},
+                    live=lives.get(topic),
+                )
+                if topic in errors:
+                    self._log.warning("topic %s: %s", topic, errors[topic])
+                    status = None if is_deleting(facts.resource) else refused(after, errors[topic])
+                else:
+                    settled = decide_topic(after)
+                    status = settled.status
+                    if settled.changes or settled.finalizer is not None:
+                        again.append(facts.topic.name)
+            if status is not None:
+                await self._write_status(facts.resource, status)
+        return again
+
+    def _facts(self, resource: Obj, lives: Mapping[str, TopicView], brokers: int, going: bool) -> TopicFacts:
+        topic, problems = parse_topic(resource)
+        cluster = self._store.get(KAFKA_CLUSTER, *self.key)
+        return TopicFacts(
+            topic=topic,
+            problems=tuple(problems),
+            resource=resource,
+            live=lives.get(topic.topic_name),
+            brokers=brokers,
+            cluster_is_going=going,
+            cluster_is_paused=dig(cluster, "spec", "paused") is True,
+            rival=self._rival(resource, topic.topic_name),
+            now=self._surroundings.now(),
+        )
+
+    def _rival(self, resource: Obj, topic: str) -> str:
+        """The oldest document of the same topic, "" when it is this one."""
+        same = [
+            other
+            for other in self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).values()
+            if (dig(other, "spec", "topicName") or name_of(other)) == topic
+        ]
+        first = oldest_first(same)[0] if same else resource
+        return "" if uid_of(first) == uid_of(resource) else name_of(first)
+
+    async def _is_going(self, someone_waits: bool) -> bool:
+        """Whether nobody is left to have topics; the namespace is asked only when a document is being deleted."""
+        cluster = self._store.get(KAFKA_CLUSTER, *self.key)
+        if cluster is None or is_deleting(cluster):
+            return True
+        if not someone_waits:
+            return False
+        try:
+            namespace = await self._api.get(NAMESPACE, "", self.key[0])
+        except ApiError as error:
+            if error.status == 403:
+                return False
+            raise
+        return namespace is None or is_deleting(namespace)
+
+    def _client(self) -> KafkaAdmin | None:
+        cluster = self._store.get(KAFKA_CLUSTER, *self.key)
+        if cluster is None:
+            return None
+        bootstrap = tuple(internal_address(parse_cluster(cluster)[0], number) for number in self._broker_ids())
+        if not bootstrap:
+            return None
+        if self._kafka is None or bootstrap != self._bootstrap:
+            self._kafka, self._bootstrap = self._surroundings.kafka(bootstrap), bootstrap
+        return self._kafka
+
+    async def _set_finalizer(self, resource: Obj, wanted: bool) -> Obj:
+        others = [item for item in dig(resource, "metadata", "finalizers") or [] if item != TOPIC_FINALIZER]
+        try:
+            changed = await self._api.set_finalizers(resource, [*others, TOPIC_FINALIZER] if wanted else others)
+        except ApiError as error:
+            if error.status == 404:
+                self._store.remove(resource)
+                return resource
+            raise
+        if is_deleting(changed) and not dig(changed, "metadata", "finalizers"):
+            self._store.remove(changed)
+        else:
+            self._store.put(changed)
+        return changed
+
+    async def _write_status(self, resource: Obj, status: Obj) -> None:
+        current = self._store.get(KAFKA_TOPIC, self.key[0], name_of(resource))
+        if current is None or (current.get("status") or {}) == status:
+            return
+        before = current.get("status") or {}
+        self._store.put(await self._api.replace_status({**current, "status": status}))
+        for event in events(resource, before, status, self._surroundings.now()):
+            try:
+                await self._api.create(event)
+            except ApiError as error:
+                self._log.info("an event was not written: %s", error)

@@ -1,0 +1,253 @@
+"""The operator's own tasks on a Kubernetes and a Kafka in memory, driven step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla_operator.api import names
+from ottla_operator.api.fleet import BrokerReport, KafkaView, LogDirectoryReport, Partition
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, NODE, POD, STATEFUL_SET, Obj, dig, has_condition, uid_of
+from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError
+from ottla_operator.planning.config import FILE
+from ottla_operator.planning.disks import log_dir
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.cluster_task import ClusterTask
+from ottla_operator.runtime.store import Store
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
+
+CLUSTER: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaCluster",
+    "metadata": {"name": "orders", "namespace": "default"},
+    "spec": {
+        "brokers": {
+            "replicas": 3,
+            "disks": [
+                {"name": "d0", "size": "100Gi", "storageClassName": "local"},
+                {"name": "d1", "size": "100Gi", "storageClassName": "local"},
+            ],
+            "config": {"min.insync.replicas": 2},
+        },
+        "zookeeper": {"replicas": 3, "disk": {"size": "5Gi", "storageClassName": "local"}, "logDisk": {"size": "5Gi"}},
+    },
+}
+KEY = ("default", "orders")
+
+
+class InMemoryKafka:
+    """A fleet whose brokers are the ready pods; a replica is in sync unless `behind` names its broker."""
+
+    def __init__(self, kubernetes: InMemoryKubernetes) -> None:
+        self._kubernetes = kubernetes
+        self.topics_there: dict[str, TopicView] = {}
+        self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
+        self.behind: set[int] = set()
+        self.requests: list[TopicChange] = []
+        self.refusals: dict[str, str] = {}
+        self.answers = True
+
+    def brokers(self) -> list[int]:
+        ready = []
+        for name in self._kubernetes.names(POD):
+            pod = self._kubernetes.there(POD, name)
+            number = dig(pod, "metadata", "labels", names.BROKER_ID)
+            if number is not None and has_condition(pod, "Ready") and not dig(pod, "metadata", "deletionTimestamp"):
+                ready.append(int(number))
+        return sorted(ready)
+
+    async def view(self) -> KafkaView:
+        ready = self.brokers()
+        if not ready or not self.answers:
+            raise KafkaError("nobody answers")
+        partitions = tuple(
+            Partition(topic, index, replicas[0], replicas, tuple(r for r in replicas if r in self.in_sync()))
+            for topic, index, replicas in self.partitions
+        )
+        return KafkaView("cluster-1", ready[0], tuple(ready), partitions)
+
+    def in_sync(self) -> set[int]:
+        return set(self.brokers()) - self.behind
+
+    async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicView]:
+        if not self.answers:
+            raise KafkaError("nobody answers")
+        return {name: self.topics_there[name] for name in wanted if name in self.topics_there}
+
+    async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
+        errors = {}
+        for change in changes:
+            if change.topic in self.refusals:
+                errors[change.topic] = self.refusals[change.topic]
+                continue
+            self.requests.append(change)
+            live = self.topics_there.get(change.topic)
+            if isinstance(change, Create):
+                count = change.partitions if change.partitions > 0 else 1
+                replicas = change.replicas if change.replicas > 0 else 1
+                self.topics_there[change.topic] = TopicView(
+                    change.topic, f"id-{len(self.requests)}", count, replicas, dict(change.config)
+                )
+            elif isinstance(change, DeleteTopic):
+                del self.topics_there[change.topic]
+            elif live is not None and isinstance(change, Grow):
+                self.topics_there[change.topic] = TopicView(
+                    live.name, live.topic_id, change.partitions, live.replicas, live.config
+                )
+            elif live is not None and isinstance(change, Alter):
+                config = {key: value for key, value in live.config.items() if key not in change.unset} | change.set
+                self.topics_there[change.topic] = TopicView(
+                    live.name, live.topic_id, live.partitions, live.replicas, config
+                )
+        return errors
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+@dataclass(slots=True)
+class InMemorySurroundings:
+    """Broker pods report a directory id per claim, as long as the claim's data lives (`directories`)."""
+
+    kubernetes: InMemoryKubernetes
+    fleet: InMemoryKafka
+    directories: dict[str, str] = field(default_factory=dict)
+    offline: set[str] = field(default_factory=set)
+
+    def now(self) -> str:
+        return NOW
+
+    def password(self) -> str:
+        return "secret"
+
+    async def broker_report(self, pod: Obj) -> BrokerReport | None:
+        if not has_condition(pod, "Ready"):
+            return None
+        found = []
+        for volume in dig(pod, "spec", "volumes") or []:
+            claim = dig(volume, "persistentVolumeClaim", "claimName")
+            if claim is not None:
+                identity = self.directories.setdefault(claim, f"directory-of-{claim}")
+                state = "offline" if claim in self.offline else "online"
+                found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity))
+        return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found))
+
+    def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
+        return self.fleet
+
+
+class Fleet:
+    """One cluster, its operator and everything around them."""
+
+    def __init__(self, document: dict[str, Any] = CLUSTER, *, reads_nodes: bool = True) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kafka = InMemoryKafka(self.kubernetes)
+        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.images = Images("ottla:1", "zookeeper:3.9")
+        self._reads_nodes = reads_nodes
+        for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
+            self.kubernetes.put(node(f"n{index + 1}", zone))
+        self.kubernetes.put(document)
+        self.restart_operator()
+
+    def restart_operator(self) -> None:
+        """A new process: it knows only what the API server has."""
+        store = Store()
+        self.store = store
+        for obj in list(self.kubernetes.objects.values()):
+            store.put(copy.deepcopy(obj))
+
+        def see(event: str, obj: Obj) -> None:
+            if event == "DELETED":
+                store.remove(obj)
+            else:
+                store.put(obj)
+
+        self.kubernetes.on_change = see
+        self.time = 0.0
+        self.task = ClusterTask(
+            KEY,
+            store,
+            self.kubernetes,
+            self.surroundings,
+            self.images,
+            reads_nodes=self._reads_nodes,
+            monotonic=lambda: self.time,
+        )
+
+    async def step(self) -> None:
+        """One pass, then Kubernetes does its part."""
+        try:
+            await self.task.pass_once()
+        except ApiError:
+            pass  # the supervisor backs off and tries again
+        self.kubernetes.settle()
+
+    async def converge(self, passes: int = 80) -> None:
+        """Until a pass writes nothing and Kubernetes changes nothing."""
+        for _ in range(passes):
+            writes = len(self.kubernetes.writes)
+            before = self.kubernetes._version
+            await self.step()
+            if len(self.kubernetes.writes) == writes and self.kubernetes._version == before:
+                return
+        raise AssertionError(f"no rest after {passes} passes: {self.kubernetes.writes[-10:]}")
+
+    def edit(self, path: str, value: Any) -> None:
+        """Changes a field of the KafkaCluster, as a user would; None takes it away."""
+        document = self.kubernetes.there(KAFKA_CLUSTER, "orders")
+        *parents, last = path.split(".")
+        place = document
+        for name in parents:
+            place = place.setdefault(name, {})
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+        self.kubernetes.put(document)
+
+    def status(self, *path: str | int) -> Any:
+        return dig(self.kubernetes.there(KAFKA_CLUSTER, "orders"), "status", *path)
+
+    def condition(self, kind: str) -> tuple[str, str, str]:
+        """(status, reason, message)."""
+        found = next(item for item in self.status("conditions") or [] if item["type"] == kind)
+        return found["status"], found["reason"], found["message"]
+
+    def properties(self, broker_id: int) -> str:
+        """server.properties that the pod of a broker runs with."""
+        from ottla_operator.api.objects import CONFIG_MAP
+
+        pod = self.kubernetes.there(POD, f"orders-broker-{broker_id}-0")
+        volume = next(item for item in pod["spec"]["volumes"] if item["name"] == "config")
+        return str(self.kubernetes.there(CONFIG_MAP, volume["configMap"]["name"])["data"][FILE])
+
+    def racks(self) -> dict[str, str]:
+        """Rack by StatefulSet of a broker."""
+        found = {}
+        for name in self.kubernetes.names(STATEFUL_SET):
+            rack = dig(self.kubernetes.there(STATEFUL_SET, name), "metadata", "labels", names.RACK)
+            if rack is not None:
+                found[name] = rack
+        return found
+
+    def claims(self) -> list[str]:
+        return self.kubernetes.names(CLAIM)
+
+    def picture(self) -> dict[str, Any]:
+        """The state of the API server without what differs from run to run."""
+        picture = {}
+        for (kind, _, name), obj in self.kubernetes.objects.items():
+            if kind in ("Event", "Pod", NODE.kind):
+                continue
+            metadata = {key: obj["metadata"].get(key) for key in ("labels", "annotations")}
+            status = copy.deepcopy(obj.get("status") if kind == "KafkaCluster" else None)
+            picture[f"{kind}/{name}"] = {
+                **{key: value for key, value in obj.items() if key not in ("metadata", "status")},
+                "metadata": metadata,
+                "status": status,
+            }
+        return picture

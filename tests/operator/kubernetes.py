@@ -1,0 +1,280 @@
+"""A Kubernetes in memory: the KubernetesApi port, and the controllers whose work the operator waits for.
+
+Objects are stored as JSON, writes are recorded, and `settle` does what the StatefulSet controller, the scheduler, the
+kubelets and the garbage collector would have done by now.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NAMESPACE,
+    NODE,
+    POD,
+    STATEFUL_SET,
+    Kind,
+    Obj,
+    dig,
+    is_deleting,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError
+
+NOW = "2026-01-01T00:00:00Z"
+GRACEFUL = (POD.kind,)
+
+
+class Killed(BaseException):
+    """The operator's process ends here."""
+
+
+class InMemoryKubernetes:
+    """`writes` are (verb, kind, name). `kill_after`: how many more writes happen before the operator dies."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Obj] = {}
+        self.writes: list[tuple[str, str, str]] = []
+        self.kill_after: int | None = None
+        self.on_change: Callable[[str, Obj], None] | None = None
+        self.not_starting: set[str] = set()
+        """ConfigMaps with which a broker does not become ready."""
+        self._version = 1000
+        self._uids = 0
+        self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+
+    # What the test does
+
+    def put(self, obj: Obj) -> Obj:
+        """As a user or controller: creates or replaces, without being recorded."""
+        stored = copy.deepcopy(obj)
+        key = self._key(stored)
+        before = self.objects.get(key)
+        metadata = stored["metadata"]
+        metadata["uid"] = uid_of(before) if before else self._new_uid()
+        metadata.setdefault("creationTimestamp", NOW)
+        generation = int(dig(before, "metadata", "generation") or 0)
+        changed = before is None or before.get("spec") != stored.get("spec")
+        metadata["generation"] = generation + 1 if changed else generation
+        self._version += 1
+        metadata["resourceVersion"] = str(self._version)
+        self.objects[key] = stored
+        self._tell("MODIFIED" if before else "ADDED", stored)
+        return copy.deepcopy(stored)
+
+    def edit(self, kind: Kind, name: str, **parts: Any) -> Obj:
+        """Changes top-level parts (spec, status, data) of an object."""
+        return self.put({**self.there(kind, name), **parts})
+
+    def there(self, kind: Kind, name: str) -> Obj:
+        return copy.deepcopy(self.objects[kind.kind, "default" if kind.namespaced else "", name])
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(name for found, _, name in self.objects if found == kind.kind)
+
+    def remove(self, kind: Kind, name: str) -> None:
+        """Deletes as `kubectl delete` does: finalizers and running pods hold an object back."""
+        key = (kind.kind, "default" if kind.namespaced else "", name)
+        obj = self.objects[key]
+        if dig(obj, "metadata", "finalizers"):
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+            return
+        if kind == CLAIM and self._is_mounted(name):
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+            return
+        del self.objects[key]
+        self._tell("DELETED", obj)
+        for other in list(self.objects.values()):
+            if any(owner["uid"] == uid_of(obj) for owner in dig(other, "metadata", "ownerReferences") or []):
+                self.remove(_kind(other), name_of(other))
+
+    def settle(self) -> None:
+        """Lets the controllers of Kubernetes do their work."""
+        for obj in self._all(POD.kind):
+            if is_deleting(obj):
+                self._drop(obj)
+        for obj in self._all(CLAIM.kind):
+            if is_deleting(obj) and not self._is_mounted(name_of(obj)):
+                self._drop(obj)
+            elif dig(obj, "status", "phase") != "Bound":
+                self.put({**obj, "status": {"phase": "Bound"}})
+        for obj in self._all(STATEFUL_SET.kind):
+            self._run(obj)
+
+    # The port
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+        return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
+
+    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+        return [
+            copy.deepcopy(obj)
+            for (found, where, _), obj in sorted(self.objects.items())
+            if found == kind.kind
+            and namespace in (None, where)
+            and (not selector or dig(obj, "metadata", "labels", selector) is not None)
+        ]
+
+    async def create(self, obj: Obj) -> Obj:
+        if self._key(obj) in self.objects:
+            raise ApiError(409, "AlreadyExists", name_of(obj))
+        return self._write("create", obj)
+
+    async def apply(self, obj: Obj) -> Obj:
+        before = self.objects.get(self._key(obj))
+        wanted_uid = obj["metadata"].get("uid")
+        if wanted_uid and (before is None or uid_of(before) != wanted_uid):
+            raise ApiError(409, "Conflict", f"uid of {name_of(obj)}")
+        if before is not None and before.get("immutable") and before.get("data") != obj.get("data"):
+            raise ApiError(422, "Invalid", f"{name_of(obj)} is immutable")
+        return self._write("apply", _merge(before or {}, obj))
+
+    async def replace_status(self, obj: Obj) -> Obj:
+        before = self._checked(obj)
+        return self._write("status", {**before, "status": obj["status"]})
+
+    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
+        before = self._checked(obj)
+        metadata = {**before["metadata"], "finalizers": list(finalizers)}
+        changed = self._write("finalizers", {**before, "metadata": metadata})
+        if is_deleting(changed) and not finalizers:
+            self._drop(changed)
+        return changed
+
+    async def replace(self, obj: Obj) -> Obj:
+        self._checked(obj)
+        return self._write("replace", obj)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+        obj = self.objects.get((kind.kind, namespace, name))
+        if obj is None or uid_of(obj) != uid:
+            return False
+        self._record("delete", obj)
+        if kind.kind in GRACEFUL:
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+        else:
+            self._drop(obj)
+        return True
+
+    # Inside
+
+    def _write(self, verb: str, obj: Obj) -> Obj:
+        self._record(verb, obj)
+        return self.put(obj)
+
+    def _record(self, verb: str, obj: Obj) -> None:
+        if self.kill_after is not None:
+            if self.kill_after == 0:
+                raise Killed
+            self.kill_after -= 1
+        self.writes.append((verb, obj["kind"], name_of(obj)))
+
+    def _checked(self, obj: Obj) -> Obj:
+        before = self.objects.get(self._key(obj))
+        if before is None:
+            raise ApiError(404, "NotFound", name_of(obj))
+        if before["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", f"{name_of(obj)} was changed")
+        return before
+
+    def _key(self, obj: Obj) -> tuple[str, str, str]:
+        return obj["kind"], dig(obj, "metadata", "namespace") or "", name_of(obj)
+
+    def _new_uid(self) -> str:
+        self._uids += 1
+        return f"uid-{self._uids}"
+
+    def _tell(self, event: str, obj: Obj) -> None:
+        if self.on_change is not None:
+            self.on_change(event, copy.deepcopy(obj))
+
+    def _drop(self, obj: Obj) -> None:
+        del self.objects[self._key(obj)]
+        self._tell("DELETED", obj)
+
+    def _all(self, kind: str) -> list[Obj]:
+        return [copy.deepcopy(obj) for key, obj in sorted(self.objects.items()) if key[0] == kind]
+
+    def _is_mounted(self, claim: str) -> bool:
+        return any(claim in _claims(pod) and dig(pod, "spec", "nodeName") for pod in self._all(POD.kind))
+
+    def _run(self, stateful_set: Obj) -> None:
+        template = stateful_set["spec"]["template"]
+        revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
+        status = {"observedGeneration": stateful_set["metadata"]["generation"], "updateRevision": revision}
+        if stateful_set.get("status") != status:
+            self.put({**stateful_set, "status": status})
+        name = f"{name_of(stateful_set)}-0"
+        pod = self.objects.get((POD.kind, "default", name))
+        if pod is None and stateful_set["spec"]["replicas"] == 1:
+            pod = self.put(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {
+                        "name": name,
+                        "namespace": "default",
+                        "labels": {**template["metadata"]["labels"], "controller-revision-hash": revision},
+                        "annotations": dict(template["metadata"]["annotations"]),
+                        "ownerReferences": [{"kind": "StatefulSet", "uid": uid_of(stateful_set)}],
+                    },
+                    "spec": copy.deepcopy(template["spec"]),
+                }
+            )
+        if pod is not None and not is_deleting(pod):
+            self._start(copy.deepcopy(pod))
+
+    def _start(self, pod: Obj) -> None:
+        volumes = dig(pod, "spec", "volumes") or []
+        needs = [(CLAIM, name) for name in _claims(pod)]
+        needs += [(CONFIG_MAP, v["configMap"]["name"]) for v in volumes if "configMap" in v]
+        if any((kind.kind, "default", name) not in self.objects for kind, name in needs):
+            return
+        config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
+        ready = "False" if config in self.not_starting else "True"
+        status = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}
+        spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or self._node_for(pod)}
+        if pod.get("status") != status or pod["spec"] != spec:
+            self.put({**pod, "spec": spec, "status": status})
+
+    def _node_for(self, pod: Obj) -> str:
+        affinity = dig(pod, "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+        term = dig(affinity, "nodeSelectorTerms", 0, "matchExpressions", 0) or {}
+        for node in self._all(NODE.kind):
+            if not term or dig(node, "metadata", "labels", term["key"]) in term["values"]:
+                return name_of(node)
+        return ""
+
+
+def _claims(pod: Obj) -> list[str]:
+    volumes = dig(pod, "spec", "volumes") or []
+    return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+
+
+def _kind(obj: Obj) -> Kind:
+    from ottla_operator.api.objects import KINDS
+
+    return KINDS[obj["kind"]]
+
+
+def _merge(live: Any, wanted: Any) -> Any:
+    if isinstance(live, dict) and isinstance(wanted, dict):
+        return {**live, **{key: _merge(live.get(key), value) for key, value in wanted.items()}}
+    return copy.deepcopy(wanted)
+
+
+def node(name: str, zone: str) -> Obj:
+    labels = {"topology.kubernetes.io/zone": zone}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+WATCHED = (KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, POD, CLAIM, CONFIG_MAP, NODE, NAMESPACE)

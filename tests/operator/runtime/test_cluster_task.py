@@ -1,0 +1,485 @@
+"""A cluster from its document to running brokers, and back after everything that can be deleted or broken."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    EVENT,
+    KAFKA_CLUSTER,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    Kind,
+    annotation,
+    dig,
+    uid_of,
+)
+from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.kubernetes import Killed, node
+
+
+async def _running(document: dict[str, Any] = CLUSTER, **options: Any) -> Fleet:
+    fleet = Fleet(document, **options)
+    await fleet.converge()
+    return fleet
+
+
+def _changed(path: str, value: Any) -> dict[str, Any]:
+    document = copy.deepcopy(CLUSTER)
+    *parents, last = path.split(".")
+    place = document
+    for name in parents:
+        place = place.setdefault(name, {})
+    place[last] = value
+    return document
+
+
+async def test_a_document_becomes_an_ensemble_and_brokers_in_three_racks() -> None:
+    fleet = await _running()
+    assert fleet.condition("Ready")[:2] == ("True", "AsDeclared")
+    assert fleet.racks() == {
+        "orders-broker-0": "zone-a",
+        "orders-broker-1": "zone-b",
+        "orders-broker-2": "zone-c",
+    }
+    kubernetes = fleet.kubernetes
+    assert [name for name in kubernetes.names(STATEFUL_SET) if "zookeeper" in name] == [
+        f"orders-zookeeper-{server}" for server in (1, 2, 3)
+    ]
+    assert [name for name in fleet.claims() if "broker-1" in name] == ["orders-broker-1-d0-1", "orders-broker-1-d1-1"]
+    assert kubernetes.names(SERVICE) == [
+        "orders-bootstrap",
+        "orders-broker-0",
+        "orders-broker-1",
+        "orders-broker-2",
+        "orders-brokers",
+        "orders-zookeeper",
+    ]
+    assert kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"] == 2
+    assert kubernetes.names(SECRET) == ["orders-zookeeper-super"]
+    assert fleet.status("bootstrap") == "orders-bootstrap.default.svc:9092"
+    assert fleet.status("clusterId") == "cluster-1"
+    assert (fleet.status("replicas"), fleet.status("readyReplicas"), fleet.status("roll")) == (3, 3, None)
+    text = fleet.properties(1)
+    assert "broker.rack=zone-b\n" in text and "min.insync.replicas=2\n" in text
+    assert "CLIENT://orders-broker-1.default.svc:9092" in text
+
+
+async def test_a_converged_cluster_writes_nothing_even_after_a_restart_of_the_operator() -> None:
+    fleet = await _running()
+    fleet.kubernetes.writes.clear()
+    for _ in range(3):
+        await fleet.step()
+    fleet.restart_operator()
+    for _ in range(3):
+        await fleet.step()
+    assert fleet.kubernetes.writes == []
+
+
+async def test_leave_to_format_is_given_once_and_ends_without_a_roll() -> None:
+    fleet = Fleet()
+    for _ in range(3):
+        await fleet.step()
+        if fleet.kubernetes.names(POD) and "orders-broker-0-format" in fleet.kubernetes.names(CONFIG_MAP):
+            break
+    leave = fleet.kubernetes.there(CONFIG_MAP, "orders-broker-0-format")["data"]["dirs"]
+    assert leave == "/var/lib/ottla/d0/log,/var/lib/ottla/d1/log"
+    await fleet.converge()
+    assert fleet.kubernetes.there(CONFIG_MAP, "orders-broker-0-format")["data"]["dirs"] == ""
+    claim = fleet.kubernetes.there(CLAIM, "orders-broker-0-d0-1")
+    assert annotation(claim, names.DIRECTORY_ID) == "directory-of-orders-broker-0-d0-1"
+    assert annotation(claim, names.CLUSTER_ID) == "cluster-1"
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (SERVICE, "orders-broker-1"),
+        (SERVICE, "orders-bootstrap"),
+        (SERVICE, "orders-zookeeper"),
+        (STATEFUL_SET, "orders-broker-1"),
+        (STATEFUL_SET, "orders-zookeeper-2"),
+        (POD, "orders-broker-2-0"),
+        (CONFIG_MAP, "orders-broker-0-format"),
+        (CONFIG_MAP, "orders-zookeeper"),
+        (DISRUPTION_BUDGET, "orders-brokers"),
+        (SECRET, "orders-zookeeper-super"),
+    ],
+)
+async def test_what_is_deleted_comes_back(kind: Kind, name: str) -> None:
+    fleet = await _running()
+    before = fleet.picture()
+    fleet.kubernetes.remove(kind, name)
+    fleet.time += 601  # the Secret is looked for at the resync
+    await fleet.converge()
+    assert fleet.picture() == before
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state() -> None:
+    whole = await _running()
+    writes = len(whole.kubernetes.writes)
+    expected = whole.picture()
+    for survived in range(writes):
+        fleet = Fleet()
+        fleet.kubernetes.kill_after = survived
+        try:
+            await fleet.converge()
+        except Killed:
+            fleet.kubernetes.kill_after = None
+            fleet.restart_operator()
+        fleet.kubernetes.settle()
+        await fleet.converge()
+        assert fleet.picture() == expected, f"killed after {survived} writes"
+
+
+async def test_a_roll_killed_between_any_two_writes_goes_on_and_restarts_everybody_once() -> None:
+    survived = 0
+    while True:
+        fleet = await _running()
+        uids = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+        fleet.kubernetes.writes.clear()
+        fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+        fleet.kubernetes.kill_after = survived
+        try:
+            await fleet.converge()
+            was_killed = False
+        except Killed:
+            was_killed = True
+            fleet.kubernetes.kill_after = None
+            fleet.restart_operator()
+            fleet.kubernetes.settle()
+            await fleet.converge()
+        deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+        assert sorted(deleted) == [f"orders-broker-{number}-0" for number in (0, 1, 2)]
+        assert deleted[-1] == "orders-broker-0-0"  # the controller
+        assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in (0, 1, 2))
+        for server in (1, 2, 3):
+            name = f"orders-zookeeper-{server}-0"
+            assert uid_of(fleet.kubernetes.there(POD, name)) == uids[name]
+        assert fleet.condition("Rolled")[:2] == ("True", "AsDeclared") and fleet.status("roll") is None
+        if not was_killed:
+            break
+        survived += 1
+    assert survived > 10
+
+
+async def test_a_pod_evicted_during_a_roll_comes_back_with_its_old_template() -> None:
+    fleet = await _running()
+    fleet.kafka.behind = {1}
+    fleet.kafka.partitions = [("t", 0, (1, 2)), ("t", 1, (0, 2))]
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    for _ in range(12):
+        await fleet.step()
+    assert fleet.status("roll", "step") == "WaitInSync" and fleet.status("roll", "batch") == [1]
+    fleet.kubernetes.remove(POD, "orders-broker-2-0")
+    await fleet.step()
+    assert "min.insync.replicas=2\n" in fleet.properties(2)
+    fleet.kafka.behind = set()
+    await fleet.converge()
+    assert "min.insync.replicas=1\n" in fleet.properties(2)
+
+
+async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -> None:
+    fleet = await _running()
+    fleet.kafka.partitions = [("t", 0, (0, 1)), ("t", 1, (1, 2))]
+    fleet.kafka.behind = {2}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    for _ in range(6):
+        await fleet.step()
+    assert fleet.condition("Rolled") == (
+        "False",
+        "Blocked",
+        "PickNext; waits for: t-1: replica 2 is not in sync",
+    )
+    assert fleet.condition("Ready")[0] == "True"
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_and_is_taken_back() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.step()
+    fleet.kubernetes.not_starting = {
+        name for name in fleet.kubernetes.names(CONFIG_MAP) if "min.insync.replicas=1" in str(
+            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
+    }  # fmt: skip
+    assert len(fleet.kubernetes.not_starting) == 3
+    for _ in range(15):
+        await fleet.step()
+    assert fleet.condition("Rolled")[1] == "Blocked"
+    assert [item["ready"] for item in fleet.status("brokers")].count(False) == 1
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
+    await fleet.converge()
+    assert [item["ready"] for item in fleet.status("brokers")] == [True] * 3
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
+    fleet = await _running()
+    fleet.kubernetes.writes.clear()
+    fleet.images = type(fleet.images)("ottla:2", "zookeeper:3.9.4")
+    fleet.restart_operator()
+    await fleet.converge(200)
+    deleted = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+    assert deleted == [f"orders-zookeeper-{n}-0" for n in (1, 2, 3)] + [f"orders-broker-{n}-0" for n in (1, 2, 0)]
+
+
+async def test_rollout_restart_takes_its_turn() -> None:
+    fleet = await _running()
+    stateful_set = fleet.kubernetes.there(STATEFUL_SET, "orders-broker-1")
+    template = stateful_set["spec"]["template"]
+    template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "now"
+    before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
+    fleet.kubernetes.put(stateful_set)
+    fleet.kubernetes.settle()
+    await fleet.converge()
+    assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) != before
+    assert len([write for write in fleet.kubernetes.writes if write[0] == "delete"]) == 1
+
+
+async def test_only_unused_configurations_are_cleaned_up_after_a_roll() -> None:
+    fleet = await _running()
+    before = len(fleet.kubernetes.names(CONFIG_MAP))
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    assert len(fleet.kubernetes.names(CONFIG_MAP)) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "condition", "reason", "field"),
+    [
+        ("spec.brokers.racks", ["zone-a", "zone-x"], "RacksReady", "NoNodeInRack", "spec.brokers.racks[1]"),
+        ("spec.brokers.disks", None, "DisksReady", "NoDisk", "spec.brokers.disks"),
+        ("spec.brokers.disks", [{"name": "d0"}], "DisksReady", "NoSize", "spec.brokers.disks[0].size"),
+        ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec", "spec.brokers.config.no.such"),
+        ("spec.brokers.config", {"a": {"b": 1}}, "ConfigValid", "InvalidSpec", "spec.brokers.config.a"),
+        ("spec.brokers.config", {"log.segment.bytes": "x"}, "ConfigValid", "InvalidSpec", "log.segment.bytes"),
+        ("spec.zookeeper", {"replicas": 2, "disk": {"size": "1Gi"}}, "ZooKeeperReady", "InvalidSpec", "spec.zookeeper"),
+        ("spec.zookeeper", {}, "ZooKeeperReady", "NoSize", "spec.zookeeper.disk.size"),
+    ],
+)
+async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
+    path: str, value: Any, condition: str, reason: str, field: str
+) -> None:
+    fleet = await _running(_changed(path, value))
+    status, found, message = fleet.condition(condition)
+    assert (status, found) == ("False", reason) and field in message
+    assert fleet.condition("Ready")[0] == "False" and field in fleet.condition("Ready")[2]
+    assert "orders-bootstrap" in fleet.kubernetes.names(SERVICE)
+    assert (condition == "ZooKeeperReady") != ("orders-zookeeper-1" in fleet.kubernetes.names(STATEFUL_SET))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "condition", "reason"),
+    [
+        ("spec.brokers.replicas", 2, "BrokersReady", "ScaleDownNotServed"),
+        ("spec.brokers.disks", [{"name": "d0", "size": "1Gi"}], "DisksReady", "SizeShrunk"),
+        ("spec.brokers.disks", [{"name": "d0", "size": "100Gi"}], "DisksReady", "DiskRemoved"),
+        (
+            "spec.brokers.disks",
+            [{"name": n, "size": "100Gi", "storageClassName": "fast"} for n in ("d0", "d1")],
+            "DisksReady",
+            "ClassChanged",
+        ),
+        ("spec.brokers.disks", [{"name": n, "size": "200Gi"} for n in ("d0", "d1")], "DisksReady", "CannotGrow"),
+        ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec"),
+        ("spec.zookeeper.replicas", 5, "ZooKeeperReady", "ResizeNotServed"),
+        ("spec.zookeeper.replicas", 2, "ZooKeeperReady", "InvalidSpec"),
+    ],
+)
+async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
+    path: str, value: Any, condition: str, reason: str
+) -> None:
+    fleet = await _running()
+    before = fleet.picture()
+    pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    original = dig(CLUSTER, *path.split("."))
+    fleet.edit(path, value)
+    await fleet.converge()
+    assert fleet.condition(condition)[:2] == ("False", reason)
+    assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    fleet.edit(path, original)
+    await fleet.converge()
+    after = fleet.picture()
+    assert after.keys() == before.keys()
+    assert fleet.condition("Ready")[0] == "True"
+    assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+
+
+async def test_more_brokers_get_the_next_free_ids_and_the_emptiest_racks() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.replicas", 5)
+    await fleet.converge()
+    assert fleet.racks()["orders-broker-3"] == "zone-a" and fleet.racks()["orders-broker-4"] == "zone-b"
+    assert fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"] == 4
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_a_new_disk_gets_its_claims_before_the_brokers_are_rolled() -> None:
+    fleet = await _running()
+    disks = [*CLUSTER["spec"]["brokers"]["disks"], {"name": "d2", "size": "1Gi"}]
+    fleet.edit("spec.brokers.disks", disks)
+    await fleet.converge()
+    assert "orders-broker-0-d2-1" in fleet.claims()
+    assert "/var/lib/ottla/d2/log" in fleet.properties(0)
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_volumes_grow_where_the_class_allows_it_without_a_roll() -> None:
+    fleet = Fleet()
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "allowVolumeExpansion": True, "provisioner": "csi.example"})
+    await fleet.converge()
+    fleet.edit("spec.brokers.disks", [{"name": n, "size": "200Gi", "storageClassName": "local"} for n in ("d0", "d1")])
+    await fleet.converge()
+    assert dig(fleet.kubernetes.there(CLAIM, "orders-broker-0-d1-1"), "spec", "resources", "requests") == {
+        "storage": "200Gi"
+    }
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_local_volumes_are_tolerated_to_wait_for_their_node_without_limit() -> None:
+    fleet = Fleet()
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "provisioner": "kubernetes.io/no-provisioner"})
+    await fleet.converge()
+    tolerations = dig(fleet.kubernetes.there(POD, "orders-broker-0-0"), "spec", "tolerations")
+    assert [item["key"] for item in tolerations] == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert STORAGE_CLASS.kind == "StorageClass"
+
+
+async def test_status_wiped_changes_nothing_of_ids_and_racks() -> None:
+    fleet = await _running()
+    before = fleet.picture()
+    document = fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
+    del document["status"]
+    fleet.kubernetes.put(document)
+    await fleet.converge()
+    assert fleet.picture() == before
+
+
+async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
+    fleet = await _running()
+    racks, directories = fleet.racks(), dict(fleet.surroundings.directories)
+    fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    assert await fleet.task.pass_once() is None
+    for _ in range(3):
+        fleet.kubernetes.settle()
+    assert fleet.kubernetes.names(STATEFUL_SET) == [] and fleet.kubernetes.names(POD) == []
+    assert len(fleet.claims()) == 6 + 6
+    fleet.kubernetes.put(CLUSTER)
+    fleet.restart_operator()
+    await fleet.step()
+    assert fleet.kubernetes.there(CONFIG_MAP, "orders-broker-0-format")["data"]["dirs"] == ""
+    await fleet.converge()
+    assert fleet.racks() == racks and fleet.surroundings.directories == directories
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made_again() -> None:
+    fleet = await _running()
+    fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
+    await fleet.step()
+    assert fleet.condition("DisksReady")[1] == "ClaimDeleting"
+    fleet.kubernetes.remove(POD, "orders-broker-1-0")
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[1] == "ClaimLost"
+    assert "orders-broker-1-d0-1" in fleet.condition("DisksReady")[2]
+    assert "orders-broker-1-d0-1" not in fleet.claims()
+    fleet.kubernetes.remove(STATEFUL_SET, "orders-broker-1")
+    await fleet.converge()
+    assert "orders-broker-1-d0-1" not in fleet.claims(), "the other claim remembers it"
+
+
+async def test_an_offline_directory_is_shown() -> None:
+    fleet = await _running()
+    fleet.surroundings.offline = {"orders-broker-2-d1-1"}
+    await fleet.converge()
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "DirectoryOffline") and "d1 of broker 2" in message
+
+
+async def test_a_relabelled_node_is_rack_drift_and_moves_nobody() -> None:
+    fleet = await _running()
+    fleet.kubernetes.put(node("n2", "zone-z"))
+    await fleet.converge()
+    assert fleet.condition("RacksReady")[:2] == ("False", "RackDrift")
+    assert fleet.racks()["orders-broker-1"] == "zone-b"
+
+
+async def test_brokers_on_one_node_are_shown() -> None:
+    fleet = Fleet(_changed("spec.brokers.replicas", 4))
+    await fleet.converge()
+    assert fleet.condition("RacksReady")[1] == "SharedNode"
+
+
+async def test_without_the_right_to_read_nodes_the_racks_have_to_be_named() -> None:
+    fleet = await _running(reads_nodes=False)
+    assert fleet.condition("RacksReady")[1] == "NodesNotReadable"
+    assert fleet.racks() == {}
+    fleet.edit("spec.brokers.racks", ["zone-c", "zone-a"])
+    await fleet.converge()
+    assert list(fleet.racks().values()) == ["zone-c", "zone-a", "zone-c"]
+
+
+async def test_an_object_of_our_name_that_is_not_ours_is_left_alone_and_named() -> None:
+    fleet = Fleet()
+    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "orders-bootstrap", "namespace": "default"}}
+    fleet.kubernetes.put({**foreign, "spec": {"ports": []}})
+    await fleet.converge()
+    assert fleet.condition("Ready")[1] == "NotOurs" and "orders-bootstrap" in fleet.condition("Ready")[2]
+    assert fleet.kubernetes.there(SERVICE, "orders-bootstrap")["spec"] == {"ports": []}
+    assert [item["ready"] for item in fleet.status("brokers")] == [True] * 3
+
+
+async def test_a_paused_cluster_is_only_looked_at() -> None:
+    fleet = await _running()
+    fleet.edit("spec.paused", True)
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert fleet.condition("Ready")[:2] == ("False", "Paused")
+    fleet.kubernetes.remove(SERVICE, "orders-broker-0")
+    fleet.kubernetes.writes.clear()
+    await fleet.converge()
+    assert fleet.kubernetes.writes == []
+    fleet.edit("spec.paused", False)
+    await fleet.converge()
+    assert len(fleet.racks()) == 4 and "orders-broker-0" in fleet.kubernetes.names(SERVICE)
+
+
+async def test_an_existing_zookeeper_is_only_named() -> None:
+    fleet = await _running(_changed("spec.zookeeper", {"connect": "zk:2181/orders"}))
+    assert fleet.kubernetes.names(SECRET) == []
+    assert not [name for name in fleet.kubernetes.names(STATEFUL_SET) if "zookeeper" in name]
+    assert "zookeeper.connect=zk:2181/orders\n" in fleet.properties(0)
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_transitions_become_events() -> None:
+    fleet = await _running()
+    told = [fleet.kubernetes.there(EVENT, name) for name in fleet.kubernetes.names(EVENT)]
+    assert {"WaitingForServers", "Ready"} <= {event["reason"] for event in told}
+    assert all(event["involvedObject"]["name"] == "orders" for event in told)
+
+
+async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
+    fleet = Fleet()
+    for name in ("n1", "n2", "n3"):
+        fleet.kubernetes.remove(NODE, name)
+    await fleet.converge()
+    assert fleet.condition("RacksReady")[1] == "NoRack"
+    assert "orders-zookeeper-1" in fleet.kubernetes.names(STATEFUL_SET)
+    assert fleet.racks() == {}
