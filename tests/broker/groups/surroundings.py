@@ -23,6 +23,7 @@ from tests.broker.groups.driver import join_request
 def in_virtual_time(scenario: Callable[[Clock], Coroutine[Any, Any, None]]) -> None:
     """Runs the scenario to its end; whatever a task of it left unhandled fails the test."""
     world = World(1)
+    world.loop.has_no_limit = True  # offsets expire after days
     clock = SimulatedClock(world.machine("m", "10.0.0.1").start_process())
     world.run(scenario(clock))
     assert world.problems == []
