@@ -43,7 +43,7 @@ def run(
         "http://0.0.0.0:8080/healthz"
     ),
 ) -> None:
-    """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the extra: pip install 'ottla[operator]'."""
+    """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")

@@ -1,0 +1,144 @@
+"""The roller's rules, one by one and under random fleets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla_operator.api.fleet import KafkaView, Partition
+from ottla_operator.roller.machine import (
+    STEPS,
+    Decided,
+    Facts,
+    Member,
+    Pod,
+    Roll,
+    decide,
+    from_status,
+    obstacles,
+)
+
+NOW = "2026-01-01T00:00:00Z"
+READY = Pod("u", is_ready=True, is_current=True, is_scheduled=True, is_deleting=False)
+
+
+def _member(number: int, *, pending: bool = False, ready: bool = True, current_template: bool = True) -> Member:
+    pod = replace(READY, uid=f"u{number}", is_ready=ready, is_current=not pending)
+    return Member(number, ("ConfigChanged",) if pending else (), current_template, pod)
+
+
+def _facts(*members: Member, partitions: tuple[Partition, ...] = (), answers: bool = True) -> Facts:
+    brokers = tuple(member.id for member in members if member.is_ready)
+    kafka = KafkaView("c", 0, brokers, partitions) if answers else None
+    return Facts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1")
+
+
+def test_nothing_pending_is_no_roll() -> None:
+    assert decide(None, _facts(_member(0), _member(1))) == Decided(None)
+
+
+def test_a_roll_begins_with_a_record_and_no_act() -> None:
+    decided = decide(None, _facts(_member(0, pending=True)))
+    assert decided.roll is not None and decided.roll.step == "PickNext"
+    assert decided.apply is None and decided.delete is None
+
+
+def test_who_is_not_ready_goes_first_and_the_controller_last() -> None:
+    start = Roll("r1", "broker", "PickNext", NOW)
+    healthy = _facts(_member(0, pending=True), _member(1, pending=True), _member(2, pending=True))
+    first = decide(start, healthy).roll
+    assert first is not None and first.batch == (1,)
+    broken = _facts(_member(0, pending=True), _member(1, pending=True), _member(2, pending=True, ready=False))
+    first = decide(start, broken).roll
+    assert first is not None and first.batch == (2,)
+
+
+def test_a_pod_is_deleted_only_in_the_recorded_step_and_by_its_uid() -> None:
+    member = _member(1, pending=True)
+    facts = _facts(_member(0), member)
+    applied = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), facts)
+    assert applied.delete is None and applied.roll is not None
+    assert (applied.roll.step, applied.roll.pod_uid) == ("DeletePod", "u1")
+    assert decide(applied.roll, facts).delete == (1, "u1")
+    other = replace(applied.roll, pod_uid="an older pod")
+    again = decide(other, facts)
+    assert again.delete is None and again.roll is not None and again.roll.step == "WaitReady"
+
+
+def test_the_template_is_written_before_the_pod_goes() -> None:
+    facts = _facts(_member(0), _member(1, pending=True, current_template=False))
+    decided = decide(Roll("r1", "broker", "ApplyTemplate", NOW, (1,)), facts)
+    assert decided.apply == 1 and decided.delete is None
+
+
+def test_what_blocks_is_named() -> None:
+    partition = Partition("t", 3, 1, (1, 2), (1,))
+    facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
+    assert obstacles(facts.members[1], facts) == ("t-3: replica 2 is not in sync",)
+    assert obstacles(facts.members[2], facts) == (), "it is in no ISR, so it takes nothing away"
+    silent = _facts(_member(0), _member(1, pending=True), answers=False)
+    assert "no broker answers" in obstacles(silent.members[1], silent)[0]
+
+
+def test_nobody_is_deleted_while_another_pod_cannot_be_scheduled() -> None:
+    lost = Member(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
+    facts = _facts(_member(1, pending=True, ready=False), lost)
+    assert obstacles(facts.members[1], facts) == ("broker 2 is not ready",)
+
+
+def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
+    behind = Partition("t", 0, 0, (0, 1), (0,))
+    roll = Roll("r1", "broker", "WaitInSync", NOW, (1,), (2,))
+    waiting = decide(roll, _facts(_member(0), _member(1), partitions=(behind,)))
+    assert waiting.roll is not None and waiting.roll.blocked_by == ("t-0: broker 1 is not in sync",)
+    caught_up = replace(behind, in_sync=(0, 1))
+    done = decide(roll, _facts(_member(0), _member(1), partitions=(caught_up,)))
+    assert done.roll is not None and (done.roll.step, done.roll.done) == ("PickNext", (2, 1))
+
+
+def test_what_status_cannot_tell_is_no_roll() -> None:
+    for value in (None, "", {}, {"step": "Dance"}, {"batch": [1]}):
+        assert from_status(value) is None
+    roll = Roll("r1", "broker", "DeletePod", NOW, (1,), (2,), ("x",), "u")
+    assert from_status(roll.to_status()) == roll
+
+
+@st.composite
+def _fleets(draw: st.DrawFn) -> tuple[Roll | None, Facts]:
+    flags = st.booleans()
+    members = {}
+    for number in range(draw(st.integers(1, 4))):
+        pod = Pod(f"u{number}", draw(flags), draw(flags), draw(flags), draw(flags)) if draw(flags) else None
+        members[number] = Member(number, ("X",) if draw(flags) else (), draw(flags), pod)
+    partitions = []
+    for index in range(draw(st.integers(0, 3))):
+        replicas = tuple(draw(st.lists(st.sampled_from(sorted(members)), min_size=1, unique=True)))
+        in_sync = tuple(broker for broker in replicas if draw(flags))
+        partitions.append(Partition("t", index, replicas[0], replicas, in_sync))
+    brokers = tuple(number for number in members if draw(flags))
+    kafka = KafkaView("c", 0, brokers, tuple(partitions)) if draw(flags) else None
+    roll = None
+    if draw(flags):
+        batch = (draw(st.integers(0, 4)),) if draw(flags) else ()
+        roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), draw(st.sampled_from(["", "u1"])))  # type: ignore[arg-type]
+    return roll, Facts("broker", members, kafka, True, NOW, "r1")
+
+
+@settings(max_examples=500, deadline=None)
+@given(_fleets())
+def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | None, Facts]) -> None:
+    roll, facts = fleet
+    decided = decide(roll, facts)
+    if decided.apply is not None or decided.delete is not None:
+        assert roll is not None and decided.roll is not None
+        assert (decided.roll.step, decided.roll.batch) == (roll.step, roll.batch), "an act only in a recorded step"
+    if decided.delete is None:
+        return
+    number, uid = decided.delete
+    assert roll is not None and roll.step == "DeletePod" and roll.batch == (number,) and uid == roll.pod_uid
+    assert facts.kafka is not None
+    for partition in facts.kafka.partitions:
+        if number in partition.in_sync and len(partition.replicas) > 1:
+            assert set(partition.in_sync) == set(partition.replicas)

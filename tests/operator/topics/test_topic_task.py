@@ -1,0 +1,280 @@
+"""KafkaTopics against a fleet in memory: what is created, changed, kept and shown."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ottla_operator.api.names import TOPIC_FINALIZER
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, Obj, dig
+from ottla_operator.effects.ports import KafkaError
+from ottla_operator.runtime.topic_task import BATCH, TopicTask
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
+from tests.operator.fleet import KEY, Fleet
+
+FLIGHTS: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaTopic",
+    "metadata": {"name": "flights", "namespace": "default"},
+    "spec": {"clusterRef": {"name": "orders"}, "partitions": 12, "replicas": 3, "config": {"retention.ms": 604800000}},
+}
+
+
+class Topics:
+    """The topics of a running fleet, with their task."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.kafka = fleet.kafka
+        self.restart()
+
+    def restart(self) -> None:
+        self.fleet.restart_operator()
+        self.task = TopicTask(KEY, self.fleet.store, self.fleet.kubernetes, self.fleet.surroundings, lambda: [0, 1, 2])
+
+    def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
+        name = document["metadata"]["name"]
+        there = self.fleet.kubernetes.objects.get(("KafkaTopic", "default", name))
+        wanted = copy.deepcopy(document)
+        wanted["spec"] |= spec
+        wanted["spec"] = {key: value for key, value in wanted["spec"].items() if value is not None}
+        self.fleet.kubernetes.put({**(there or wanted), "spec": wanted["spec"]})
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            writes = len(self.fleet.kubernetes.writes)
+            self.task.put_all()
+            while len(self.task):
+                await self.task.batch_once()
+            if len(self.fleet.kubernetes.writes) == writes:
+                return
+        raise AssertionError("no rest")
+
+    def there(self, name: str = "flights") -> Obj:
+        return self.fleet.kubernetes.there(KAFKA_TOPIC, name)
+
+    def ready(self, name: str = "flights") -> tuple[str, str]:
+        condition = dig(self.there(name), "status", "conditions", 0)
+        return condition["status"], condition["reason"]
+
+    def message(self, name: str = "flights") -> str:
+        return str(dig(self.there(name), "status", "conditions", 0, "message"))
+
+    def is_listed(self, name: str = "flights") -> bool:
+        return name in self.fleet.kubernetes.names(KAFKA_TOPIC)
+
+
+@pytest.fixture
+async def topics() -> Topics:
+    fleet = Fleet()
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    return Topics(fleet)
+
+
+async def test_a_document_creates_its_topic_and_tells_of_it(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    assert topics.kafka.requests == [Create("flights", 12, 3, {"retention.ms": "604800000"})]
+    assert topics.ready() == ("True", "AsDeclared")
+    status = topics.there()["status"]
+    assert (status["topicName"], status["partitions"], status["replicas"]) == ("flights", 12, 3)
+    assert status["adopted"] is False
+    assert topics.there()["metadata"]["finalizers"] == [TOPIC_FINALIZER]
+
+
+async def test_at_rest_nothing_is_written_and_nothing_asked_for(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.fleet.kubernetes.writes.clear()
+    topics.kafka.requests.clear()
+    topics.restart()
+    await topics.settle()
+    assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
+
+
+async def test_the_finalizer_stands_before_the_topic_is_created(topics: Topics) -> None:
+    topics.kafka.refusals = {"flights": "PolicyViolation: not today"}
+    topics.apply()
+    await _one_batch(topics)
+    assert topics.there()["metadata"]["finalizers"] == [TOPIC_FINALIZER]
+    assert topics.ready() == ("False", "PolicyViolation") and topics.message() == "not today"
+
+
+async def _one_batch(topics: Topics) -> None:
+    topics.task.put_all()
+    await topics.task.batch_once()
+
+
+async def test_a_larger_number_of_partitions_grows_the_topic(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.apply(partitions=24)
+    await topics.settle()
+    assert topics.kafka.requests[1:] == [Grow("flights", 24)]
+    assert topics.there()["status"]["partitions"] == 24
+
+
+async def test_fewer_partitions_are_a_condition_and_the_rest_goes_on(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.apply(partitions=6, config={"retention.ms": 1000})
+    await topics.settle()
+    assert topics.ready() == ("False", "PartitionsDecreased") and "spec.partitions" in topics.message()
+    assert topics.kafka.topics_there["flights"].config == {"retention.ms": "1000"}
+    topics.apply(partitions=12)
+    await topics.settle()
+    assert topics.ready()[0] == "True"
+
+
+async def test_another_replica_count_is_a_condition(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.apply(replicas=2)
+    await topics.settle()
+    assert topics.ready() == ("False", "ReplicasChangeNotServed") and "spec.replicas" in topics.message()
+
+
+async def test_more_replicas_than_brokers_are_a_condition(topics: Topics) -> None:
+    topics.apply(replicas=4)
+    await topics.settle()
+    assert topics.ready() == ("False", "NotEnoughBrokers") and topics.kafka.requests == []
+
+
+async def test_drift_is_changed_back(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    live = topics.kafka.topics_there["flights"]
+    drifted = {"retention.ms": "1", "max.message.bytes": "5", "leader.replication.throttled.replicas": "*"}
+    topics.kafka.topics_there["flights"] = TopicView(live.name, live.topic_id, live.partitions, live.replicas, drifted)
+    await topics.settle()
+    assert topics.kafka.requests[1:] == [Alter("flights", {"retention.ms": "604800000"}, ("max.message.bytes",))]
+    assert topics.ready()[0] == "True"
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [1], "much"])
+async def test_a_configuration_that_cannot_be_used_names_its_field(topics: Topics, value: Any) -> None:
+    topics.apply(config={"retention.ms": value})
+    await topics.settle()
+    assert topics.ready() == ("False", "InvalidSpec") and "spec.config.retention.ms" in topics.message()
+    assert topics.kafka.requests == []
+
+
+async def test_a_topic_that_existed_is_adopted_aligned_and_kept(topics: Topics) -> None:
+    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 3, 3, {})
+    topics.apply()
+    await topics.settle()
+    assert topics.kafka.requests == [Alter("flights", {"retention.ms": "604800000"}, ()), Grow("flights", 12)]
+    assert topics.there()["status"]["adopted"] is True and not topics.there()["metadata"].get("finalizers")
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await topics.settle()
+    assert "flights" in topics.kafka.topics_there and not topics.is_listed()
+
+
+async def test_a_topic_that_was_created_goes_with_its_document(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await topics.settle()
+    assert topics.kafka.requests[-1] == DeleteTopic("flights")
+    assert "flights" not in topics.kafka.topics_there and not topics.is_listed()
+
+
+@pytest.mark.parametrize(("policy", "existed", "is_kept"), [("Retain", False, True), ("Delete", True, False)])
+async def test_the_deletion_policy_decides(topics: Topics, policy: str, existed: bool, is_kept: bool) -> None:
+    if existed:
+        topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {})
+    topics.apply(deletionPolicy=policy)
+    await topics.settle()
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await topics.settle()
+    assert ("flights" in topics.kafka.topics_there) is is_kept and not topics.is_listed()
+
+
+async def test_a_finalizer_goes_when_the_policy_becomes_retain(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.apply(deletionPolicy="Retain")
+    await topics.settle()
+    assert topics.there()["metadata"]["finalizers"] == []
+
+
+@pytest.mark.parametrize("going", ["cluster", "namespace"])
+async def test_a_finalizer_never_outlives_its_cluster_or_its_namespace(topics: Topics, going: str) -> None:
+    topics.apply()
+    await topics.settle()
+    if going == "cluster":
+        topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    else:
+        namespace = topics.fleet.kubernetes.objects["Namespace", "", "default"]
+        metadata = {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        topics.fleet.kubernetes.put({**namespace, "metadata": metadata})
+        assert NAMESPACE.kind == "Namespace"
+    topics.kafka.answers = going != "cluster"
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await topics.settle()
+    assert not topics.is_listed() and "flights" in topics.kafka.topics_there
+
+
+async def test_a_topic_of_an_unknown_cluster_says_so(topics: Topics) -> None:
+    topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    topics.apply()
+    await topics.settle()
+    assert topics.ready() == ("False", "NoCluster") and "spec.clusterRef.name" in topics.message()
+
+
+async def test_of_two_documents_of_one_topic_the_older_one_counts(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    second = copy.deepcopy(FLIGHTS)
+    second["metadata"] |= {"name": "again", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    topics.apply(second, topicName="flights", partitions=50)
+    await topics.settle()
+    assert topics.ready("again") == ("False", "Conflict") and topics.ready()[0] == "True"
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "again")
+    await topics.settle()
+    assert "flights" in topics.kafka.topics_there
+
+
+async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topics) -> None:
+    topics.apply()
+    topics.kafka.answers = False
+    topics.task.put("flights")
+    with pytest.raises(KafkaError):
+        await topics.task.batch_once()
+    assert len(topics.task) == 1
+    topics.kafka.answers = True
+    await topics.settle()
+    assert topics.ready()[0] == "True"
+
+
+async def test_one_refused_topic_stops_no_other_of_its_batch(topics: Topics) -> None:
+    other = copy.deepcopy(FLIGHTS)
+    other["metadata"]["name"] = "other"
+    topics.kafka.refusals = {"flights": "InvalidReplicationFactor: too many"}
+    topics.apply()
+    topics.apply(other)
+    await _one_batch(topics)
+    assert topics.ready() == ("False", "InvalidReplicationFactor") and topics.ready("other")[0] == "True"
+
+
+async def test_a_paused_cluster_changes_no_topic(topics: Topics) -> None:
+    topics.fleet.edit("spec.paused", True)
+    topics.apply()
+    await topics.settle()
+    assert topics.ready() == ("False", "Paused") and topics.kafka.requests == []
+
+
+async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics) -> None:
+    for number in range(BATCH + 20):
+        document = copy.deepcopy(FLIGHTS)
+        document["metadata"]["name"] = f"t{number:03}"
+        topics.apply(document)
+        topics.task.put(f"t{number:03}")
+        topics.task.put("t000")
+    assert len(topics.task) == BATCH + 20
+    await topics.task.batch_once()
+    created = [change.topic for change in topics.kafka.requests]
+    assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task) == 20
