@@ -130,6 +130,7 @@ class Broker:
     def status(self) -> dict[str, Any]:
         """State, recovery progress and directories, as plain values."""
         progress = self.log_manager.progress
+        ids = {entry.path: entry.meta.directory_id for entry in self.log_manager.directories if entry.meta is not None}
         return {
             "broker": self.broker_id,
             "cluster": self.cluster_id,
@@ -137,7 +138,11 @@ class Broker:
             "ready": self.is_ready,
             "recovery": {"loaded": progress.loaded, "total": progress.total, "scanned_bytes": progress.scanned_bytes},
             "log_dirs": [
-                {"path": path, "state": "online" if path in self.log_manager.live_paths else "offline"}
+                {
+                    "path": path,
+                    "state": "online" if path in self.log_manager.live_paths else "offline",
+                    "directory_id": ids.get(path),
+                }
                 for path in self._ports.disks
             ],
         }
