@@ -38,7 +38,7 @@ def run(
         list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
     ] = None,
 ) -> None:
-    """Runs a broker until SIGTERM, which stops it in order; a second SIGTERM skips to the flush.
+    """Runs a broker until SIGTERM, which stops it in order.
 
     The configuration keys are Apache Kafka 3.9's, plus a few that begin with ottla. Example:
 
@@ -117,14 +117,18 @@ async def _listen(http: HttpServer, address: tuple[str, int]) -> None:
 
 
 async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:
-    """Stops in order; a second signal hurries it."""
+    """Stops in order; a second signal changes nothing."""
     logger.info("stopping")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, broker.hurry)
+        loop.add_signal_handler(number, _already_stopping)
     if not starting.done():
         starting.cancel()
         await asyncio.wait([starting])
     await broker.stop()
     if broker.state == "stopped":
         logger.info("stopped")
+
+
+def _already_stopping() -> None:
+    """A second signal: there is nothing left to skip, the stop is at the flush or on its way there."""

@@ -80,7 +80,6 @@ class Broker:
         self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
         self._halted: asyncio.Future[str] = ports.clock.create_future()
         self._settled = asyncio.Event()  # ready, or ended
-        self._is_hurried = False
         ports.clock.on_task_failure = self._on_task_failure
         self._dispatcher = Dispatcher(ports.clock)
         self._server = SocketServer(
@@ -187,11 +186,6 @@ class Broker:
             return
         await self._ports.coordination.close()
         self._end("stopped", "stopped")
-
-    def hurry(self) -> None:
-        """A second SIGTERM: what is still in order of `stop` is left, but for the flush."""
-        self._is_hurried = True
-        self._server.close()
 
     def halt(self, reason: str) -> None:
         """Ends the broker as a crash would. Idempotent."""
