@@ -48,6 +48,7 @@ def run(
     if missing:
         sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")
         raise typer.Exit(1)
+    from ottla_operator.effects.surroundings import ProductionSurroundings
     from ottla_operator.planning.snapshot import Images
     from ottla_operator.runtime.operator import Operator, OperatorSettings
 
@@ -62,6 +63,10 @@ def run(
     )
 
     async def serve() -> None:
-        await Operator(settings).run()
+        surroundings = ProductionSurroundings()
+        try:
+            await Operator(settings, surroundings).run()
+        finally:
+            await surroundings.close()
 
     asyncio.run(serve())

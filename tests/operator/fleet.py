@@ -116,6 +116,8 @@ class InMemorySurroundings:
     fleet: InMemoryKafka
     directories: dict[str, str] = field(default_factory=dict)
     offline: set[str] = field(default_factory=set)
+    reported: list[str] = field(default_factory=list)
+    """The pods that were asked, in order."""
 
     def now(self) -> str:
         return NOW
@@ -124,6 +126,7 @@ class InMemorySurroundings:
         return "secret"
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
+        self.reported.append(str(pod["metadata"]["name"]))
         if not has_condition(pod, "Ready"):
             return None
         found = []
@@ -190,9 +193,9 @@ class Fleet:
         """Until a pass writes nothing and Kubernetes changes nothing."""
         for _ in range(passes):
             writes = len(self.kubernetes.writes)
-            before = self.kubernetes._version
+            before = self.kubernetes.version
             await self.step()
-            if len(self.kubernetes.writes) == writes and self.kubernetes._version == before:
+            if len(self.kubernetes.writes) == writes and self.kubernetes.version == before:
                 return
         raise AssertionError(f"no rest after {passes} passes: {self.kubernetes.writes[-10:]}")
 

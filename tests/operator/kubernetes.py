@@ -115,6 +115,11 @@ class InMemoryKubernetes:
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
         return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
 
+    @property
+    def version(self) -> int:
+        """The newest resource version."""
+        return self._version
+
     async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
         return [
             copy.deepcopy(obj)

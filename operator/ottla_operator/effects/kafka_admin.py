@@ -23,6 +23,7 @@ _Result = TypeVar("_Result")
 REQUEST_TIMEOUT_MS = 15_000
 BOOTSTRAP_TIMEOUT_MS = 5_000
 UNKNOWN_TOPIC = 3
+TOPIC_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 
 
@@ -130,7 +131,8 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange]) -> dict[st
     }
     if creates:
         for result in client.create_topics(creates, raise_errors=False)["topics"]:
-            _note(errors, result["name"], result)
+            if result["error_code"] != TOPIC_EXISTS:  # metadata lags behind a creation; the next look sees it
+                _note(errors, result["name"], result)
     alters = [change for change in changes if isinstance(change, Alter)]
     if alters:
         resources = [

@@ -6,6 +6,7 @@ Objects go in and out as the JSON the server speaks: no typed models, so a field
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class KubernetesClient:
         try:
             config.load_incluster_config()  # type: ignore[no-untyped-call]
         except config.ConfigException:
-            await config.load_kube_config()  # type: ignore[no-untyped-call]
+            await config.load_kube_config(config_file=os.environ.get("KUBECONFIG"))  # type: ignore[no-untyped-call]
         return cls(client.ApiClient())
 
     async def close(self) -> None:

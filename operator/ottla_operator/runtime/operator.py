@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import kopf
 
 from ottla_operator.effects.kubernetes_api import KubernetesClient
-from ottla_operator.effects.ports import ApiError
-from ottla_operator.effects.surroundings import ProductionSurroundings
+from ottla_operator.effects.ports import ApiError, Surroundings
 from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
@@ -34,13 +33,13 @@ class OperatorSettings:
 class Operator:
     """One operator process. `run` returns when it is stopped or has lost its lease."""
 
-    def __init__(self, settings: OperatorSettings) -> None:
+    def __init__(self, settings: OperatorSettings, surroundings: Surroundings) -> None:
         self._settings = settings
+        self._surroundings = surroundings
         self._store = Store()
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._api: KubernetesClient | None = None
-        self._surroundings = ProductionSurroundings()
         self._supervisor: Supervisor | None = None
         self._lease: LeaseHolder | None = None
         self._log = logging.getLogger("ottla.operator")
@@ -75,6 +74,10 @@ class Operator:
             stop_flag=self._stop,
         )
 
+    def stop(self) -> None:
+        """Ends `run`, as SIGTERM does."""
+        self._stop.set()
+
     async def _started(self) -> None:
         assert self._lease is not None, "run makes it"
         loop = asyncio.get_running_loop()
@@ -94,7 +97,6 @@ class Operator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._supervisor.close()
         await self._lease.release()
-        await self._surroundings.close()
         await self._api.close()
 
     async def _resync(self) -> None:

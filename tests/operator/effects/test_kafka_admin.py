@@ -1,0 +1,83 @@
+"""The Kafka side of the operator against real brokers, through real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import pytest
+
+from ottla_broker.testing import Cluster, cluster
+from ottla_operator.effects.kafka_admin import KafkaAdminLane
+from ottla_operator.effects.ports import KafkaError
+from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Cluster]:
+    with cluster(brokers=3, racks=3, disks=2) as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(fleet: Cluster) -> AsyncIterator[KafkaAdminLane]:
+    lane = KafkaAdminLane(fleet.bootstrap.split(","))
+    yield lane
+    await lane.close()
+
+
+async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLane) -> None:
+    assert await admin.topics(["flights"]) == {}
+    assert await admin.change([Create("flights", 2, 3, {"retention.ms": "1000"})]) == {}
+    live = (await admin.topics(["flights", "no.such"]))["flights"]
+    assert (live.partitions, live.replicas, dict(live.config)) == (2, 3, {"retention.ms": "1000"})
+    assert live.topic_id
+    assert (
+        await admin.change([Grow("flights", 4), Alter("flights", {"max.message.bytes": "9"}, ("retention.ms",))]) == {}
+    )
+    live = (await admin.topics(["flights"]))["flights"]
+    assert (live.partitions, dict(live.config)) == (4, {"max.message.bytes": "9"})
+    assert await admin.change([DeleteTopic("flights")]) == {}
+    assert await admin.topics(["flights"]) == {}
+
+
+async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaAdminLane) -> None:
+    assert await admin.change([Create("plain", -1, -1, {})]) == {}
+    assert (await admin.topics(["plain"]))["plain"].partitions == 1
+
+
+async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: KafkaAdminLane) -> None:
+    errors = await admin.change([Create("wide", 1, 9, {}), Create("narrow", 1, 1, {})])
+    assert list(errors) == ["wide"] and errors["wide"].startswith("InvalidReplicationFactor")
+    assert list(await admin.topics(["wide", "narrow"])) == ["narrow"]
+
+
+async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaAdminLane) -> None:
+    await admin.change([Create("seen", 1, 3, {})])
+    view = await admin.view()
+    assert view.brokers == (0, 1, 2) and view.controller in view.brokers and view.cluster_id
+    (partition,) = [item for item in view.partitions if item.topic == "seen"]
+    assert sorted(partition.replicas) == [0, 1, 2] and set(partition.in_sync) <= {0, 1, 2}
+
+
+async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
+    lane = KafkaAdminLane(["127.0.0.1:1"])
+    for _ in range(2):
+        with pytest.raises(KafkaError):
+            await lane.view()
+    await lane.close()
+
+
+async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: Cluster) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{fleet.http(1)}/status") as response:
+        report = read_report("uid", await response.json())
+    assert report is not None and report.cluster_id
+    assert [directory.state for directory in report.log_dirs] == ["online", "online"]
+    assert len({directory.directory_id for directory in report.log_dirs} - {""}) == 2
+
+
+async def test_a_pod_without_an_address_has_no_report() -> None:
+    surroundings = ProductionSurroundings()
+    assert await surroundings.broker_report({"kind": "Pod", "metadata": {"name": "p"}}) is None
+    await surroundings.close()

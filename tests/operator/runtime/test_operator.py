@@ -1,0 +1,112 @@
+"""The whole operator process, kopf and client included, against an API server over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla_operator.api.objects import CONFIG_MAP, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, SERVICE, dig
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.operator import Operator, OperatorSettings
+from tests.operator.api_server import ApiServer
+from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
+from tests.operator.kubernetes import InMemoryKubernetes, node
+from tests.operator.topics.test_topic_task import FLIGHTS
+
+SETTINGS = OperatorSettings(
+    images=Images("ottla:1", "zookeeper:3.9"),
+    namespace="default",
+    identity="operator-a",
+    watch_namespace="",
+    reads_nodes=True,
+    liveness="",
+)
+
+
+class Running:
+    """An operator that runs, and the world around it."""
+
+    def __init__(self) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kafka = InMemoryKafka(self.kubernetes)
+        self.server = ApiServer(self.kubernetes)
+        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.operator = Operator(SETTINGS, self.surroundings)
+        for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
+            self.kubernetes.put(node(f"n{index}", zone))
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Lets the controllers of Kubernetes work until something is so."""
+        async with asyncio.timeout(60):
+            while not holds():
+                self.kubernetes.settle()
+                await asyncio.sleep(0.02)
+
+    def is_ready(self) -> bool:
+        conditions = dig(self.kubernetes.there(KAFKA_CLUSTER, "orders"), "status", "conditions") or []
+        return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+    def may_format_nothing(self) -> bool:
+        """The last thing that a new cluster waits for."""
+        leave = [self.kubernetes.there(CONFIG_MAP, f"orders-broker-{number}-format") for number in (0, 1, 2)]
+        return all(dig(obj, "data", "dirs") == "" for obj in leave)
+
+    def other_writes(self) -> list[tuple[str, str, str]]:
+        return [write for write in self.kubernetes.writes if write[1] != "Lease"]
+
+
+@asynccontextmanager
+async def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    """Not a fixture: kopf ends every task that is younger than itself, a fixture's teardown among them."""
+    world = Running()
+    await world.server.start()
+    config = tmp_path / "kubeconfig"
+    config.write_text(world.server.kubeconfig())
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    task = asyncio.create_task(world.operator.run())
+    yield world
+    world.operator.stop()
+    await asyncio.wait_for(task, 30)
+    lease = world.kubernetes.there(LEASE, "ottla-operator")
+    assert lease["spec"]["leaseDurationSeconds"] == 1, "the next operator may begin at once"
+    await world.server.close()
+
+
+async def test_from_a_document_to_a_ready_cluster_with_its_topic_and_back_to_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _running(tmp_path, monkeypatch) as running:
+        await _from_a_document_to_rest(running)
+
+
+async def _from_a_document_to_rest(running: Running) -> None:
+    kubernetes = running.kubernetes
+    kubernetes.put(copy.deepcopy(CLUSTER))
+    await running.until(running.is_ready)
+    kubernetes.put(copy.deepcopy(FLIGHTS))
+    await running.until(lambda: dig(kubernetes.there(KAFKA_TOPIC, "flights"), "status", "partitions") == 12)
+    assert running.kafka.topics_there["flights"].replicas == 3
+    assert [write for write in kubernetes.writes if write[0] == "other"] == [], "kopf wrote something"
+    lease = kubernetes.there(LEASE, "ottla-operator")
+    assert lease["spec"]["holderIdentity"] == "operator-a"
+
+    kubernetes.remove(SERVICE, "orders-broker-1")
+    await running.until(lambda: "orders-broker-1" in kubernetes.names(SERVICE))
+
+    await running.until(running.may_format_nothing)
+    before = len(running.other_writes())
+    document = kubernetes.there(KAFKA_CLUSTER, "orders")
+    document["metadata"]["annotations"] = {"a": "user's"}
+    passes = len(running.surroundings.reported)
+    kubernetes.put(document)
+    await running.until(lambda: len(running.surroundings.reported) > passes)
+    assert running.other_writes()[before:] == []
+    annotations = dig(kubernetes.there(KAFKA_CLUSTER, "orders"), "metadata", "annotations")
+    assert annotations == {"a": "user's"} and not dig(
+        kubernetes.there(KAFKA_CLUSTER, "orders"), "metadata", "finalizers"
+    )
