@@ -44,10 +44,7 @@ def run(
     ),
 ) -> None:
     """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")
-        raise typer.Exit(1)
+    _require_extra()
     from ottla_operator.effects.surroundings import ProductionSurroundings
     from ottla_operator.planning.snapshot import Images
     from ottla_operator.runtime.operator import Operator, OperatorSettings
@@ -70,3 +67,37 @@ def run(
             await surroundings.close()
 
     asyncio.run(serve())
+
+
+@app.command()
+def release(
+    namespace: Annotated[str, typer.Option(envvar="OTTLA_NAMESPACE", help="Where the lease is.")] = "default",
+    watch_namespace: Annotated[
+        str, typer.Option(envvar="OTTLA_WATCH_NAMESPACE", help="Only topics of this namespace; empty: all.")
+    ] = "",
+) -> None:
+    """Before uninstalling: takes the finalizers off all KafkaTopics, so that none waits for an operator that is gone.
+
+    The running operator loses its lease and stops. Topics in Kafka are kept.
+    """
+    _require_extra()
+    from ottla_operator.effects.kubernetes_api import KubernetesClient
+    from ottla_operator.effects.surroundings import ProductionSurroundings
+    from ottla_operator.runtime.release import release_topics
+
+    async def do() -> int:
+        api = await KubernetesClient.connect()
+        try:
+            now = ProductionSurroundings().now
+            return await release_topics(api, namespace, watch_namespace or None, now, asyncio.sleep)
+        finally:
+            await api.close()
+
+    sys.stdout.write(f"released {asyncio.run(do())} topics\n")
+
+
+def _require_extra() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.stderr.write(f"{', '.join(missing)} is missing: pip install 'ottla[operator]'\n")
+        raise typer.Exit(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -163,10 +164,11 @@ class Supervisor:
         failures = 0
         try:
             while True:
+                running = self._clusters[key]
+                running.step_at = math.inf  # to wait for the lease is not to stand still
                 await self._may_write()
+                running.step_at = loop.time()
                 dirty.clear()
-                if (running := self._clusters.get(key)) is not None:
-                    running.step_at = loop.time()
                 try:
                     pause = await cluster.pass_once()
                     failures = 0
@@ -198,9 +200,10 @@ class Supervisor:
         resync_at = loop.time() + RESYNC_S
         try:
             while True:
+                running = self._topics[key][0]
+                running.step_at = math.inf
                 await self._may_write()
-                if (found := self._topics.get(key)) is not None:
-                    found[0].step_at = loop.time()
+                running.step_at = loop.time()
                 try:
                     async with asyncio.timeout(max(0.0, min(resync_at - loop.time(), STANDSTILL_S / 2))):
                         await topics.wait()

@@ -1,0 +1,31 @@
+"""Uninstalling takes the lease from a running operator and leaves no topic waiting."""
+
+from __future__ import annotations
+
+import copy
+
+from ottla_operator.api.names import TOPIC_FINALIZER
+from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, dig
+from ottla_operator.runtime.lease import LeaseHolder
+from ottla_operator.runtime.release import release_topics
+from tests.operator.kubernetes import InMemoryKubernetes
+from tests.operator.topics.test_topic_task import FLIGHTS
+
+
+async def test_topics_are_released_after_the_operator_has_lost_its_lease() -> None:
+    kubernetes = InMemoryKubernetes()
+    for name, finalizers in (("a", [TOPIC_FINALIZER]), ("b", ["other/one", TOPIC_FINALIZER]), ("c", [])):
+        topic = copy.deepcopy(FLIGHTS)
+        topic["metadata"] |= {"name": name, "finalizers": finalizers}
+        kubernetes.put(topic)
+    operator = LeaseHolder(kubernetes, "default", "operator", lambda: "2026-01-01T00:00:01Z")
+    assert await operator.try_once()
+
+    async def sleep(seconds: float) -> None:
+        assert not await operator.try_once(), "it cannot renew any more"
+        assert kubernetes.there(KAFKA_TOPIC, "a")["metadata"]["finalizers"] == [TOPIC_FINALIZER]
+
+    assert await release_topics(kubernetes, "default", None, lambda: "2026-01-01T00:00:00Z", sleep) == 2
+    left = {name: kubernetes.there(KAFKA_TOPIC, name)["metadata"]["finalizers"] for name in ("a", "b", "c")}
+    assert left == {"a": [], "b": ["other/one"], "c": []}
+    assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "leaseDurationSeconds") == 30

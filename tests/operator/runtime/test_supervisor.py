@@ -1,0 +1,114 @@
+"""Who may write, which tasks run, and what a missed deletion does."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.lease import LeaseHolder
+from ottla_operator.runtime.store import Store
+from ottla_operator.runtime.supervisor import Supervisor
+from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
+from tests.operator.kubernetes import InMemoryKubernetes, node
+from tests.operator.topics.test_topic_task import FLIGHTS
+
+
+class World:
+    """A supervisor fed by a Kubernetes in memory."""
+
+    def __init__(self) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kafka = InMemoryKafka(self.kubernetes)
+        self.allowed = asyncio.Event()
+        self.supervisor = Supervisor(
+            Store(),
+            self.kubernetes,
+            InMemorySurroundings(self.kubernetes, self.kafka),
+            Images("ottla:1", "zookeeper:3.9"),
+            reads_nodes=True,
+            may_write=self.wait,
+        )
+        self.kubernetes.on_change = self.supervisor.see
+        for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
+            self.kubernetes.put(node(f"n{index}", zone))
+
+    async def wait(self) -> None:
+        await self.allowed.wait()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not holds():
+                self.kubernetes.settle()
+                await asyncio.sleep(0.01)
+
+    def is_ready(self, name: str) -> bool:
+        conditions = dig(self.kubernetes.there(KAFKA_CLUSTER, name), "status", "conditions") or []
+        return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+async def test_nothing_is_written_before_the_lease_is_held() -> None:
+    world = World()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.kubernetes.writes == []
+    world.allowed.set()
+    await world.until(lambda: world.is_ready("orders"))
+    await world.supervisor.close()
+
+
+async def test_two_clusters_run_side_by_side_and_a_deleted_one_ends() -> None:
+    world = World()
+    world.allowed.set()
+    other = copy.deepcopy(CLUSTER)
+    other["metadata"]["name"] = "payments"
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    world.kubernetes.put(other)
+    await world.until(lambda: world.is_ready("orders") and world.is_ready("payments"))
+    world.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    await world.until(lambda: not [name for name in world.kubernetes.names(STATEFUL_SET) if name.startswith("orders-")])
+    for _ in range(10):
+        world.kubernetes.settle()
+        await asyncio.sleep(0.01)
+    assert not [name for name in world.kubernetes.names(POD) if name.startswith("orders-")]
+    assert [name for name in world.kubernetes.names(CLAIM) if name.startswith("orders-")]
+    assert world.is_ready("payments")
+    await world.supervisor.close()
+
+
+async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_are_there() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(FLIGHTS))
+    await world.until(lambda: bool(dig(world.kubernetes.objects["KafkaTopic", "default", "flights"], "status")))
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: "flights" in world.kafka.topics_there)
+    await world.supervisor.close()
+
+
+async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    world.kubernetes.on_change = None
+    world.kubernetes.remove(SERVICE, "orders-broker-1")
+    world.kubernetes.on_change = world.supervisor.see
+    await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], None)
+    await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
+    await world.supervisor.close()
+
+
+async def test_one_operator_holds_the_lease_and_the_next_one_takes_it_when_it_is_released() -> None:
+    kubernetes = InMemoryKubernetes()
+    first = LeaseHolder(kubernetes, "default", "a", lambda: "2026-01-01T00:00:00Z")
+    second = LeaseHolder(kubernetes, "default", "b", lambda: "2026-01-01T00:00:05Z")
+    assert await first.try_once() and first.is_held
+    assert not await second.try_once() and not second.is_held
+    await first.release()
+    assert await second.try_once()
+    assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "holderIdentity") == "b"
+    assert not await first.try_once()
