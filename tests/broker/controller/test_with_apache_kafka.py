@@ -228,6 +228,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
         wait_until(lambda metadata: 7 in metadata.brokers)
         new = ClientTopic("t", 6, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([new])["t"].result(30)
+        wait_until(lambda metadata: "t" in metadata.topics and len(metadata.topics["t"].partitions) == 6)
         leaders = {partition.leader for partition in admin.list_topics(timeout=10).topics["t"].partitions.values()}
         assert leaders == {0, 1, 7}
 
