@@ -44,23 +44,50 @@ SUPER_FLAGS_KEY = "SERVER_JVMFLAGS"
 GRACE_S = 60
 FIRST_GENERATION = "1"
 
-START = """\
-# Static settings come from the operator at each start; who belongs to the ensemble is on the data volume, where
-# reconfigurations write it.
+LOGBACK = """\
+<configuration>
+  <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{ISO8601} %-5p %c{1} %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="console"/></root>
+</configuration>
+"""
+
+
+def start_script(data: str = DATA, files: str = FILES) -> str:
+    """What a server's container runs (bash, as zkServer.sh itself).
+
+    Static settings come from the operator at each start; who belongs to the ensemble is on the data volume, where
+    ZooKeeper writes it after every reconfiguration.
+    """
+    return f"""\
 set -eu
-conf=/data/conf
+conf={data}/conf
 mkdir -p "$conf"
-echo "$OTTLA_SERVER_ID" > /data/myid
+echo "$OTTLA_SERVER_ID" > {data}/myid
 members=$(sed -n 's/^dynamicConfigFile=//p' "$conf/zoo.cfg" 2>/dev/null || true)
 if [ ! -s "$members" ]; then
   members=$conf/zoo.cfg.dynamic
-  cp /ottla/members "$members"
+  cp {files}/members "$members"
 fi
-cp /ottla/zoo.cfg "$conf/zoo.cfg.new"
+cp {files}/logback.xml "$conf/logback.xml"
+cp {files}/zoo.cfg "$conf/zoo.cfg.new"
 echo "dynamicConfigFile=$members" >> "$conf/zoo.cfg.new"
 mv "$conf/zoo.cfg.new" "$conf/zoo.cfg"
 export ZOO_LOG_DIR=/tmp ZOOPIDFILE=/tmp/zookeeper.pid
 exec zkServer.sh --config "$conf" start-foreground
+"""
+
+
+def ready_script(port: int = CLIENT_PORT) -> str:
+    """Whether the server serves clients.
+
+    The AdminServer does not tell: its srvr answers 200 while there is no quorum (seen with 3.9.5).
+    """
+    return f"""\
+exec 3<>/dev/tcp/127.0.0.1/{port}
+printf srvr >&3
+grep -q '^Mode: ' <&3
 """
 
 
@@ -228,7 +255,9 @@ def _files(snapshot: Snapshot) -> Obj:
     data = {
         "zoo.cfg": static_config(cluster.zookeeper.log_disk is not None),
         "members": members(cluster),
-        "start.sh": START,
+        "logback.xml": LOGBACK,
+        "start.sh": start_script(),
+        "ready.sh": ready_script(),
     }
     return owned(
         new(CONFIG_MAP, cluster.namespace, _files_name(cluster), _labels(cluster), data=data), snapshot.resource
@@ -290,7 +319,7 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
     container: Obj = {
         "name": names.ZOOKEEPER,
         "image": snapshot.images.zookeeper,
-        "command": ["/bin/sh", f"{FILES}/start.sh"],
+        "command": ["bash", f"{FILES}/start.sh"],
         "env": [
             {"name": "OTTLA_SERVER_ID", "value": str(server)},
             {
@@ -305,9 +334,14 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
             {"name": "admin", "containerPort": ADMIN_PORT},
         ],
         "volumeMounts": mounts,
-        "startupProbe": _probe("ruok", period=2, failures=60),
-        "livenessProbe": _probe("ruok", period=10, failures=6),
-        "readinessProbe": _probe("srvr", period=5, failures=2),
+        "startupProbe": _alive(period=2, failures=60),
+        "livenessProbe": _alive(period=10, failures=6),
+        "readinessProbe": {
+            "exec": {"command": ["bash", f"{FILES}/ready.sh"]},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+            "failureThreshold": 2,
+        },
         "securityContext": CONTAINER_SECURITY,
     }
     if snapshot.images.pull_policy:
@@ -331,14 +365,15 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
         ],
     }
     files = _files(snapshot)["data"]
-    annotations = {names.CONFIG: short_hash([files["zoo.cfg"], files["start.sh"]])}
+    annotations = {names.CONFIG: short_hash({name: text for name, text in files.items() if name != "members"})}
     built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
     return owned(built, snapshot.resource)
 
 
-def _probe(command: str, *, period: int, failures: int) -> Obj:
+def _alive(*, period: int, failures: int) -> Obj:
+    """The process answers, with or without a quorum."""
     return {
-        "httpGet": {"path": f"/commands/{command}", "port": ADMIN_PORT},
+        "httpGet": {"path": "/commands/ruok", "port": ADMIN_PORT},
         "periodSeconds": period,
         "timeoutSeconds": 5,
         "failureThreshold": failures,
