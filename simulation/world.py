@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import gc
 import hashlib
+import inspect
 import logging
 import random
 import uuid
@@ -119,6 +120,11 @@ class World:
     def discard(self) -> None:
         """Lets go of the run's objects. What their finalizers have to say is no part of the run any more."""
         self.loop.set_exception_handler(lambda loop, context: None)
+        for tasks in self.graveyard:
+            for task in tasks:
+                # A task whose process died before its first step: its coroutine has nothing to finish, and would be
+                # taken for one that somebody forgot to await.
+                _close_unstarted(task.get_coro())
         self.graveyard.clear()
         self.machines.clear()
 
@@ -141,6 +147,16 @@ class World:
             return  # calls under way when the directory failed: the broker halts, nobody is left to ask for them
         self.problem(f"unhandled: {context.get('message')}: {error!r}")
         logging.getLogger("simulation").error("unhandled: %s", context.get("message"), exc_info=error)
+
+
+def _close_unstarted(coroutine: object) -> None:
+    """Closes a coroutine of which nothing has run, and those that it was given to await: nothing of them runs."""
+    if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
+        return
+    given = list(inspect.getcoroutinelocals(coroutine).values())
+    coroutine.close()
+    for value in given:
+        _close_unstarted(value)
 
 
 class Process:

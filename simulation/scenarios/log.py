@@ -417,8 +417,14 @@ class LogScenario:
         def crash() -> None:
             if ended.done():
                 return
-            life.remember_positions()
-            self._check_flushed_claims(life)
+            try:
+                life.remember_positions()
+                self._check_flushed_claims(life)
+            except Exception as error:
+                # Whoever calls this, a callback of the loop or of a lane, has nobody to raise it to.
+                process.kill()
+                ended.set_exception(error)
+                return
             if ending == "power":
                 self.machine.lose_power()
             else:

@@ -116,6 +116,8 @@ class LogManager:
         self._offline_partitions: dict[TopicPartition, str] = {}
         self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
         self._written: dict[tuple[str, str], bytes] = {}
+        """What each checkpoint file holds, where no write of it is under way: (path, name) to bytes."""
+        self._last_write: dict[tuple[str, str], object] = {}
         self._is_loaded = False
         self._is_closed = False
         self.directories: list[LogDirectory] = []
@@ -198,6 +200,28 @@ class LogManager:
                 self._logs[partition] = log
 
         await self._gather([load_some() for _ in range(_LOADS_PER_DIRECTORY)], f"load {disk.path}")
+        await self._take_back(disk, recovery_points, start_offsets, high_watermarks)
+
+    async def _take_back(
+        self,
+        disk: Disk,
+        recovery_points: dict[TopicPartition, int],
+        start_offsets: dict[TopicPartition, int],
+        high_watermarks: dict[TopicPartition, int],
+    ) -> None:
+        """Writes anew the checkpoints that say more than the logs hold, before anything is appended. Raises OSError.
+
+        A log may end below them: its truncation was interrupted, or its directory was removed. What is written from
+        here on at those offsets would, after a crash, be taken for durable (and not be scanned), for committed, or for
+        deleted.
+        """
+        logs = self._on(disk)
+        if _exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
+            await self.checkpoint_recovery_points(disk)
+        if _exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
+            await self.checkpoint_log_start_offsets(disk)
+        if _exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
+            await self._checkpoint_high_watermarks(disk)
 
     async def _recover(self, disk: Disk, name: str, config: LogConfig, recovery_point: int) -> Recovered:
         arguments = (name, recovery_point, config.index_interval_bytes, config.is_compacted)
@@ -440,10 +464,13 @@ class LogManager:
         data = encode_offsets(offsets)
         key = (disk.path, name)
         if self._written.get(key) != data:
-            # Forgotten first: a write that fails, or is overtaken, is never taken for done.
+            # Forgotten first: a write that fails, or that another one follows before it ends, is not what the file
+            # holds from then on.
             self._written.pop(key, None)
+            write = self._last_write[key] = object()
             await disk.write_file(name, data)
-            self._written[key] = data
+            if self._last_write[key] is write:
+                self._written[key] = data
 
     def _on(self, disk: Disk) -> list[Log]:
         return [log for log in self._logs.values() if log.disk is disk]
@@ -560,6 +587,11 @@ class LogManager:
                 await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
             except (OSError, KafkaError) as error:
                 self._notice(f"log directory {path} could not be closed in order: {error}")
+
+
+def _exceeds(checkpoint: dict[TopicPartition, int], offsets: dict[TopicPartition, int]) -> bool:
+    """Whether the checkpoint vouches for more than `offsets`; for a partition that is not there, for anything."""
+    return any(offset > offsets.get(partition, 0) for partition, offset in checkpoint.items())
 
 
 async def _outcome(work: Coroutine[Any, Any, None]) -> Exception | None:
