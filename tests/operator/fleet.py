@@ -156,6 +156,17 @@ class Fleet:
         self.kubernetes.put(document)
         self.restart_operator()
 
+    def copy(self) -> Fleet:
+        """Another world in the same state, with an operator that has just been started."""
+        other = copy.copy(self)
+        other.kubernetes = self.kubernetes.copy()
+        other.kafka = InMemoryKafka(other.kubernetes)
+        other.kafka.partitions = list(self.kafka.partitions)
+        directories = dict(self.surroundings.directories)
+        other.surroundings = InMemorySurroundings(other.kubernetes, other.kafka, directories)
+        other.restart_operator()
+        return other
+
     def restart_operator(self) -> None:
         """A new process: it knows only what the API server has."""
         store = Store()

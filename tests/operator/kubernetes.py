@@ -6,7 +6,6 @@ kubelets and the garbage collector would have done by now.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -52,11 +51,17 @@ class InMemoryKubernetes:
         self._uids = 0
         self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
 
+    def copy(self) -> InMemoryKubernetes:
+        other = InMemoryKubernetes()
+        other.objects = _copy(self.objects)
+        other._version, other._uids = self._version, self._uids
+        return other
+
     # What the test does
 
     def put(self, obj: Obj) -> Obj:
         """As a user or controller: creates or replaces, without being recorded."""
-        stored = copy.deepcopy(obj)
+        stored = _copy(obj)
         key = self._key(stored)
         before = self.objects.get(key)
         metadata = stored["metadata"]
@@ -69,14 +74,14 @@ class InMemoryKubernetes:
         metadata["resourceVersion"] = str(self._version)
         self.objects[key] = stored
         self._tell("MODIFIED" if before else "ADDED", stored)
-        return copy.deepcopy(stored)
+        return _copy(stored)
 
     def edit(self, kind: Kind, name: str, **parts: Any) -> Obj:
         """Changes top-level parts (spec, status, data) of an object."""
         return self.put({**self.there(kind, name), **parts})
 
     def there(self, kind: Kind, name: str) -> Obj:
-        return copy.deepcopy(self.objects[kind.kind, "default" if kind.namespaced else "", name])
+        return _copy(self.objects[kind.kind, "default" if kind.namespaced else "", name])
 
     def names(self, kind: Kind) -> list[str]:
         return sorted(name for found, _, name in self.objects if found == kind.kind)
@@ -113,7 +118,7 @@ class InMemoryKubernetes:
     # The port
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
-        return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
+        return _copy(self.objects.get((kind.kind, namespace, name)))
 
     @property
     def version(self) -> int:
@@ -122,7 +127,7 @@ class InMemoryKubernetes:
 
     async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
         return [
-            copy.deepcopy(obj)
+            _copy(obj)
             for (found, where, _), obj in sorted(self.objects.items())
             if found == kind.kind
             and namespace in (None, where)
@@ -200,14 +205,14 @@ class InMemoryKubernetes:
 
     def _tell(self, event: str, obj: Obj) -> None:
         if self.on_change is not None:
-            self.on_change(event, copy.deepcopy(obj))
+            self.on_change(event, _copy(obj))
 
     def _drop(self, obj: Obj) -> None:
         del self.objects[self._key(obj)]
         self._tell("DELETED", obj)
 
     def _all(self, kind: str) -> list[Obj]:
-        return [copy.deepcopy(obj) for key, obj in sorted(self.objects.items()) if key[0] == kind]
+        return [_copy(obj) for key, obj in sorted(self.objects.items()) if key[0] == kind]
 
     def _is_mounted(self, claim: str) -> bool:
         return any(claim in _claims(pod) and dig(pod, "spec", "nodeName") for pod in self._all(POD.kind))
@@ -232,11 +237,11 @@ class InMemoryKubernetes:
                         "annotations": dict(template["metadata"]["annotations"]),
                         "ownerReferences": [{"kind": "StatefulSet", "uid": uid_of(stateful_set)}],
                     },
-                    "spec": copy.deepcopy(template["spec"]),
+                    "spec": _copy(template["spec"]),
                 }
             )
         if pod is not None and not is_deleting(pod):
-            self._start(copy.deepcopy(pod))
+            self._start(_copy(pod))
 
     def _start(self, pod: Obj) -> None:
         volumes = dig(pod, "spec", "volumes") or []
@@ -260,6 +265,13 @@ class InMemoryKubernetes:
         return ""
 
 
+def _copy(value: Any) -> Any:
+    """A deep copy of JSON values, several times as fast as the general one."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
 def _claims(pod: Obj) -> list[str]:
     volumes = dig(pod, "spec", "volumes") or []
     return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
@@ -274,7 +286,7 @@ def _kind(obj: Obj) -> Kind:
 def _merge(live: Any, wanted: Any) -> Any:
     if isinstance(live, dict) and isinstance(wanted, dict):
         return {**live, **{key: _merge(live.get(key), value) for key, value in wanted.items()}}
-    return copy.deepcopy(wanted)
+    return _copy(wanted)
 
 
 def node(name: str, zone: str) -> Obj:

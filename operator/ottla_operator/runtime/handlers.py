@@ -88,7 +88,9 @@ def watched_kinds(*, reads_nodes: bool) -> tuple[Kind, ...]:
 
 def _observer(kind: Kind, see: See) -> Callable[..., Awaitable[None]]:
     async def observe(event: Mapping[str, Any], **_: Any) -> None:
-        see(event["type"], {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind})
+        metadata = {key: value for key, value in event["object"]["metadata"].items() if key != "managedFields"}
+        obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        see(event["type"], obj)  # managedFields are half of an object, and nobody here reads them
 
     return observe
 

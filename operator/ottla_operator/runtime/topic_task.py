@@ -35,6 +35,7 @@ from ottla_operator.topics.decisions import (
     decide_topic,
     oldest_first,
     refused,
+    waiting,
 )
 
 BATCH = 100
@@ -90,9 +91,11 @@ class TopicTask:
             self._queued.clear()
         try:
             again = await self._do(names)
-        except (KafkaError, ApiError):
+        except (KafkaError, ApiError) as error:
             for name in names:
                 self.put(name)
+            if isinstance(error, KafkaError):
+                await self._tell_waiting(names)
             raise
         for name in again:
             self.put(name)
@@ -129,6 +132,14 @@ class TopicTask:
                 facts = self._facts(resource, lives, brokers, going)
             decided.append((facts, decision))
         return await self._change(kafka, decided)
+
+    async def _tell_waiting(self, names: Sequence[str]) -> None:
+        """Shows on documents that have no topic yet what they wait for. Others keep what they say."""
+        for name in names:
+            resource = self._store.get(KAFKA_TOPIC, self.key[0], name)
+            if resource is None or is_deleting(resource) or dig(resource, "status", "topicId") is not None:
+                continue
+            await self._write_status(resource, waiting(self._facts(resource, {}, 0, going=False)))
 
     async def _change(self, kafka: KafkaAdmin | None, decided: Sequence[tuple[TopicFacts, TopicDecision]]) -> list[str]:
         changes: list[TopicChange] = [change for _, decision in decided for change in decision.changes]

@@ -148,6 +148,11 @@ def refused(facts: TopicFacts, error: str) -> Obj:
     return _status(facts, bad(READY, reason or "KafkaError", message), is_adopted(facts))
 
 
+def waiting(facts: TopicFacts) -> Obj:
+    """The status of a document whose fleet does not answer."""
+    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"), None)
+
+
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
     """The order in which documents have a claim to one topic."""
     return sorted(

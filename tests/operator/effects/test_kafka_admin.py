@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import aiohttp
 import pytest
@@ -11,7 +12,7 @@ from ottla_broker.testing import Cluster, cluster
 from ottla_operator.effects.kafka_admin import KafkaAdminLane
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
 
 
 @pytest.fixture(scope="module")
@@ -27,34 +28,49 @@ async def admin(fleet: Cluster) -> AsyncIterator[KafkaAdminLane]:
     await lane.close()
 
 
+async def _there(admin: KafkaAdminLane, *names: str) -> Mapping[str, TopicView]:
+    """The topics, once the broker that answers has heard of all of them: metadata follows a creation."""
+    async with asyncio.timeout(20):
+        while len(found := await admin.topics(names)) < len(names):
+            await asyncio.sleep(0.05)
+    return found
+
+
 async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLane) -> None:
     assert await admin.topics(["flights"]) == {}
     assert await admin.change([Create("flights", 2, 3, {"retention.ms": "1000"})]) == {}
-    live = (await admin.topics(["flights", "no.such"]))["flights"]
+    live = (await _there(admin, "flights"))["flights"]
+    assert list(await admin.topics(["flights", "no.such"])) == ["flights"]
     assert (live.partitions, live.replicas, dict(live.config)) == (2, 3, {"retention.ms": "1000"})
-    assert live.topic_id
+    assert len(live.topic_id) == 22
     assert (
         await admin.change([Grow("flights", 4), Alter("flights", {"max.message.bytes": "9"}, ("retention.ms",))]) == {}
     )
-    live = (await admin.topics(["flights"]))["flights"]
-    assert (live.partitions, dict(live.config)) == (4, {"max.message.bytes": "9"})
+    async with asyncio.timeout(20):
+        while (live := (await admin.topics(["flights"]))["flights"]).partitions != 4 or "retention.ms" in live.config:
+            await asyncio.sleep(0.05)
+    assert dict(live.config) == {"max.message.bytes": "9"}
     assert await admin.change([DeleteTopic("flights")]) == {}
-    assert await admin.topics(["flights"]) == {}
+    async with asyncio.timeout(20):
+        while await admin.topics(["flights"]):
+            await asyncio.sleep(0.05)
 
 
 async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaAdminLane) -> None:
     assert await admin.change([Create("plain", -1, -1, {})]) == {}
-    assert (await admin.topics(["plain"]))["plain"].partitions == 1
+    assert (await _there(admin, "plain"))["plain"].partitions == 1
 
 
 async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: KafkaAdminLane) -> None:
     errors = await admin.change([Create("wide", 1, 9, {}), Create("narrow", 1, 1, {})])
     assert list(errors) == ["wide"] and errors["wide"].startswith("InvalidReplicationFactor")
+    await _there(admin, "narrow")
     assert list(await admin.topics(["wide", "narrow"])) == ["narrow"]
 
 
 async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaAdminLane) -> None:
     await admin.change([Create("seen", 1, 3, {})])
+    await _there(admin, "seen")
     view = await admin.view()
     assert view.brokers == (0, 1, 2) and view.controller in view.brokers and view.cluster_id
     (partition,) = [item for item in view.partitions if item.topic == "seen"]
@@ -62,7 +78,7 @@ async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: Kafka
 
 
 async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
-    lane = KafkaAdminLane(["127.0.0.1:1"])
+    lane = KafkaAdminLane(["127.0.0.1:1"], bootstrap_timeout_ms=100)
     for _ in range(2):
         with pytest.raises(KafkaError):
             await lane.view()

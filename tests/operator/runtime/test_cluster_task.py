@@ -147,8 +147,9 @@ async def test_an_operator_killed_between_any_two_writes_ends_in_the_same_state(
 
 async def test_a_roll_killed_between_any_two_writes_goes_on_and_restarts_everybody_once() -> None:
     survived = 0
+    at_rest = await _running()
     while True:
-        fleet = await _running()
+        fleet = at_rest.copy()
         uids = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
         fleet.kubernetes.writes.clear()
         fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})

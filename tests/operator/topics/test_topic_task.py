@@ -245,6 +245,7 @@ async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topic
     with pytest.raises(KafkaError):
         await topics.task.batch_once()
     assert len(topics.task) == 1
+    assert topics.ready() == ("False", "WaitingForKafka")
     topics.kafka.answers = True
     await topics.settle()
     assert topics.ready()[0] == "True"
