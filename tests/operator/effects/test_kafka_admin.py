@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import aiohttp
 import pytest
@@ -28,12 +28,20 @@ async def admin(fleet: Cluster) -> AsyncIterator[KafkaAdminLane]:
     await lane.close()
 
 
-async def _there(admin: KafkaAdminLane, *names: str) -> Mapping[str, TopicView]:
-    """The topics, once the broker that answers has heard of all of them: metadata follows a creation."""
+async def _eventually(
+    admin: KafkaAdminLane, names: Sequence[str], holds: Callable[[Mapping[str, TopicView]], bool]
+) -> Mapping[str, TopicView]:
+    """The topics once they are so: what a broker tells follows a change, and nothing announces it."""
     async with asyncio.timeout(20):
-        while len(found := await admin.topics(names)) < len(names):
+        while True:
+            found = await admin.topics(names)
+            if holds(found):
+                return found
             await asyncio.sleep(0.05)
-    return found
+
+
+async def _there(admin: KafkaAdminLane, *names: str) -> Mapping[str, TopicView]:
+    return await _eventually(admin, names, lambda found: len(found) == len(names))
 
 
 async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLane) -> None:
@@ -46,14 +54,14 @@ async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLan
     assert (
         await admin.change([Grow("flights", 4), Alter("flights", {"max.message.bytes": "9"}, ("retention.ms",))]) == {}
     )
-    async with asyncio.timeout(20):
-        while (live := (await admin.topics(["flights"]))["flights"]).partitions != 4 or "retention.ms" in live.config:
-            await asyncio.sleep(0.05)
-    assert dict(live.config) == {"max.message.bytes": "9"}
+    changed = {"max.message.bytes": "9"}
+    await _eventually(
+        admin,
+        ["flights"],
+        lambda found: (found["flights"].partitions, dict(found["flights"].config)) == (4, changed),
+    )
     assert await admin.change([DeleteTopic("flights")]) == {}
-    async with asyncio.timeout(20):
-        while await admin.topics(["flights"]):
-            await asyncio.sleep(0.05)
+    await _eventually(admin, ["flights"], lambda found: not found)
 
 
 async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaAdminLane) -> None:
