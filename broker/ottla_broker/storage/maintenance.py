@@ -243,16 +243,15 @@ class LogMaintenance(LogReads, LogState):
         return self._spawn(self._advance_log_start_offset(offset), "advance log start offset")
 
     async def _advance_log_start_offset(self, offset: int) -> None:
-        if self._raise_log_start_offset(offset):
-            await self._owner.checkpoint_log_start_offsets(self.disk)
+        self._raise_log_start_offset(offset)
+        # Also when it stood there already: the checkpoint of whoever moved it may still be under way.
+        await self._owner.checkpoint_log_start_offsets(self.disk)
 
-    def _raise_log_start_offset(self, offset: int) -> bool:
-        if offset <= self.log_start_offset:
-            return False
-        self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        self.epochs.truncate_from_start(offset)
-        return True
+    def _raise_log_start_offset(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
+            self.epochs.truncate_from_start(offset)
 
     async def delete_old_segments(self) -> int:
         """Applies retention.ms, retention.bytes and the log start offset; gives the number of segments deleted.

@@ -1,4 +1,4 @@
-"""Checkpoints that say more than the log holds: offsets written anew below them must never be taken for durable."""
+"""What the checkpoint files say after a crash: never more than the logs hold, nor less than was confirmed."""
 
 from __future__ import annotations
 
@@ -162,5 +162,23 @@ def test_a_checkpoint_that_was_overtaken_is_not_taken_for_the_file() -> None:
         await machine.process.spawn(checkpoint_at(1), name="third")
         await second
         assert (await disk.read_file("recovery-point-offset-checkpoint")).endswith(b" 1\n")
+
+    simulated(main)
+
+
+def test_records_deleted_twice_at_once_stay_deleted_once_either_is_confirmed() -> None:
+    """The second deletion finds the log start where it wants it; the file may not say so yet."""
+
+    async def main(machine: Machine) -> None:
+        _, log = await with_flushed_records(machine)
+        first = log.advance_log_start_offset(9)
+        await asyncio.sleep(0)
+        await log.advance_log_start_offset(6)
+        machine.disks["/d0"].is_hung = True  # nothing of what is still queued reaches the kernel
+        machine.crash_process()
+        machine.disks["/d0"].is_hung = False
+        first.cancel()
+        _, log = await opened(machine)
+        assert log.log_start_offset >= 6
 
     simulated(main)
