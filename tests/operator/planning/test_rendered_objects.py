@@ -1,0 +1,45 @@
+"""Everything the operator writes is made of fields that Kubernetes has."""
+
+from __future__ import annotations
+
+import copy
+
+from ottla_operator.api.objects import dig
+from tests.operator.chart.test_chart import rendered
+from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.kubernetes_fields import faults_of
+
+OWN_KINDS = ("KafkaCluster", "KafkaTopic")
+
+
+async def test_the_objects_of_a_cluster_say_only_what_kubernetes_knows() -> None:
+    fleet = Fleet(copy.deepcopy(CLUSTER))
+    provisioner = "kubernetes.io/no-provisioner"
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "provisioner": provisioner})
+    await fleet.converge()
+    checked = set()
+    for (kind, _, name), obj in fleet.kubernetes.objects.items():
+        if kind in OWN_KINDS:
+            continue
+        assert faults_of(obj) == [], f"{kind} {name}"
+        checked.add(kind)
+    ours = {"StatefulSet", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim", "PodDisruptionBudget", "Event"}
+    assert ours < checked
+
+
+async def test_names_and_label_values_fit_kubernetes_limits_for_the_longest_cluster_name() -> None:
+    document = copy.deepcopy(CLUSTER)
+    document["metadata"]["name"] = "orders"
+    fleet = Fleet(document)
+    await fleet.converge()
+    longest = "a" * 40
+    for (_, _, name), obj in fleet.kubernetes.objects.items():
+        assert len(name.replace("orders", longest)) <= 63, name
+        for value in (dig(obj, "metadata", "labels") or {}).values():
+            assert len(value.replace("orders", longest)) <= 63
+
+
+def test_the_charts_objects_and_the_crds_say_only_what_kubernetes_knows() -> None:
+    for document in [*rendered(), *rendered(watchNamespace="kafka", readNodes=False)]:
+        assert faults_of(document) == [], f"{document['kind']} {document['metadata']['name']}"
