@@ -16,6 +16,7 @@ from ottla_operator.api import names
 from ottla_operator.api.conditions import READY, Condition, merged
 from ottla_operator.api.fleet import BrokerReport, KafkaView
 from ottla_operator.api.objects import (
+    CLAIM,
     EVENT,
     KAFKA_CLUSTER,
     KINDS,
@@ -103,8 +104,10 @@ class ClusterTask:
         return LOOK_AGAIN_S if wanted.wake_after_s is None else min(wanted.wake_after_s, LOOK_AGAIN_S)
 
     async def close(self) -> None:
-        if self._kafka is not None:
-            await self._kafka.close()
+        """Gives its connections up; a later pass makes new ones."""
+        kafka, self._kafka = self._kafka, None
+        if kafka is not None:
+            await kafka.close()
 
     async def _snapshot(self, resource: Obj) -> Snapshot:
         cluster, problems = parse_cluster(resource)
@@ -131,6 +134,9 @@ class ClusterTask:
             for disk in dig(resource, "spec", "brokers", "disks") or []
             if isinstance(disk, dict) and disk.get("storageClassName")
         }
+        for claim in self._store.of_cluster(self.key).get(CLAIM.kind, {}).values():
+            if name := dig(claim, "spec", "storageClassName"):
+                wanted.add(str(name))  # the default class is named on the claims only
         now = self._monotonic()
         facts = self._facts
         if facts is not None and wanted <= set(facts.storage_classes) and now - facts.read_at < RESYNC_S:

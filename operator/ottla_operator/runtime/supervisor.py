@@ -184,8 +184,11 @@ class Supervisor:
                     self._log.exception("cluster %s/%s: a pass failed; again in %.0f s", *key, pause)
                     await asyncio.sleep(pause)
                     continue
-                if pause is None:
-                    return
+                if pause is None:  # the cluster is gone; one of its name may come again
+                    await cluster.close()
+                    running.step_at = math.inf
+                    await dirty.wait()
+                    continue
                 try:
                     async with asyncio.timeout(pause):
                         await dirty.wait()

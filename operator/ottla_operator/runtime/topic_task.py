@@ -60,6 +60,7 @@ class TopicTask:
         self._broker_ids = broker_ids
         self._queue: dict[str, None] = {}
         self._queued = asyncio.Event()
+        self._first: dict[str, Obj] = {}
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
@@ -113,6 +114,7 @@ class TopicTask:
         ]  # fmt: skip
         if not resources:
             return []
+        self._find_first()
         going = await self._is_going(any(is_deleting(resource) for resource in resources))
         lives: Mapping[str, TopicView] = {}
         brokers = 0
@@ -186,13 +188,13 @@ class TopicTask:
 
     def _rival(self, resource: Obj, topic: str) -> str:
         """The oldest document of the same topic, "" when it is this one."""
-        same = [
-            other
-            for other in self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).values()
-            if (dig(other, "spec", "topicName") or name_of(other)) == topic
-        ]
-        first = oldest_first(same)[0] if same else resource
+        first = self._first.get(topic, resource)
         return "" if uid_of(first) == uid_of(resource) else name_of(first)
+
+    def _find_first(self) -> None:
+        """Once per batch: who has the claim to each topic."""
+        documents = oldest_first(list(self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).values()))
+        self._first = {str(dig(obj, "spec", "topicName") or name_of(obj)): obj for obj in reversed(documents)}
 
     async def _is_going(self, someone_waits: bool) -> bool:
         """Whether nobody is left to have topics; the namespace is asked only when a document is being deleted."""

@@ -76,6 +76,8 @@ async def test_two_clusters_run_side_by_side_and_a_deleted_one_ends() -> None:
     assert not [name for name in world.kubernetes.names(POD) if name.startswith("orders-")]
     assert [name for name in world.kubernetes.names(CLAIM) if name.startswith("orders-")]
     assert world.is_ready("payments")
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
     await world.supervisor.close()
 
 

@@ -13,6 +13,7 @@ from ottla_operator.effects.ports import KafkaError
 from ottla_operator.runtime.topic_task import BATCH, TopicTask
 from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
 from tests.operator.fleet import KEY, Fleet
+from tests.operator.kubernetes import Killed
 
 FLIGHTS: dict[str, Any] = {
     "apiVersion": "kafka.ottla.dev/v1alpha1",
@@ -279,3 +280,36 @@ async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics
     await topics.task.batch_once()
     created = [change.topic for change in topics.kafka.requests]
     assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task) == 20
+
+
+async def test_an_operator_killed_between_any_two_writes_still_knows_whose_the_topic_is() -> None:
+    for survived in range(4):
+        fleet = Fleet()
+        await fleet.converge()
+        topics = Topics(fleet)
+        topics.apply()
+        fleet.kubernetes.kill_after = survived
+        try:
+            await topics.settle()
+        except Killed:
+            topics.restart()
+        fleet.kubernetes.kill_after = None
+        await topics.settle()
+        assert topics.ready() == ("True", "AsDeclared")
+        assert topics.there()["status"]["adopted"] is False, f"killed after {survived} writes"
+        fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+        await topics.settle()
+        assert fleet.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_cluster_of_a_thousand_topics_is_at_rest_without_a_write(topics: Topics) -> None:
+    for number in range(1000):
+        document = copy.deepcopy(FLIGHTS)
+        document["metadata"]["name"] = f"t{number:04}"
+        topics.apply(document)
+    await topics.settle()
+    assert len(topics.kafka.topics_there) == 1000
+    topics.fleet.kubernetes.writes.clear()
+    topics.kafka.requests.clear()
+    await topics.settle()
+    assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
