@@ -15,7 +15,7 @@ from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
 from simulation.batches import build_batch
 from simulation.clock import SimulatedClock
 from simulation.disk import SimulatedDisk
-from simulation.filesystem import DirectoryNode, DiskImage
+from simulation.filesystem import DirectoryNode, DiskImage, FileNode
 from simulation.flushed import durable_end
 from simulation.workers import SimulatedWorkers
 from simulation.world import Machine, Process, World
@@ -31,7 +31,7 @@ def manager_of(process: Process) -> LogManager:
         SimulatedClock(process),
         SimulatedWorkers(process, JOBS),
         LogManagerSettings(),
-        lambda topic: LogConfig({"segment.bytes": 500}),
+        lambda topic: LogConfig({"segment.bytes": 500, "index.interval.bytes": 1}),
         on_directory_failure=lambda path, error: machine.world.problem(f"{path} failed: {error}"),
     )
 
@@ -180,5 +180,24 @@ def test_records_deleted_twice_at_once_stay_deleted_once_either_is_confirmed() -
         first.cancel()
         _, log = await opened(machine)
         assert log.log_start_offset >= 6
+
+    simulated(main)
+
+
+def test_indexes_that_a_recovery_wrote_are_durable_before_a_later_one_passes_them_by() -> None:
+    """All is flushed when the process dies; recovery writes the last segment's indexes anew; a roll follows."""
+
+    async def main(machine: Machine) -> None:
+        await with_flushed_records(machine)
+        machine.crash_process()
+        _, log = await opened(machine)
+        last = log.segments[-1].base_offset
+        await append(log, 1, padding=420)
+        assert log.segments[-1].base_offset == 12
+        await log.flush()
+        directory = machine.disks["/d0"].find_directory(str(PARTITION))
+        for suffix in ("index", "timeindex"):
+            file = directory.entries[f"{last:020d}.{suffix}"]
+            assert isinstance(file, FileNode) and file.data and not file.is_dirty
 
     simulated(main)

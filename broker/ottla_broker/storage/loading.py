@@ -53,6 +53,7 @@ async def open_log(
     CheckpointError.
     """
     recovered: Recovered | None = None
+    scanned_from = recovery_point
     if not is_clean:
         recovered = await recover(recovery_point)
     else:
@@ -60,8 +61,10 @@ async def open_log(
         unindexed = await _first_without_index(disk, directory)
         if unindexed is not None:
             recovered = await recover(unindexed)
+            scanned_from = unindexed
     segments = await _segments(disk, directory, clock)
     if segments and not await _resume_last(segments[-1], config):
+        scanned_from = min(scanned_from, segments[-1].base_offset)
         recovered = await recover(segments[-1].base_offset)
         segments = await _segments(disk, directory, clock)
         if segments:
@@ -103,6 +106,11 @@ async def open_log(
         epochs=epochs,
         producers=producers,
     )
+    if recovered is not None:
+        # The indexes of what was scanned are new, and durable only with the next flush: it must not take them for done,
+        # nor a recovery after a roll at the old recovery point pass them by.
+        first = log.segment_of(min(scanned_from, log.recovery_point))
+        log.recovery_point = min(log.recovery_point, first.base_offset)
     if recovered is not None and config.flush_messages < DEFAULTS["flush.messages"]:
         # What a crash of the process left in the page cache counts as written from here on: it is given to consumers,
         # and acknowledged to a producer that sends it again. With flush.messages that must mean flushed.
