@@ -73,6 +73,9 @@ INT32S: Final = tuple(struct.Struct(f">i{n}i").pack for n in range(INT32S_BELOW)
 COMPACT_INT32S: Final = tuple(struct.Struct(f">B{n}i").pack for n in range(INT32S_BELOW))
 """The same for flexible versions: call with length + 1 and values."""
 
+COMPACT_STRING_LIMIT: Final = 0x8000
+"""Largest length + 1 of a string: 32767 bytes in every version, although a compact length could say more."""
+
 READ_INT32S: Final = tuple(struct.Struct(f">{n}i").unpack_from for n in range(INT32S_BELOW))
 """Readers of the values of an int32 array by its length."""
 
@@ -117,6 +120,13 @@ def write_uvarint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def write_string_length(size: int, field: str) -> bytes:
+    """The length + 1 of a string in a flexible version. Raises EncodeError for more than a string may have."""
+    if size > COMPACT_STRING_LIMIT:
+        raise EncodeError(f"{field} has {size - 1} bytes, a string has at most {COMPACT_STRING_LIMIT - 1}")
+    return write_uvarint(size)
 
 
 def write_int32s(values: Sequence[int], is_flexible: bool) -> bytes:
@@ -176,6 +186,11 @@ def negative_length(field: str, length: int) -> NoReturn:
     if length == -1:
         raise DecodeError(f"{field} is null, which this version does not allow")
     raise DecodeError(f"{field} has the length {length}")
+
+
+def too_long(field: str, length: int) -> NoReturn:
+    """Refuse a string of more bytes than any version's string may have."""
+    raise DecodeError(f"{field} has the length {length}, a string has at most {COMPACT_STRING_LIMIT - 1}")
 
 
 def too_many(field: str, count: int, remaining: int) -> NoReturn:

@@ -57,6 +57,26 @@ def test_random_bytes_are_a_message_or_a_decode_error(versions: list[Case]) -> N
             _message_or_decode_error(case, bytes(dice.choice((0, 0, 0, 1, 2, 255)) for _ in range(size)))
 
 
+@pytest.mark.parametrize("version", [8, 12])  # a length of two bytes, a compact one
+def test_a_string_has_at_most_32767_bytes_in_every_version(version: int) -> None:
+    def asking_for(name: str) -> metadata.MetadataRequest:
+        return metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
+
+    longest = asking_for("t" * 32_767)
+    wire = b"".join(metadata.write_request(version, longest))
+    assert metadata.read_request(version, memoryview(wire)) == longest
+    with pytest.raises(codec.EncodeError):
+        metadata.write_request(version, asking_for("t" * 32_768))
+
+
+def test_a_longer_string_is_refused_although_a_compact_length_can_announce_it() -> None:
+    """As Apache Kafka does. Only flexible versions have the room to say it; null stays null."""
+    count, length_plus_1, rest = b"\2", b"\x81\x80\2", bytes(4)
+    wire = count + bytes(16) + length_plus_1 + b"t" * 32_768 + rest
+    with pytest.raises(codec.DecodeError, match=r"topics\[\]\.name has the length 32768, .*at most 32767"):
+        metadata.read_request(12, memoryview(wire))
+
+
 def _message_or_decode_error(case: Case, wire: bytes) -> None:
     try:
         _, end = case.read(wire)

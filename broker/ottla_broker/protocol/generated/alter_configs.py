@@ -31,6 +31,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -40,8 +41,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -318,6 +321,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
         o += 2
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('resources[].resource_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.resource_name = b[o:e0].tobytes().decode()
@@ -338,6 +343,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('resources[].configs[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -348,6 +355,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[AlterConfigsRequest, int]:
             o += 1
             if n4 > 127:
                 n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('resources[].configs[].value', n4 - 1)
             if n4:
                 e2 = o + n4 - 1
                 v1.value = b[o:e2].tobytes().decode()
@@ -395,7 +404,7 @@ def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_b(v0.resource_type))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'resources[].resource_name'))
         add(s2)
         s3 = v0.configs
         if s3 is None:
@@ -408,7 +417,7 @@ def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('resources[].configs[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'resources[].configs[].name'))
             add(s5)
             s6 = v1.value
             if s6 is None:
@@ -416,7 +425,7 @@ def _write_request_2(m: AlterConfigsRequest, parts: list, chunks: list) -> None:
             else:
                 s7 = s6.encode()
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'resources[].configs[].value'))
                 add(s7)
             add(b"\0")
         add(b"\0")
@@ -541,6 +550,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].error_message', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.error_message = b[o:e0].tobytes().decode()
@@ -551,6 +562,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[AlterConfigsResponse, int]:
         o += 2
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].resource_name', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.resource_name = b[o:e1].tobytes().decode()
@@ -592,7 +605,7 @@ def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
             s2 = s1.encode()
             add(W_h(v0.error_code))
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].error_message'))
             add(s2)
             add(W_b(v0.resource_type))
         s3 = v0.resource_name
@@ -600,7 +613,7 @@ def _write_response_2(m: AlterConfigsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].resource_name'))
         add(s4)
         add(b"\0")
     add(b"\0")

@@ -39,6 +39,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -51,9 +52,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -322,6 +325,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -394,7 +399,7 @@ def _write_request_0(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             null_not_allowed('topics[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic_name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -434,6 +439,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[AlterPartitionRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -505,7 +512,7 @@ def _write_request_1(m: AlterPartitionRequest, parts: list, chunks: list) -> Non
             null_not_allowed('topics[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic_name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -790,6 +797,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -861,7 +870,7 @@ def _write_response_0(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             null_not_allowed('topics[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic_name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -897,6 +906,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[AlterPartitionResponse, int
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -967,7 +978,7 @@ def _write_response_1(m: AlterPartitionResponse, parts: list, chunks: list) -> N
             null_not_allowed('topics[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic_name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:

@@ -26,6 +26,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -37,9 +38,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -241,6 +244,8 @@ def _read_request_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignmentsR
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -313,7 +318,7 @@ def _write_request_0(m: AlterPartitionReassignmentsRequest, parts: list, chunks:
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -383,6 +388,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
     o += 7
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.error_message = b[o:e0].tobytes().decode()
@@ -403,6 +410,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.name = b[o:e1].tobytes().decode()
@@ -423,6 +432,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[AlterPartitionReassignments
             o += 7
             if n4 > 127:
                 n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('responses[].partitions[].error_message', n4 - 1)
             if n4:
                 e2 = o + n4 - 1
                 v1.error_message = b[o:e2].tobytes().decode()
@@ -465,7 +476,7 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
         s1 = s0.encode()
         add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
         add(s1)
     s2 = m.responses
     if s2 is None:
@@ -478,7 +489,7 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
             null_not_allowed('responses[].name')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].name'))
         add(s4)
         s5 = v0.partitions
         if s5 is None:
@@ -493,7 +504,7 @@ def _write_response_0(m: AlterPartitionReassignmentsResponse, parts: list, chunk
                 s7 = s6.encode()
                 add(W_ih(v1.partition_index, v1.error_code))
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partitions[].error_message'))
                 add(s7)
             add(b"\0")
         add(b"\0")

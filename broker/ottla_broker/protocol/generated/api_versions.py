@@ -30,6 +30,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -41,8 +42,10 @@ from ottla_broker.protocol.primitives import (
     read_uvarint_rest,
     skip_tags,
     tagged,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
     wrong_tag_size,
 )
@@ -249,6 +252,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('client_software_name', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.client_software_name = b[o:e0].tobytes().decode()
@@ -259,6 +264,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[ApiVersionsRequest, int]:
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('client_software_version', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.client_software_version = b[o:e1].tobytes().decode()
@@ -283,14 +290,14 @@ def _write_request_3(m: ApiVersionsRequest, parts: list, chunks: list) -> None:
         null_not_allowed('client_software_name')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'client_software_name'))
     add(s1)
     s2 = m.client_software_version
     if s2 is None:
         null_not_allowed('client_software_version')
     s3 = s2.encode()
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'client_software_version'))
     add(s3)
     add(b"\0")
 
@@ -467,6 +474,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     o += 1
                     if n2 > 127:
                         n2, o = read_uvarint_rest(b, o, n2)
+                        if n2 > COMPACT_STRING_LIMIT:
+                            too_long('supported_features[].name', n2 - 1)
                     if n2:
                         e1 = o + n2 - 1
                         v2.name = b[o:e1].tobytes().decode()
@@ -503,6 +512,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ApiVersionsResponse, int]:
                     o += 1
                     if n4 > 127:
                         n4, o = read_uvarint_rest(b, o, n4)
+                        if n4 > COMPACT_STRING_LIMIT:
+                            too_long('finalized_features[].name', n4 - 1)
                     if n4:
                         e2 = o + n4 - 1
                         v3.name = b[o:e2].tobytes().decode()
@@ -557,7 +568,7 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
                     null_not_allowed('supported_features[].name')
                 s3 = s2.encode()
                 n2 = len(s3) + 1
-                p0.append(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+                p0.append(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'supported_features[].name'))
                 p0.append(s3)
                 p0.append(W_hhx(v1.min_version, v1.max_version))
             t0.append(tagged(0, b"".join(p0)))
@@ -578,7 +589,7 @@ def _write_response_3(m: ApiVersionsResponse, parts: list, chunks: list) -> None
                     null_not_allowed('finalized_features[].name')
                 s6 = s5.encode()
                 n4 = len(s6) + 1
-                p2.append(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                p2.append(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'finalized_features[].name'))
                 p2.append(s6)
                 p2.append(W_hhx(v2.max_version_level, v2.min_version_level))
             t0.append(tagged(2, b"".join(p2)))

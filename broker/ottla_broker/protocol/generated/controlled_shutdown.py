@@ -29,6 +29,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -38,8 +39,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -294,6 +297,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ControlledShutdownResponse,
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('remaining_partitions[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -333,7 +338,7 @@ def _write_response_3(m: ControlledShutdownResponse, parts: list, chunks: list) 
             null_not_allowed('remaining_partitions[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'remaining_partitions[].topic_name'))
         add(s2)
         add(W_ix(v0.partition_index))
     add(b"\0")

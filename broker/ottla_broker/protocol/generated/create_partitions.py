@@ -34,6 +34,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -46,9 +47,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -305,6 +308,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[CreatePartitionsRequest, int
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -376,7 +381,7 @@ def _write_request_2(m: CreatePartitionsRequest, parts: list, chunks: list) -> N
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.assignments
         if s3 is None:
@@ -513,6 +518,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -523,6 +530,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[CreatePartitionsResponse, i
         o += 3
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('results[].error_message', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.error_message = b[o:e1].tobytes().decode()
@@ -562,7 +571,7 @@ def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) ->
             null_not_allowed('results[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].name'))
         add(s2)
         s3 = v0.error_message
         if s3 is None:
@@ -571,7 +580,7 @@ def _write_response_2(m: CreatePartitionsResponse, parts: list, chunks: list) ->
             s4 = s3.encode()
             add(W_h(v0.error_code))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'results[].error_message'))
             add(s4)
         add(b"\0")
     add(b"\0")

@@ -46,6 +46,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -61,9 +62,11 @@ from ottla_broker.protocol.primitives import (
     read_uvarint_rest,
     skip_tags,
     tagged,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
     wrong_tag_size,
 )
@@ -579,6 +582,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -629,6 +634,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 1
             if n5 > 127:
                 n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].configs[].name', n5 - 1)
             if n5:
                 e1 = o + n5 - 1
                 v2.name = b[o:e1].tobytes().decode()
@@ -639,6 +646,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[CreateTopicsRequest, int]:
             o += 1
             if n6 > 127:
                 n6, o = read_uvarint_rest(b, o, n6)
+                if n6 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].configs[].value', n6 - 1)
             if n6:
                 e2 = o + n6 - 1
                 v2.value = b[o:e2].tobytes().decode()
@@ -685,7 +694,7 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.assignments
         if s3 is None:
@@ -712,7 +721,7 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].configs[].name')
             s7 = s6.encode()
             n5 = len(s7) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].configs[].name'))
             add(s7)
             s8 = v2.value
             if s8 is None:
@@ -720,7 +729,7 @@ def _write_request_5(m: CreateTopicsRequest, parts: list, chunks: list) -> None:
             else:
                 s9 = s8.encode()
                 n6 = len(s9) + 1
-                add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+                add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'topics[].configs[].value'))
                 add(s9)
             add(b"\0")
         add(b"\0")
@@ -962,6 +971,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -973,6 +984,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 3
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('topics[].error_message', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.error_message = b[o:e1].tobytes().decode()
@@ -997,6 +1010,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 o += 1
                 if n4 > 127:
                     n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('topics[].configs[].name', n4 - 1)
                 if n4:
                     e2 = o + n4 - 1
                     v1.name = b[o:e2].tobytes().decode()
@@ -1007,6 +1022,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 o += 1
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('topics[].configs[].value', n5 - 1)
                 if n5:
                     e3 = o + n5 - 1
                     v1.value = b[o:e3].tobytes().decode()
@@ -1064,7 +1081,7 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.error_message
         if s3 is None:
@@ -1073,7 +1090,7 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             s4 = s3.encode()
             add(W_h(v0.error_code))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'topics[].error_message'))
             add(s4)
             add(W_ih(v0.num_partitions, v0.replication_factor))
         s5 = v0.configs
@@ -1088,7 +1105,7 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                     null_not_allowed('topics[].configs[].name')
                 s7 = s6.encode()
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'topics[].configs[].name'))
                 add(s7)
                 s8 = v1.value
                 if s8 is None:
@@ -1096,7 +1113,7 @@ def _write_response_5(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                 else:
                     s9 = s8.encode()
                     n5 = len(s9) + 1
-                    add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                    add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].configs[].value'))
                     add(s9)
                     add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 add(b"\0")
@@ -1130,6 +1147,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -1140,6 +1159,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
         o += 19
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('topics[].error_message', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.error_message = b[o:e1].tobytes().decode()
@@ -1164,6 +1185,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 o += 1
                 if n4 > 127:
                     n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('topics[].configs[].name', n4 - 1)
                 if n4:
                     e2 = o + n4 - 1
                     v1.name = b[o:e2].tobytes().decode()
@@ -1174,6 +1197,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[CreateTopicsResponse, int]:
                 o += 1
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('topics[].configs[].value', n5 - 1)
                 if n5:
                     e3 = o + n5 - 1
                     v1.value = b[o:e3].tobytes().decode()
@@ -1231,7 +1256,7 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.error_message
         if s3 is None:
@@ -1240,7 +1265,7 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
             s4 = s3.encode()
             add(W_uh(v0.topic_id, v0.error_code))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'topics[].error_message'))
             add(s4)
             add(W_ih(v0.num_partitions, v0.replication_factor))
         s5 = v0.configs
@@ -1255,7 +1280,7 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                     null_not_allowed('topics[].configs[].name')
                 s7 = s6.encode()
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'topics[].configs[].name'))
                 add(s7)
                 s8 = v1.value
                 if s8 is None:
@@ -1263,7 +1288,7 @@ def _write_response_7(m: CreateTopicsResponse, parts: list, chunks: list) -> Non
                 else:
                     s9 = s8.encode()
                     n5 = len(s9) + 1
-                    add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                    add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].configs[].value'))
                     add(s9)
                     add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
                 add(b"\0")

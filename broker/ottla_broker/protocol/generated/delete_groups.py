@@ -28,6 +28,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -37,8 +38,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -188,6 +191,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DeleteGroupsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups_names[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -220,7 +225,7 @@ def _write_request_2(m: DeleteGroupsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('groups_names[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups_names[]'))
         add(s2)
     add(b"\0")
 
@@ -328,6 +333,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DeleteGroupsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -367,7 +374,7 @@ def _write_response_2(m: DeleteGroupsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('results[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].group_id'))
         add(s2)
         add(W_hx(v0.error_code))
     add(b"\0")

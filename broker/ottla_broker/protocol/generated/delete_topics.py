@@ -37,6 +37,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     ZERO_UUID,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -47,8 +48,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -251,6 +254,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_names[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -285,7 +290,7 @@ def _write_request_4(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_names[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_names[]'))
         add(s2)
     add(W_ix(m.timeout_ms))
 
@@ -307,6 +312,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[DeleteTopicsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -347,7 +354,7 @@ def _write_request_6(m: DeleteTopicsRequest, parts: list, chunks: list) -> None:
         else:
             s2 = s1.encode()
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
             add(s2)
             add(W_u(v0.topic_id))
         add(b"\0")
@@ -505,6 +512,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -546,7 +555,7 @@ def _write_response_4(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('responses[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
         add(s2)
         add(W_hx(v0.error_code))
     add(b"\0")
@@ -569,6 +578,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -580,6 +591,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 3
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].error_message', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.error_message = b[o:e1].tobytes().decode()
@@ -619,7 +632,7 @@ def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
             null_not_allowed('responses[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
         add(s2)
         s3 = v0.error_message
         if s3 is None:
@@ -628,7 +641,7 @@ def _write_response_5(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
             s4 = s3.encode()
             add(W_h(v0.error_code))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].error_message'))
             add(s4)
         add(b"\0")
     add(b"\0")
@@ -651,6 +664,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -661,6 +676,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[DeleteTopicsResponse, int]:
         o += 19
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].error_message', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.error_message = b[o:e1].tobytes().decode()
@@ -701,7 +718,7 @@ def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         else:
             s2 = s1.encode()
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
             add(s2)
             add(W_uh(v0.topic_id, v0.error_code))
         s3 = v0.error_message
@@ -710,7 +727,7 @@ def _write_response_6(m: DeleteTopicsResponse, parts: list, chunks: list) -> Non
         else:
             s4 = s3.encode()
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].error_message'))
             add(s4)
         add(b"\0")
     add(b"\0")

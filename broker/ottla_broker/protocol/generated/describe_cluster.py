@@ -24,6 +24,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -34,8 +35,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -252,6 +255,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     o += 7
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.error_message = b[o:e0].tobytes().decode()
@@ -263,6 +268,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.cluster_id = b[o:e1].tobytes().decode()
@@ -283,6 +290,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o += 5
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.host = b[o:e2].tobytes().decode()
@@ -293,6 +302,8 @@ def _read_response_0(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o += 5
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.rack = b[o:e3].tobytes().decode()
@@ -329,14 +340,14 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         s1 = s0.encode()
         add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
         add(s1)
     s2 = m.cluster_id
     if s2 is None:
         null_not_allowed('cluster_id')
     s3 = s2.encode()
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'cluster_id'))
     add(s3)
     s4 = m.brokers
     if s4 is None:
@@ -351,7 +362,7 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         s6 = s5.encode()
         add(W_i(v0.broker_id))
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'brokers[].host'))
         add(s6)
         s7 = v0.rack
         if s7 is None:
@@ -360,7 +371,7 @@ def _write_response_0(m: DescribeClusterResponse, parts: list, chunks: list) -> 
             s8 = s7.encode()
             add(W_i(v0.port))
             n4 = len(s8) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+            add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'brokers[].rack'))
             add(s8)
         add(b"\0")
     add(W_ix(m.cluster_authorized_operations))
@@ -373,6 +384,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     o += 7
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.error_message = b[o:e0].tobytes().decode()
@@ -383,6 +396,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
     o += 2
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.cluster_id = b[o:e1].tobytes().decode()
@@ -403,6 +418,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o += 5
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.host = b[o:e2].tobytes().decode()
@@ -413,6 +430,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[DescribeClusterResponse, in
         o += 5
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.rack = b[o:e3].tobytes().decode()
@@ -447,7 +466,7 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         s1 = s0.encode()
         add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
         add(s1)
         add(W_b(m.endpoint_type))
     s2 = m.cluster_id
@@ -455,7 +474,7 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         null_not_allowed('cluster_id')
     s3 = s2.encode()
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'cluster_id'))
     add(s3)
     s4 = m.brokers
     if s4 is None:
@@ -470,7 +489,7 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
         s6 = s5.encode()
         add(W_i(v0.broker_id))
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'brokers[].host'))
         add(s6)
         s7 = v0.rack
         if s7 is None:
@@ -479,7 +498,7 @@ def _write_response_1(m: DescribeClusterResponse, parts: list, chunks: list) -> 
             s8 = s7.encode()
             add(W_i(v0.port))
             n4 = len(s8) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+            add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'brokers[].rack'))
             add(s8)
         add(b"\0")
     add(W_ix(m.cluster_authorized_operations))

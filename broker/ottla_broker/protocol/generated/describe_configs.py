@@ -32,6 +32,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -42,8 +43,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -531,6 +534,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
         o += 2
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('resources[].resource_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.resource_name = b[o:e0].tobytes().decode()
@@ -553,6 +558,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[DescribeConfigsRequest, int]
                 o += 1
                 if n3 > 127:
                     n3, o = read_uvarint_rest(b, o, n3)
+                    if n3 > COMPACT_STRING_LIMIT:
+                        too_long('resources[].configuration_keys[]', n3 - 1)
                 if n3:
                     e1 = o + n3 - 1
                     v1 = b[o:e1].tobytes().decode()
@@ -594,7 +601,7 @@ def _write_request_4(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
         s2 = s1.encode()
         add(W_b(v0.resource_type))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'resources[].resource_name'))
         add(s2)
         s3 = v0.configuration_keys
         if s3 is None:
@@ -608,7 +615,7 @@ def _write_request_4(m: DescribeConfigsRequest, parts: list, chunks: list) -> No
                     null_not_allowed('resources[].configuration_keys[]')
                 s5 = s4.encode()
                 n3 = len(s5) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+                add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'resources[].configuration_keys[]'))
                 add(s5)
         add(b"\0")
     add(W_ttx(m.include_synonyms, m.include_documentation))
@@ -1113,6 +1120,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].error_message', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.error_message = b[o:e0].tobytes().decode()
@@ -1123,6 +1132,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
         o += 2
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('results[].resource_name', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.resource_name = b[o:e1].tobytes().decode()
@@ -1143,6 +1154,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 1
             if n4 > 127:
                 n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('results[].configs[].name', n4 - 1)
             if n4:
                 e2 = o + n4 - 1
                 v1.name = b[o:e2].tobytes().decode()
@@ -1153,6 +1166,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 1
             if n5 > 127:
                 n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('results[].configs[].value', n5 - 1)
             if n5:
                 e3 = o + n5 - 1
                 v1.value = b[o:e3].tobytes().decode()
@@ -1174,6 +1189,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 1
                 if n7 > 127:
                     n7, o = read_uvarint_rest(b, o, n7)
+                    if n7 > COMPACT_STRING_LIMIT:
+                        too_long('results[].configs[].synonyms[].name', n7 - 1)
                 if n7:
                     e4 = o + n7 - 1
                     v2.name = b[o:e4].tobytes().decode()
@@ -1184,6 +1201,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
                 o += 1
                 if n8 > 127:
                     n8, o = read_uvarint_rest(b, o, n8)
+                    if n8 > COMPACT_STRING_LIMIT:
+                        too_long('results[].configs[].synonyms[].value', n8 - 1)
                 if n8:
                     e5 = o + n8 - 1
                     v2.value = b[o:e5].tobytes().decode()
@@ -1202,6 +1221,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeConfigsResponse, in
             o += 2
             if n9 > 127:
                 n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('results[].configs[].documentation', n9 - 1)
             if n9:
                 e6 = o + n9 - 1
                 v1.documentation = b[o:e6].tobytes().decode()
@@ -1251,7 +1272,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             s2 = s1.encode()
             add(W_h(v0.error_code))
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].error_message'))
             add(s2)
             add(W_b(v0.resource_type))
         s3 = v0.resource_name
@@ -1259,7 +1280,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             null_not_allowed('results[].resource_name')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'results[].resource_name'))
         add(s4)
         s5 = v0.configs
         if s5 is None:
@@ -1274,7 +1295,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 null_not_allowed('results[].configs[].name')
             s7 = s6.encode()
             n4 = len(s7) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+            add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'results[].configs[].name'))
             add(s7)
             s8 = v1.value
             if s8 is None:
@@ -1282,7 +1303,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
             else:
                 s9 = s8.encode()
                 n5 = len(s9) + 1
-                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'results[].configs[].value'))
                 add(s9)
                 add(W_tbt(v1.read_only, v1.config_source, v1.is_sensitive))
             s10 = v1.synonyms
@@ -1296,7 +1317,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                     null_not_allowed('results[].configs[].synonyms[].name')
                 s12 = s11.encode()
                 n7 = len(s12) + 1
-                add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+                add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'results[].configs[].synonyms[].name'))
                 add(s12)
                 s13 = v2.value
                 if s13 is None:
@@ -1304,7 +1325,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 else:
                     s14 = s13.encode()
                     n8 = len(s14) + 1
-                    add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+                    add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'results[].configs[].synonyms[].value'))
                     add(s14)
                     add(W_b(v2.source))
                 add(b"\0")
@@ -1315,7 +1336,7 @@ def _write_response_4(m: DescribeConfigsResponse, parts: list, chunks: list) -> 
                 s16 = s15.encode()
                 add(W_b(v1.config_type))
                 n9 = len(s16) + 1
-                add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
+                add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'results[].configs[].documentation'))
                 add(s16)
             add(b"\0")
         add(b"\0")

@@ -31,6 +31,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -41,8 +42,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -300,6 +303,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[DescribeGroupsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -332,7 +337,7 @@ def _write_request_5(m: DescribeGroupsRequest, parts: list, chunks: list) -> Non
             null_not_allowed('groups[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[]'))
         add(s2)
     add(W_tx(m.include_authorized_operations))
 
@@ -1086,6 +1091,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -1096,6 +1103,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_state', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.group_state = b[o:e1].tobytes().decode()
@@ -1106,6 +1115,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_type', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.protocol_type = b[o:e2].tobytes().decode()
@@ -1116,6 +1127,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_data', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.protocol_data = b[o:e3].tobytes().decode()
@@ -1136,6 +1149,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 1
             if n6 > 127:
                 n6, o = read_uvarint_rest(b, o, n6)
+                if n6 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].member_id', n6 - 1)
             if n6:
                 e4 = o + n6 - 1
                 v1.member_id = b[o:e4].tobytes().decode()
@@ -1146,6 +1161,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 1
             if n7 > 127:
                 n7, o = read_uvarint_rest(b, o, n7)
+                if n7 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].group_instance_id', n7 - 1)
             if n7:
                 e5 = o + n7 - 1
                 v1.group_instance_id = b[o:e5].tobytes().decode()
@@ -1156,6 +1173,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 1
             if n8 > 127:
                 n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_id', n8 - 1)
             if n8:
                 e6 = o + n8 - 1
                 v1.client_id = b[o:e6].tobytes().decode()
@@ -1166,6 +1185,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[DescribeGroupsResponse, int
             o += 1
             if n9 > 127:
                 n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].members[].client_host', n9 - 1)
             if n9:
                 e7 = o + n9 - 1
                 v1.client_host = b[o:e7].tobytes().decode()
@@ -1234,28 +1255,28 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
         s2 = s1.encode()
         add(W_h(v0.error_code))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.group_state
         if s3 is None:
             null_not_allowed('groups[].group_state')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].group_state'))
         add(s4)
         s5 = v0.protocol_type
         if s5 is None:
             null_not_allowed('groups[].protocol_type')
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].protocol_type'))
         add(s6)
         s7 = v0.protocol_data
         if s7 is None:
             null_not_allowed('groups[].protocol_data')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].protocol_data'))
         add(s8)
         s9 = v0.members
         if s9 is None:
@@ -1268,7 +1289,7 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
                 null_not_allowed('groups[].members[].member_id')
             s11 = s10.encode()
             n6 = len(s11) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+            add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'groups[].members[].member_id'))
             add(s11)
             s12 = v1.group_instance_id
             if s12 is None:
@@ -1276,21 +1297,21 @@ def _write_response_5(m: DescribeGroupsResponse, parts: list, chunks: list) -> N
             else:
                 s13 = s12.encode()
                 n7 = len(s13) + 1
-                add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+                add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'groups[].members[].group_instance_id'))
                 add(s13)
             s14 = v1.client_id
             if s14 is None:
                 null_not_allowed('groups[].members[].client_id')
             s15 = s14.encode()
             n8 = len(s15) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+            add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'groups[].members[].client_id'))
             add(s15)
             s16 = v1.client_host
             if s16 is None:
                 null_not_allowed('groups[].members[].client_host')
             s17 = s16.encode()
             n9 = len(s17) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'groups[].members[].client_host'))
             add(s17)
             s18 = v1.member_metadata
             if s18 is None:

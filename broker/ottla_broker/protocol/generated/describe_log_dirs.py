@@ -28,6 +28,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -40,9 +41,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -324,6 +327,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[DescribeLogDirsRequest, int]
             o += 1
             if n1 > 127:
                 n1, o = read_uvarint_rest(b, o, n1)
+                if n1 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].topic', n1 - 1)
             if n1:
                 e0 = o + n1 - 1
                 v0.topic = b[o:e0].tobytes().decode()
@@ -375,7 +380,7 @@ def _write_request_2(m: DescribeLogDirsRequest, parts: list, chunks: list) -> No
                 null_not_allowed('topics[].topic')
             s2 = s1.encode()
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic'))
             add(s2)
             s3 = v0.partitions
             if s3 is None:
@@ -535,6 +540,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].log_dir', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.log_dir = b[o:e0].tobytes().decode()
@@ -555,6 +562,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('results[].topics[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -633,7 +642,7 @@ def _write_response_2(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
         s2 = s1.encode()
         add(W_h(v0.error_code))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].log_dir'))
         add(s2)
         s3 = v0.topics
         if s3 is None:
@@ -646,7 +655,7 @@ def _write_response_2(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
                 null_not_allowed('results[].topics[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'results[].topics[].name'))
             add(s5)
             s6 = v1.partitions
             if s6 is None:
@@ -677,6 +686,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].log_dir', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.log_dir = b[o:e0].tobytes().decode()
@@ -697,6 +708,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('results[].topics[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -775,7 +788,7 @@ def _write_response_3(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
         s2 = s1.encode()
         add(W_h(v0.error_code))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].log_dir'))
         add(s2)
         s3 = v0.topics
         if s3 is None:
@@ -788,7 +801,7 @@ def _write_response_3(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
                 null_not_allowed('results[].topics[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'results[].topics[].name'))
             add(s5)
             s6 = v1.partitions
             if s6 is None:
@@ -819,6 +832,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('results[].log_dir', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.log_dir = b[o:e0].tobytes().decode()
@@ -839,6 +854,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[DescribeLogDirsResponse, in
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('results[].topics[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -915,7 +932,7 @@ def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
         s2 = s1.encode()
         add(W_h(v0.error_code))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'results[].log_dir'))
         add(s2)
         s3 = v0.topics
         if s3 is None:
@@ -928,7 +945,7 @@ def _write_response_4(m: DescribeLogDirsResponse, parts: list, chunks: list) -> 
                 null_not_allowed('results[].topics[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'results[].topics[].name'))
             add(s5)
             s6 = v1.partitions
             if s6 is None:

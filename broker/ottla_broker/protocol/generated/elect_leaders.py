@@ -31,6 +31,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -44,9 +45,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -363,6 +366,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[ElectLeadersRequest, int]:
             o += 1
             if n1 > 127:
                 n1, o = read_uvarint_rest(b, o, n1)
+                if n1 > COMPACT_STRING_LIMIT:
+                    too_long('topic_partitions[].topic', n1 - 1)
             if n1:
                 e0 = o + n1 - 1
                 v0.topic = b[o:e0].tobytes().decode()
@@ -415,7 +420,7 @@ def _write_request_2(m: ElectLeadersRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topic_partitions[].topic')
             s2 = s1.encode()
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_partitions[].topic'))
             add(s2)
             s3 = v0.partitions
             if s3 is None:
@@ -632,6 +637,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('replica_election_results[].topic', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic = b[o:e0].tobytes().decode()
@@ -652,6 +659,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[ElectLeadersResponse, int]:
             o += 7
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('replica_election_results[].partition_result[].error_message', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.error_message = b[o:e1].tobytes().decode()
@@ -699,7 +708,7 @@ def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
             null_not_allowed('replica_election_results[].topic')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'replica_election_results[].topic'))
         add(s2)
         s3 = v0.partition_result
         if s3 is None:
@@ -714,7 +723,7 @@ def _write_response_2(m: ElectLeadersResponse, parts: list, chunks: list) -> Non
                 s5 = s4.encode()
                 add(W_ih(v1.partition_id, v1.error_code))
                 n3 = len(s5) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+                add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'replica_election_results[].partition_result[].error_message'))
                 add(s5)
             add(b"\0")
         add(b"\0")

@@ -66,6 +66,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -84,9 +85,11 @@ from ottla_broker.protocol.primitives import (
     records_length,
     skip_tags,
     tagged,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
     wrong_tag_size,
 )
@@ -1261,6 +1264,8 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic = b[o:e0].tobytes().decode()
@@ -1320,6 +1325,8 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('forgotten_topics_data[].topic', n4 - 1)
         if n4:
             e1 = o + n4 - 1
             v3.topic = b[o:e1].tobytes().decode()
@@ -1351,6 +1358,8 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 1
     if n6 > 127:
         n6, o = read_uvarint_rest(b, o, n6)
+        if n6 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n6 - 1)
     if n6:
         e2 = o + n6 - 1
         m.rack_id = b[o:e2].tobytes().decode()
@@ -1371,6 +1380,8 @@ def _read_request_12(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 o += 1
                 if n7 > 127:
                     n7, o = read_uvarint_rest(b, o, n7)
+                    if n7 > COMPACT_STRING_LIMIT:
+                        too_long('cluster_id', n7 - 1)
                 if n7:
                     e4 = o + n7 - 1
                     m.cluster_id = b[o:e4].tobytes().decode()
@@ -1402,7 +1413,7 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].topic')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -1423,7 +1434,7 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('forgotten_topics_data[].topic')
         s6 = s5.encode()
         n4 = len(s6) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'forgotten_topics_data[].topic'))
         add(s6)
         s7 = v2.partitions
         if s7 is None:
@@ -1436,7 +1447,7 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('rack_id')
     s9 = s8.encode()
     n6 = len(s9) + 1
-    add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+    add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'rack_id'))
     add(s9)
     if m.cluster_id is not None:
         t0 = []
@@ -1448,7 +1459,7 @@ def _write_request_12(m: FetchRequest, parts: list, chunks: list) -> None:
             else:
                 s11 = s10.encode()
                 n7 = len(s11) + 1
-                p0.append(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+                p0.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'cluster_id'))
                 p0.append(s11)
             t0.append(tagged(0, b"".join(p0)))
         add(write_uvarint(len(t0)))
@@ -1546,6 +1557,8 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 1
     if n4 > 127:
         n4, o = read_uvarint_rest(b, o, n4)
+        if n4 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n4 - 1)
     if n4:
         e0 = o + n4 - 1
         m.rack_id = b[o:e0].tobytes().decode()
@@ -1566,6 +1579,8 @@ def _read_request_13(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 o += 1
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('cluster_id', n5 - 1)
                 if n5:
                     e2 = o + n5 - 1
                     m.cluster_id = b[o:e2].tobytes().decode()
@@ -1619,7 +1634,7 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('rack_id')
     s5 = s4.encode()
     n4 = len(s5) + 1
-    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'rack_id'))
     add(s5)
     if m.cluster_id is not None:
         t0 = []
@@ -1631,7 +1646,7 @@ def _write_request_13(m: FetchRequest, parts: list, chunks: list) -> None:
             else:
                 s7 = s6.encode()
                 n5 = len(s7) + 1
-                p0.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                p0.append(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'cluster_id'))
                 p0.append(s7)
             t0.append(tagged(0, b"".join(p0)))
         add(write_uvarint(len(t0)))
@@ -1730,6 +1745,8 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 1
     if n4 > 127:
         n4, o = read_uvarint_rest(b, o, n4)
+        if n4 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n4 - 1)
     if n4:
         e0 = o + n4 - 1
         m.rack_id = b[o:e0].tobytes().decode()
@@ -1750,6 +1767,8 @@ def _read_request_15(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 o += 1
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('cluster_id', n5 - 1)
                 if n5:
                     e2 = o + n5 - 1
                     m.cluster_id = b[o:e2].tobytes().decode()
@@ -1814,7 +1833,7 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('rack_id')
     s5 = s4.encode()
     n4 = len(s5) + 1
-    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'rack_id'))
     add(s5)
     if m.cluster_id is not None or m.replica_state is not None:
         t0 = []
@@ -1826,7 +1845,7 @@ def _write_request_15(m: FetchRequest, parts: list, chunks: list) -> None:
             else:
                 s7 = s6.encode()
                 n5 = len(s7) + 1
-                p0.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                p0.append(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'cluster_id'))
                 p0.append(s7)
             t0.append(tagged(0, b"".join(p0)))
         if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
@@ -1939,6 +1958,8 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
     o += 1
     if n4 > 127:
         n4, o = read_uvarint_rest(b, o, n4)
+        if n4 > COMPACT_STRING_LIMIT:
+            too_long('rack_id', n4 - 1)
     if n4:
         e1 = o + n4 - 1
         m.rack_id = b[o:e1].tobytes().decode()
@@ -1959,6 +1980,8 @@ def _read_request_17(b: memoryview, o: int) -> tuple[FetchRequest, int]:
                 o += 1
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('cluster_id', n5 - 1)
                 if n5:
                     e3 = o + n5 - 1
                     m.cluster_id = b[o:e3].tobytes().decode()
@@ -2033,7 +2056,7 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('rack_id')
     s5 = s4.encode()
     n4 = len(s5) + 1
-    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'rack_id'))
     add(s5)
     if m.cluster_id is not None or m.replica_state is not None:
         t1 = []
@@ -2045,7 +2068,7 @@ def _write_request_17(m: FetchRequest, parts: list, chunks: list) -> None:
             else:
                 s7 = s6.encode()
                 n5 = len(s7) + 1
-                p1.append(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                p1.append(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'cluster_id'))
                 p1.append(s7)
             t1.append(tagged(0, b"".join(p1)))
         if m.replica_state is not None and (m.replica_state.replica_id != -1 or m.replica_state.replica_epoch != -1):
@@ -2794,6 +2817,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[FetchResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].topic', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic = b[o:e0].tobytes().decode()
@@ -2938,7 +2963,7 @@ def _write_response_12(m: FetchResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].topic')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].topic'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -3340,6 +3365,8 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     o += 5
                     if n5 > 127:
                         n5, o = read_uvarint_rest(b, o, n5)
+                        if n5 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].host', n5 - 1)
                     if n5:
                         e3 = o + n5 - 1
                         v7.host = b[o:e3].tobytes().decode()
@@ -3350,6 +3377,8 @@ def _read_response_16(b: memoryview, o: int) -> tuple[FetchResponse, int]:
                     o += 5
                     if n6 > 127:
                         n6, o = read_uvarint_rest(b, o, n6)
+                        if n6 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].rack', n6 - 1)
                     if n6:
                         e4 = o + n6 - 1
                         v7.rack = b[o:e4].tobytes().decode()
@@ -3450,7 +3479,7 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                 s6 = s5.encode()
                 p3.append(W_i(v3.node_id))
                 n6 = len(s6) + 1
-                p3.append(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+                p3.append(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'node_endpoints[].host'))
                 p3.append(s6)
                 s7 = v3.rack
                 if s7 is None:
@@ -3459,7 +3488,7 @@ def _write_response_16(m: FetchResponse, parts: list, chunks: list) -> None:
                     s8 = s7.encode()
                     p3.append(W_i(v3.port))
                     n7 = len(s8) + 1
-                    p3.append(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+                    p3.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'node_endpoints[].rack'))
                     p3.append(s8)
                 p3.append(b"\0")
             t1.append(tagged(0, b"".join(p3)))

@@ -35,6 +35,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -45,8 +46,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -256,6 +259,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('key', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.key = b[o:e0].tobytes().decode()
@@ -283,7 +288,7 @@ def _write_request_3(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
         null_not_allowed('key')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'key'))
     add(s1)
     add(W_bx(m.key_type))
 
@@ -305,6 +310,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[FindCoordinatorRequest, int]
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('coordinator_keys[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -340,7 +347,7 @@ def _write_request_4(m: FindCoordinatorRequest, parts: list, chunks: list) -> No
             null_not_allowed('coordinator_keys[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'coordinator_keys[]'))
         add(s2)
     add(b"\0")
 
@@ -479,6 +486,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 7
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('error_message', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.error_message = b[o:e0].tobytes().decode()
@@ -489,6 +498,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('host', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.host = b[o:e1].tobytes().decode()
@@ -518,7 +529,7 @@ def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
         s1 = s0.encode()
         add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'error_message'))
         add(s1)
         add(W_i(m.node_id))
     s2 = m.host
@@ -526,7 +537,7 @@ def _write_response_3(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
         null_not_allowed('host')
     s3 = s2.encode()
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'host'))
     add(s3)
     add(W_ix(m.port))
 
@@ -553,6 +564,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('coordinators[].key', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.key = b[o:e0].tobytes().decode()
@@ -563,6 +576,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         o += 5
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('coordinators[].host', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.host = b[o:e1].tobytes().decode()
@@ -573,6 +588,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[FindCoordinatorResponse, in
         o += 7
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('coordinators[].error_message', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.error_message = b[o:e2].tobytes().decode()
@@ -620,7 +637,7 @@ def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
             null_not_allowed('coordinators[].key')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'coordinators[].key'))
         add(s2)
         s3 = v0.host
         if s3 is None:
@@ -628,7 +645,7 @@ def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
         s4 = s3.encode()
         add(W_i(v0.node_id))
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'coordinators[].host'))
         add(s4)
         s5 = v0.error_message
         if s5 is None:
@@ -637,7 +654,7 @@ def _write_response_4(m: FindCoordinatorResponse, parts: list, chunks: list) -> 
             s6 = s5.encode()
             add(W_ih(v0.port, v0.error_code))
             n3 = len(s6) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'coordinators[].error_message'))
             add(s6)
         add(b"\0")
     add(b"\0")

@@ -21,6 +21,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -30,8 +31,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -425,6 +428,8 @@ def _read_offset_commit_value_4(b: memoryview, o: int) -> tuple[OffsetCommitValu
     o += 13
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('metadata', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.metadata = b[o:e0].tobytes().decode()
@@ -451,7 +456,7 @@ def _write_offset_commit_value_4(m: OffsetCommitValue, parts: list, chunks: list
     s1 = s0.encode()
     add(W_qi(m.offset, m.leader_epoch))
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'metadata'))
     add(s1)
     add(W_qx(m.commit_timestamp))
 
@@ -1168,6 +1173,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.protocol_type = b[o:e0].tobytes().decode()
@@ -1178,6 +1185,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('protocol', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.protocol = b[o:e1].tobytes().decode()
@@ -1188,6 +1197,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('leader', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.leader = b[o:e2].tobytes().decode()
@@ -1208,6 +1219,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.member_id = b[o:e3].tobytes().decode()
@@ -1218,6 +1231,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.group_instance_id = b[o:e4].tobytes().decode()
@@ -1228,6 +1243,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 1
         if n6 > 127:
             n6, o = read_uvarint_rest(b, o, n6)
+            if n6 > COMPACT_STRING_LIMIT:
+                too_long('members[].client_id', n6 - 1)
         if n6:
             e5 = o + n6 - 1
             v0.client_id = b[o:e5].tobytes().decode()
@@ -1238,6 +1255,8 @@ def _read_group_metadata_value_4(b: memoryview, o: int) -> tuple[GroupMetadataVa
         o += 1
         if n7 > 127:
             n7, o = read_uvarint_rest(b, o, n7)
+            if n7 > COMPACT_STRING_LIMIT:
+                too_long('members[].client_host', n7 - 1)
         if n7:
             e6 = o + n7 - 1
             v0.client_host = b[o:e6].tobytes().decode()
@@ -1290,7 +1309,7 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
         null_not_allowed('protocol_type')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'protocol_type'))
     add(s1)
     s2 = m.protocol
     if s2 is None:
@@ -1299,7 +1318,7 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
         s3 = s2.encode()
         add(W_i(m.generation))
         n1 = len(s3) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'protocol'))
         add(s3)
     s4 = m.leader
     if s4 is None:
@@ -1307,7 +1326,7 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'leader'))
         add(s5)
         add(W_q(m.current_state_timestamp))
     s6 = m.members
@@ -1321,7 +1340,7 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
             null_not_allowed('members[].member_id')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'members[].member_id'))
         add(s8)
         s9 = v0.group_instance_id
         if s9 is None:
@@ -1329,21 +1348,21 @@ def _write_group_metadata_value_4(m: GroupMetadataValue, parts: list, chunks: li
         else:
             s10 = s9.encode()
             n5 = len(s10) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'members[].group_instance_id'))
             add(s10)
         s11 = v0.client_id
         if s11 is None:
             null_not_allowed('members[].client_id')
         s12 = s11.encode()
         n6 = len(s12) + 1
-        add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+        add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'members[].client_id'))
         add(s12)
         s13 = v0.client_host
         if s13 is None:
             null_not_allowed('members[].client_host')
         s14 = s13.encode()
         n7 = len(s14) + 1
-        add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+        add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'members[].client_host'))
         add(s14)
         s15 = v0.subscription
         if s15 is None:

@@ -33,6 +33,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -43,8 +44,9 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     unwritable,
-    write_uvarint,
+    write_string_length,
 )
 
 
@@ -226,6 +228,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -236,6 +240,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -246,6 +252,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[HeartbeatRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -270,7 +278,7 @@ def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -278,7 +286,7 @@ def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_i(m.generation_id))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -286,7 +294,7 @@ def _write_request_4(m: HeartbeatRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     add(b"\0")
 

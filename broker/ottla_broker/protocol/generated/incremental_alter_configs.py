@@ -29,6 +29,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -38,8 +39,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -320,6 +323,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
         o += 2
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('resources[].resource_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.resource_name = b[o:e0].tobytes().decode()
@@ -340,6 +345,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('resources[].configs[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -350,6 +357,8 @@ def _read_request_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsReque
             o += 2
             if n4 > 127:
                 n4, o = read_uvarint_rest(b, o, n4)
+                if n4 > COMPACT_STRING_LIMIT:
+                    too_long('resources[].configs[].value', n4 - 1)
             if n4:
                 e2 = o + n4 - 1
                 v1.value = b[o:e2].tobytes().decode()
@@ -397,7 +406,7 @@ def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
         s2 = s1.encode()
         add(W_b(v0.resource_type))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'resources[].resource_name'))
         add(s2)
         s3 = v0.configs
         if s3 is None:
@@ -410,7 +419,7 @@ def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
                 null_not_allowed('resources[].configs[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'resources[].configs[].name'))
             add(s5)
             s6 = v1.value
             if s6 is None:
@@ -419,7 +428,7 @@ def _write_request_1(m: IncrementalAlterConfigsRequest, parts: list, chunks: lis
                 s7 = s6.encode()
                 add(W_b(v1.config_operation))
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'resources[].configs[].value'))
                 add(s7)
             add(b"\0")
         add(b"\0")
@@ -544,6 +553,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         o += 3
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].error_message', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.error_message = b[o:e0].tobytes().decode()
@@ -554,6 +565,8 @@ def _read_response_1(b: memoryview, o: int) -> tuple[IncrementalAlterConfigsResp
         o += 2
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('responses[].resource_name', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.resource_name = b[o:e1].tobytes().decode()
@@ -595,7 +608,7 @@ def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
             s2 = s1.encode()
             add(W_h(v0.error_code))
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].error_message'))
             add(s2)
             add(W_b(v0.resource_type))
         s3 = v0.resource_name
@@ -603,7 +616,7 @@ def _write_response_1(m: IncrementalAlterConfigsResponse, parts: list, chunks: l
             null_not_allowed('responses[].resource_name')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'responses[].resource_name'))
         add(s4)
         add(b"\0")
     add(b"\0")

@@ -36,6 +36,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -45,8 +46,9 @@ from ottla_broker.protocol.primitives import (
     not_in_version,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     unwritable,
-    write_uvarint,
+    write_string_length,
 )
 
 
@@ -178,6 +180,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.transactional_id = b[o:e0].tobytes().decode()
@@ -209,7 +213,7 @@ def _write_request_2(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
         add(s1)
         add(W_i(m.transaction_timeout_ms))
     add(b"\0")
@@ -222,6 +226,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[InitProducerIdRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.transactional_id = b[o:e0].tobytes().decode()
@@ -247,7 +253,7 @@ def _write_request_3(m: InitProducerIdRequest, parts: list, chunks: list) -> Non
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
         add(s1)
         add(W_iqh(m.transaction_timeout_ms, m.producer_id, m.producer_epoch))
     add(b"\0")

@@ -45,6 +45,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -55,8 +56,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -552,6 +555,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -562,6 +567,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 9
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -572,6 +579,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -582,6 +591,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n3 - 1)
     if n3:
         e3 = o + n3 - 1
         m.protocol_type = b[o:e3].tobytes().decode()
@@ -602,6 +613,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('protocols[].name', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.name = b[o:e4].tobytes().decode()
@@ -645,7 +658,7 @@ def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -653,7 +666,7 @@ def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ii(m.session_timeout_ms, m.rebalance_timeout_ms))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -661,14 +674,14 @@ def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     s6 = m.protocol_type
     if s6 is None:
         null_not_allowed('protocol_type')
     s7 = s6.encode()
     n3 = len(s7) + 1
-    add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'protocol_type'))
     add(s7)
     s8 = m.protocols
     if s8 is None:
@@ -681,7 +694,7 @@ def _write_request_6(m: JoinGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('protocols[].name')
         s10 = s9.encode()
         n5 = len(s10) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'protocols[].name'))
         add(s10)
         s11 = v0.metadata
         if s11 is None:
@@ -700,6 +713,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -710,6 +725,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 9
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -720,6 +737,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -730,6 +749,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n3 - 1)
     if n3:
         e3 = o + n3 - 1
         m.protocol_type = b[o:e3].tobytes().decode()
@@ -750,6 +771,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('protocols[].name', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.name = b[o:e4].tobytes().decode()
@@ -778,6 +801,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[JoinGroupRequest, int]:
     o += 1
     if n7 > 127:
         n7, o = read_uvarint_rest(b, o, n7)
+        if n7 > COMPACT_STRING_LIMIT:
+            too_long('reason', n7 - 1)
     if n7:
         e6 = o + n7 - 1
         m.reason = b[o:e6].tobytes().decode()
@@ -802,7 +827,7 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -810,7 +835,7 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_ii(m.session_timeout_ms, m.rebalance_timeout_ms))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -818,14 +843,14 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     s6 = m.protocol_type
     if s6 is None:
         null_not_allowed('protocol_type')
     s7 = s6.encode()
     n3 = len(s7) + 1
-    add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'protocol_type'))
     add(s7)
     s8 = m.protocols
     if s8 is None:
@@ -838,7 +863,7 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('protocols[].name')
         s10 = s9.encode()
         n5 = len(s10) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'protocols[].name'))
         add(s10)
         s11 = v0.metadata
         if s11 is None:
@@ -853,7 +878,7 @@ def _write_request_8(m: JoinGroupRequest, parts: list, chunks: list) -> None:
     else:
         s13 = s12.encode()
         n7 = len(s13) + 1
-        add(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+        add(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'reason'))
         add(s13)
     add(b"\0")
 
@@ -1226,6 +1251,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 11
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('protocol_name', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.protocol_name = b[o:e0].tobytes().decode()
@@ -1236,6 +1263,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('leader', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.leader = b[o:e1].tobytes().decode()
@@ -1247,6 +1276,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.member_id = b[o:e2].tobytes().decode()
@@ -1267,6 +1298,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.member_id = b[o:e3].tobytes().decode()
@@ -1277,6 +1310,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.group_instance_id = b[o:e4].tobytes().decode()
@@ -1322,21 +1357,21 @@ def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     s1 = s0.encode()
     add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'protocol_name'))
     add(s1)
     s2 = m.leader
     if s2 is None:
         null_not_allowed('leader')
     s3 = s2.encode()
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'leader'))
     add(s3)
     s4 = m.member_id
     if s4 is None:
         null_not_allowed('member_id')
     s5 = s4.encode()
     n2 = len(s5) + 1
-    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'member_id'))
     add(s5)
     s6 = m.members
     if s6 is None:
@@ -1349,7 +1384,7 @@ def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'members[].member_id'))
         add(s8)
         s9 = v0.group_instance_id
         if s9 is None:
@@ -1357,7 +1392,7 @@ def _write_response_6(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         else:
             s10 = s9.encode()
             n5 = len(s10) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'members[].group_instance_id'))
             add(s10)
         s11 = v0.metadata
         if s11 is None:
@@ -1376,6 +1411,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 11
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.protocol_type = b[o:e0].tobytes().decode()
@@ -1386,6 +1423,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('protocol_name', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.protocol_name = b[o:e1].tobytes().decode()
@@ -1396,6 +1435,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('leader', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.leader = b[o:e2].tobytes().decode()
@@ -1407,6 +1448,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n3 - 1)
     if n3:
         e3 = o + n3 - 1
         m.member_id = b[o:e3].tobytes().decode()
@@ -1427,6 +1470,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.member_id = b[o:e4].tobytes().decode()
@@ -1437,6 +1482,8 @@ def _read_response_7(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n6 > 127:
             n6, o = read_uvarint_rest(b, o, n6)
+            if n6 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n6 - 1)
         if n6:
             e5 = o + n6 - 1
             v0.group_instance_id = b[o:e5].tobytes().decode()
@@ -1483,7 +1530,7 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         s1 = s0.encode()
         add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'protocol_type'))
         add(s1)
     s2 = m.protocol_name
     if s2 is None:
@@ -1491,21 +1538,21 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     else:
         s3 = s2.encode()
         n1 = len(s3) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'protocol_name'))
         add(s3)
     s4 = m.leader
     if s4 is None:
         null_not_allowed('leader')
     s5 = s4.encode()
     n2 = len(s5) + 1
-    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'leader'))
     add(s5)
     s6 = m.member_id
     if s6 is None:
         null_not_allowed('member_id')
     s7 = s6.encode()
     n3 = len(s7) + 1
-    add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'member_id'))
     add(s7)
     s8 = m.members
     if s8 is None:
@@ -1518,7 +1565,7 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s10 = s9.encode()
         n5 = len(s10) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'members[].member_id'))
         add(s10)
         s11 = v0.group_instance_id
         if s11 is None:
@@ -1526,7 +1573,7 @@ def _write_response_7(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         else:
             s12 = s11.encode()
             n6 = len(s12) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+            add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'members[].group_instance_id'))
             add(s12)
         s13 = v0.metadata
         if s13 is None:
@@ -1545,6 +1592,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 11
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.protocol_type = b[o:e0].tobytes().decode()
@@ -1555,6 +1604,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('protocol_name', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.protocol_name = b[o:e1].tobytes().decode()
@@ -1565,6 +1616,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('leader', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.leader = b[o:e2].tobytes().decode()
@@ -1575,6 +1628,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
     o += 2
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n3 - 1)
     if n3:
         e3 = o + n3 - 1
         m.member_id = b[o:e3].tobytes().decode()
@@ -1595,6 +1650,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n5 - 1)
         if n5:
             e4 = o + n5 - 1
             v0.member_id = b[o:e4].tobytes().decode()
@@ -1605,6 +1662,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[JoinGroupResponse, int]:
         o += 1
         if n6 > 127:
             n6, o = read_uvarint_rest(b, o, n6)
+            if n6 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n6 - 1)
         if n6:
             e5 = o + n6 - 1
             v0.group_instance_id = b[o:e5].tobytes().decode()
@@ -1649,7 +1708,7 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         s1 = s0.encode()
         add(W_ihi(m.throttle_time_ms, m.error_code, m.generation_id))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'protocol_type'))
         add(s1)
     s2 = m.protocol_name
     if s2 is None:
@@ -1657,14 +1716,14 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     else:
         s3 = s2.encode()
         n1 = len(s3) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'protocol_name'))
         add(s3)
     s4 = m.leader
     if s4 is None:
         null_not_allowed('leader')
     s5 = s4.encode()
     n2 = len(s5) + 1
-    add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+    add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'leader'))
     add(s5)
     s6 = m.member_id
     if s6 is None:
@@ -1672,7 +1731,7 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
     s7 = s6.encode()
     add(W_t(m.skip_assignment))
     n3 = len(s7) + 1
-    add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+    add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'member_id'))
     add(s7)
     s8 = m.members
     if s8 is None:
@@ -1685,7 +1744,7 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s10 = s9.encode()
         n5 = len(s10) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'members[].member_id'))
         add(s10)
         s11 = v0.group_instance_id
         if s11 is None:
@@ -1693,7 +1752,7 @@ def _write_response_9(m: JoinGroupResponse, parts: list, chunks: list) -> None:
         else:
             s12 = s11.encode()
             n6 = len(s12) + 1
-            add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+            add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'members[].group_instance_id'))
             add(s12)
         s13 = v0.metadata
         if s13 is None:

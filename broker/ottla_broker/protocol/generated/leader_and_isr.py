@@ -40,6 +40,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -53,9 +54,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -898,6 +901,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -995,6 +1000,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 5
         if n8 > 127:
             n8, o = read_uvarint_rest(b, o, n8)
+            if n8 > COMPACT_STRING_LIMIT:
+                too_long('live_leaders[].host_name', n8 - 1)
         if n8:
             e1 = o + n8 - 1
             v2.host_name = b[o:e1].tobytes().decode()
@@ -1040,7 +1047,7 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1086,7 +1093,7 @@ def _write_request_4(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s10 = s9.encode()
         add(W_i(v2.broker_id))
         n8 = len(s10) + 1
-        add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+        add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
     add(b"\0")
@@ -1111,6 +1118,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1207,6 +1216,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 5
         if n8 > 127:
             n8, o = read_uvarint_rest(b, o, n8)
+            if n8 > COMPACT_STRING_LIMIT:
+                too_long('live_leaders[].host_name', n8 - 1)
         if n8:
             e1 = o + n8 - 1
             v2.host_name = b[o:e1].tobytes().decode()
@@ -1250,7 +1261,7 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1297,7 +1308,7 @@ def _write_request_5(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s10 = s9.encode()
         add(W_i(v2.broker_id))
         n8 = len(s10) + 1
-        add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+        add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
     add(b"\0")
@@ -1322,6 +1333,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1417,6 +1430,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 5
         if n8 > 127:
             n8, o = read_uvarint_rest(b, o, n8)
+            if n8 > COMPACT_STRING_LIMIT:
+                too_long('live_leaders[].host_name', n8 - 1)
         if n8:
             e1 = o + n8 - 1
             v2.host_name = b[o:e1].tobytes().decode()
@@ -1460,7 +1475,7 @@ def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1505,7 +1520,7 @@ def _write_request_6(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s10 = s9.encode()
         add(W_i(v2.broker_id))
         n8 = len(s10) + 1
-        add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+        add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
     add(b"\0")
@@ -1529,6 +1544,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1624,6 +1641,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[LeaderAndIsrRequest, int]:
         o += 5
         if n8 > 127:
             n8, o = read_uvarint_rest(b, o, n8)
+            if n8 > COMPACT_STRING_LIMIT:
+                too_long('live_leaders[].host_name', n8 - 1)
         if n8:
             e1 = o + n8 - 1
             v2.host_name = b[o:e1].tobytes().decode()
@@ -1665,7 +1684,7 @@ def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1710,7 +1729,7 @@ def _write_request_7(m: LeaderAndIsrRequest, parts: list, chunks: list) -> None:
         s10 = s9.encode()
         add(W_i(v2.broker_id))
         n8 = len(s10) + 1
-        add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+        add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_leaders[].host_name'))
         add(s10)
         add(W_ix(v2.port))
     add(b"\0")
@@ -1822,6 +1841,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaderAndIsrResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('partition_errors[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1864,7 +1885,7 @@ def _write_response_4(m: LeaderAndIsrResponse, parts: list, chunks: list) -> Non
             null_not_allowed('partition_errors[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'partition_errors[].topic_name'))
         add(s2)
         add(W_ihx(v0.partition_index, v0.error_code))
     add(b"\0")

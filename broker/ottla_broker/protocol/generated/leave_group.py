@@ -32,6 +32,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -42,8 +43,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -308,6 +311,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -329,6 +334,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.member_id = b[o:e1].tobytes().decode()
@@ -339,6 +346,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.group_instance_id = b[o:e2].tobytes().decode()
@@ -374,7 +383,7 @@ def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.members
     if s2 is None:
@@ -387,7 +396,7 @@ def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'members[].member_id'))
         add(s4)
         s5 = v0.group_instance_id
         if s5 is None:
@@ -395,7 +404,7 @@ def _write_request_4(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
         else:
             s6 = s5.encode()
             n3 = len(s6) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'members[].group_instance_id'))
             add(s6)
         add(b"\0")
     add(b"\0")
@@ -408,6 +417,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -429,6 +440,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.member_id = b[o:e1].tobytes().decode()
@@ -439,6 +452,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.group_instance_id = b[o:e2].tobytes().decode()
@@ -449,6 +464,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[LeaveGroupRequest, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('members[].reason', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.reason = b[o:e3].tobytes().decode()
@@ -483,7 +500,7 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.members
     if s2 is None:
@@ -496,7 +513,7 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'members[].member_id'))
         add(s4)
         s5 = v0.group_instance_id
         if s5 is None:
@@ -504,7 +521,7 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
         else:
             s6 = s5.encode()
             n3 = len(s6) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'members[].group_instance_id'))
             add(s6)
         s7 = v0.reason
         if s7 is None:
@@ -512,7 +529,7 @@ def _write_request_5(m: LeaveGroupRequest, parts: list, chunks: list) -> None:
         else:
             s8 = s7.encode()
             n4 = len(s8) + 1
-            add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+            add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'members[].reason'))
             add(s8)
         add(b"\0")
     add(b"\0")
@@ -675,6 +692,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('members[].member_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.member_id = b[o:e0].tobytes().decode()
@@ -685,6 +704,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[LeaveGroupResponse, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('members[].group_instance_id', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.group_instance_id = b[o:e1].tobytes().decode()
@@ -724,7 +745,7 @@ def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
             null_not_allowed('members[].member_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'members[].member_id'))
         add(s2)
         s3 = v0.group_instance_id
         if s3 is None:
@@ -732,7 +753,7 @@ def _write_response_4(m: LeaveGroupResponse, parts: list, chunks: list) -> None:
         else:
             s4 = s3.encode()
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'members[].group_instance_id'))
             add(s4)
             add(W_h(v0.error_code))
         add(b"\0")

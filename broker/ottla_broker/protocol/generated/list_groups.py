@@ -27,6 +27,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -37,8 +38,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -202,6 +205,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('states_filter[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -237,7 +242,7 @@ def _write_request_4(m: ListGroupsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('states_filter[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'states_filter[]'))
         add(s2)
     add(b"\0")
 
@@ -258,6 +263,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('states_filter[]', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0 = b[o:e0].tobytes().decode()
@@ -279,6 +286,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[ListGroupsRequest, int]:
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('types_filter[]', n3 - 1)
         if n3:
             e1 = o + n3 - 1
             v1 = b[o:e1].tobytes().decode()
@@ -311,7 +320,7 @@ def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('states_filter[]')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'states_filter[]'))
         add(s2)
     s3 = m.types_filter
     if s3 is None:
@@ -324,7 +333,7 @@ def _write_request_5(m: ListGroupsRequest, parts: list, chunks: list) -> None:
             null_not_allowed('types_filter[]')
         s5 = s4.encode()
         n3 = len(s5) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'types_filter[]'))
         add(s5)
     add(b"\0")
 
@@ -502,6 +511,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -512,6 +523,8 @@ def _read_response_3(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_type', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.protocol_type = b[o:e1].tobytes().decode()
@@ -553,14 +566,14 @@ def _write_response_3(m: ListGroupsResponse, parts: list, chunks: list) -> None:
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.protocol_type
         if s3 is None:
             null_not_allowed('groups[].protocol_type')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].protocol_type'))
         add(s4)
         add(b"\0")
     add(b"\0")
@@ -583,6 +596,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -593,6 +608,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_type', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.protocol_type = b[o:e1].tobytes().decode()
@@ -603,6 +620,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_state', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.group_state = b[o:e2].tobytes().decode()
@@ -643,21 +662,21 @@ def _write_response_4(m: ListGroupsResponse, parts: list, chunks: list) -> None:
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.protocol_type
         if s3 is None:
             null_not_allowed('groups[].protocol_type')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].protocol_type'))
         add(s4)
         s5 = v0.group_state
         if s5 is None:
             null_not_allowed('groups[].group_state')
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].group_state'))
         add(s6)
         add(b"\0")
     add(b"\0")
@@ -680,6 +699,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -690,6 +711,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].protocol_type', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.protocol_type = b[o:e1].tobytes().decode()
@@ -700,6 +723,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n3 > 127:
             n3, o = read_uvarint_rest(b, o, n3)
+            if n3 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_state', n3 - 1)
         if n3:
             e2 = o + n3 - 1
             v0.group_state = b[o:e2].tobytes().decode()
@@ -710,6 +735,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[ListGroupsResponse, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_type', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.group_type = b[o:e3].tobytes().decode()
@@ -749,28 +776,28 @@ def _write_response_5(m: ListGroupsResponse, parts: list, chunks: list) -> None:
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.protocol_type
         if s3 is None:
             null_not_allowed('groups[].protocol_type')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].protocol_type'))
         add(s4)
         s5 = v0.group_state
         if s5 is None:
             null_not_allowed('groups[].group_state')
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].group_state'))
         add(s6)
         s7 = v0.group_type
         if s7 is None:
             null_not_allowed('groups[].group_type')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].group_type'))
         add(s8)
         add(b"\0")
     add(b"\0")

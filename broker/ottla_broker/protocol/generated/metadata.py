@@ -49,6 +49,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -62,9 +63,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -552,6 +555,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 1
             if n1 > 127:
                 n1, o = read_uvarint_rest(b, o, n1)
+                if n1 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].name', n1 - 1)
             if n1:
                 e0 = o + n1 - 1
                 v0.name = b[o:e0].tobytes().decode()
@@ -591,7 +596,7 @@ def _write_request_9(m: MetadataRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].name')
             s2 = s1.encode()
             n1 = len(s2) + 1
-            add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+            add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
             add(s2)
             add(b"\0")
         add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
@@ -618,6 +623,8 @@ def _read_request_10(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 17
             if n1 > 127:
                 n1, o = read_uvarint_rest(b, o, n1)
+                if n1 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].name', n1 - 1)
             if n1:
                 e0 = o + n1 - 1
                 v0.name = b[o:e0].tobytes().decode()
@@ -659,7 +666,7 @@ def _write_request_10(m: MetadataRequest, parts: list, chunks: list) -> None:
                 s2 = s1.encode()
                 add(W_u(v0.topic_id))
                 n1 = len(s2) + 1
-                add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+                add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
                 add(s2)
             add(b"\0")
         add(W_ttt(m.allow_auto_topic_creation, m.include_cluster_authorized_operations, m.include_topic_authorized_operations))
@@ -686,6 +693,8 @@ def _read_request_11(b: memoryview, o: int) -> tuple[MetadataRequest, int]:
             o += 17
             if n1 > 127:
                 n1, o = read_uvarint_rest(b, o, n1)
+                if n1 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].name', n1 - 1)
             if n1:
                 e0 = o + n1 - 1
                 v0.name = b[o:e0].tobytes().decode()
@@ -730,7 +739,7 @@ def _write_request_11(m: MetadataRequest, parts: list, chunks: list) -> None:
                 s2 = s1.encode()
                 add(W_u(v0.topic_id))
                 n1 = len(s2) + 1
-                add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+                add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
                 add(s2)
             add(b"\0")
         add(W_tt(m.allow_auto_topic_creation, m.include_topic_authorized_operations))
@@ -1877,6 +1886,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.host = b[o:e0].tobytes().decode()
@@ -1887,6 +1898,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.rack = b[o:e1].tobytes().decode()
@@ -1905,6 +1918,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n3 - 1)
     if n3:
         e2 = o + n3 - 1
         m.cluster_id = b[o:e2].tobytes().decode()
@@ -1925,6 +1940,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 3
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n5 - 1)
         if n5:
             e3 = o + n5 - 1
             v1.name = b[o:e3].tobytes().decode()
@@ -2020,7 +2037,7 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_i(v0.node_id))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'brokers[].host'))
         add(s2)
         s3 = v0.rack
         if s3 is None:
@@ -2029,7 +2046,7 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_i(v0.port))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
@@ -2038,7 +2055,7 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'cluster_id'))
         add(s6)
         add(W_i(m.controller_id))
     s7 = m.topics
@@ -2053,7 +2070,7 @@ def _write_response_9(m: MetadataResponse, parts: list, chunks: list) -> None:
         s9 = s8.encode()
         add(W_h(v1.error_code))
         n5 = len(s9) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].name'))
         add(s9)
         s10 = v1.partitions
         if s10 is None:
@@ -2100,6 +2117,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.host = b[o:e0].tobytes().decode()
@@ -2110,6 +2129,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.rack = b[o:e1].tobytes().decode()
@@ -2128,6 +2149,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n3 - 1)
     if n3:
         e2 = o + n3 - 1
         m.cluster_id = b[o:e2].tobytes().decode()
@@ -2148,6 +2171,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 3
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n5 - 1)
         if n5:
             e3 = o + n5 - 1
             v1.name = b[o:e3].tobytes().decode()
@@ -2242,7 +2267,7 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_i(v0.node_id))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'brokers[].host'))
         add(s2)
         s3 = v0.rack
         if s3 is None:
@@ -2251,7 +2276,7 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_i(v0.port))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
@@ -2260,7 +2285,7 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'cluster_id'))
         add(s6)
         add(W_i(m.controller_id))
     s7 = m.topics
@@ -2275,7 +2300,7 @@ def _write_response_10(m: MetadataResponse, parts: list, chunks: list) -> None:
         s9 = s8.encode()
         add(W_h(v1.error_code))
         n5 = len(s9) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].name'))
         add(s9)
         s10 = v1.partitions
         if s10 is None:
@@ -2322,6 +2347,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.host = b[o:e0].tobytes().decode()
@@ -2332,6 +2359,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.rack = b[o:e1].tobytes().decode()
@@ -2350,6 +2379,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n3 - 1)
     if n3:
         e2 = o + n3 - 1
         m.cluster_id = b[o:e2].tobytes().decode()
@@ -2370,6 +2401,8 @@ def _read_response_11(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 3
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n5 - 1)
         if n5:
             e3 = o + n5 - 1
             v1.name = b[o:e3].tobytes().decode()
@@ -2467,7 +2500,7 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_i(v0.node_id))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'brokers[].host'))
         add(s2)
         s3 = v0.rack
         if s3 is None:
@@ -2476,7 +2509,7 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_i(v0.port))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
@@ -2485,7 +2518,7 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'cluster_id'))
         add(s6)
         add(W_i(m.controller_id))
     s7 = m.topics
@@ -2500,7 +2533,7 @@ def _write_response_11(m: MetadataResponse, parts: list, chunks: list) -> None:
         s9 = s8.encode()
         add(W_h(v1.error_code))
         n5 = len(s9) + 1
-        add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+        add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].name'))
         add(s9)
         s10 = v1.partitions
         if s10 is None:
@@ -2547,6 +2580,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].host', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.host = b[o:e0].tobytes().decode()
@@ -2557,6 +2592,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 5
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('brokers[].rack', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.rack = b[o:e1].tobytes().decode()
@@ -2575,6 +2612,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('cluster_id', n3 - 1)
     if n3:
         e2 = o + n3 - 1
         m.cluster_id = b[o:e2].tobytes().decode()
@@ -2595,6 +2634,8 @@ def _read_response_12(b: memoryview, o: int) -> tuple[MetadataResponse, int]:
         o += 3
         if n5 > 127:
             n5, o = read_uvarint_rest(b, o, n5)
+            if n5 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n5 - 1)
         if n5:
             e3 = o + n5 - 1
             v1.name = b[o:e3].tobytes().decode()
@@ -2692,7 +2733,7 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
         s2 = s1.encode()
         add(W_i(v0.node_id))
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'brokers[].host'))
         add(s2)
         s3 = v0.rack
         if s3 is None:
@@ -2701,7 +2742,7 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
             s4 = s3.encode()
             add(W_i(v0.port))
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'brokers[].rack'))
             add(s4)
         add(b"\0")
     s5 = m.cluster_id
@@ -2710,7 +2751,7 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
     else:
         s6 = s5.encode()
         n3 = len(s6) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'cluster_id'))
         add(s6)
         add(W_i(m.controller_id))
     s7 = m.topics
@@ -2726,7 +2767,7 @@ def _write_response_12(m: MetadataResponse, parts: list, chunks: list) -> None:
             s9 = s8.encode()
             add(W_h(v1.error_code))
             n5 = len(s9) + 1
-            add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+            add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'topics[].name'))
             add(s9)
             add(W_ut(v1.topic_id, v1.is_internal))
         s10 = v1.partitions

@@ -47,6 +47,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -57,8 +58,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -918,6 +921,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -928,6 +933,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -938,6 +945,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -959,6 +968,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.name = b[o:e3].tobytes().decode()
@@ -980,6 +991,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetCommitRequest, int]:
             o += 17
             if n6 > 127:
                 n6, o = read_uvarint_rest(b, o, n6)
+                if n6 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].partitions[].committed_metadata', n6 - 1)
             if n6:
                 e4 = o + n6 - 1
                 v1.committed_metadata = b[o:e4].tobytes().decode()
@@ -1020,7 +1033,7 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -1028,7 +1041,7 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_i(m.generation_id_or_member_epoch))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -1036,7 +1049,7 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     s6 = m.topics
     if s6 is None:
@@ -1049,7 +1062,7 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].name')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'topics[].name'))
         add(s8)
         s9 = v0.partitions
         if s9 is None:
@@ -1066,7 +1079,7 @@ def _write_request_8(m: OffsetCommitRequest, parts: list, chunks: list) -> None:
                 s11 = s10.encode()
                 add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
                 n6 = len(s11) + 1
-                add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+                add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'topics[].partitions[].committed_metadata'))
                 add(s11)
             add(b"\0")
         add(b"\0")
@@ -1248,6 +1261,8 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetCommitResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -1315,7 +1330,7 @@ def _write_response_8(m: OffsetCommitResponse, parts: list, chunks: list) -> Non
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:

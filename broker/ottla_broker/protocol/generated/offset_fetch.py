@@ -42,6 +42,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -55,9 +56,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -556,6 +559,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -579,6 +584,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             o += 1
             if n2 > 127:
                 n2, o = read_uvarint_rest(b, o, n2)
+                if n2 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].name', n2 - 1)
             if n2:
                 e1 = o + n2 - 1
                 v0.name = b[o:e1].tobytes().decode()
@@ -629,7 +636,7 @@ def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.topics
     if s2 is None:
@@ -643,7 +650,7 @@ def _write_request_6(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].name')
             s4 = s3.encode()
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'topics[].name'))
             add(s4)
             s5 = v0.partition_indexes
             if s5 is None:
@@ -661,6 +668,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -684,6 +693,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
             o += 1
             if n2 > 127:
                 n2, o = read_uvarint_rest(b, o, n2)
+                if n2 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].name', n2 - 1)
             if n2:
                 e1 = o + n2 - 1
                 v0.name = b[o:e1].tobytes().decode()
@@ -731,7 +742,7 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.topics
     if s2 is None:
@@ -745,7 +756,7 @@ def _write_request_7(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                 null_not_allowed('topics[].name')
             s4 = s3.encode()
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'topics[].name'))
             add(s4)
             s5 = v0.partition_indexes
             if s5 is None:
@@ -776,6 +787,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -801,6 +814,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 o += 1
                 if n3 > 127:
                     n3, o = read_uvarint_rest(b, o, n3)
+                    if n3 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].topics[].name', n3 - 1)
                 if n3:
                     e1 = o + n3 - 1
                     v1.name = b[o:e1].tobytes().decode()
@@ -863,7 +878,7 @@ def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.topics
         if s3 is None:
@@ -877,7 +892,7 @@ def _write_request_8(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                     null_not_allowed('groups[].topics[].name')
                 s5 = s4.encode()
                 n3 = len(s5) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+                add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].topics[].name'))
                 add(s5)
                 s6 = v1.partition_indexes
                 if s6 is None:
@@ -908,6 +923,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -918,6 +935,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('groups[].member_id', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.member_id = b[o:e1].tobytes().decode()
@@ -941,6 +960,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[OffsetFetchRequest, int]:
                 o += 1
                 if n4 > 127:
                     n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].topics[].name', n4 - 1)
                 if n4:
                     e2 = o + n4 - 1
                     v1.name = b[o:e2].tobytes().decode()
@@ -1003,7 +1024,7 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.member_id
         if s3 is None:
@@ -1011,7 +1032,7 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
         else:
             s4 = s3.encode()
             n2 = len(s4) + 1
-            add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+            add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'groups[].member_id'))
             add(s4)
             add(W_i(v0.member_epoch))
         s5 = v0.topics
@@ -1026,7 +1047,7 @@ def _write_request_9(m: OffsetFetchRequest, parts: list, chunks: list) -> None:
                     null_not_allowed('groups[].topics[].name')
                 s7 = s6.encode()
                 n4 = len(s7) + 1
-                add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'groups[].topics[].name'))
                 add(s7)
                 s8 = v1.partition_indexes
                 if s8 is None:
@@ -1421,6 +1442,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -1441,6 +1464,8 @@ def _read_response_6(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 17
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('topics[].partitions[].metadata', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.metadata = b[o:e1].tobytes().decode()
@@ -1491,7 +1516,7 @@ def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -1506,7 +1531,7 @@ def _write_response_6(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 s5 = s4.encode()
                 add(W_iqi(v1.partition_index, v1.committed_offset, v1.committed_leader_epoch))
                 n3 = len(s5) + 1
-                add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+                add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'topics[].partitions[].metadata'))
                 add(s5)
                 add(W_h(v1.error_code))
             add(b"\0")
@@ -1533,6 +1558,8 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('groups[].group_id', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.group_id = b[o:e0].tobytes().decode()
@@ -1553,6 +1580,8 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
             o += 1
             if n3 > 127:
                 n3, o = read_uvarint_rest(b, o, n3)
+                if n3 > COMPACT_STRING_LIMIT:
+                    too_long('groups[].topics[].name', n3 - 1)
             if n3:
                 e1 = o + n3 - 1
                 v1.name = b[o:e1].tobytes().decode()
@@ -1573,6 +1602,8 @@ def _read_response_8(b: memoryview, o: int) -> tuple[OffsetFetchResponse, int]:
                 o += 17
                 if n5 > 127:
                     n5, o = read_uvarint_rest(b, o, n5)
+                    if n5 > COMPACT_STRING_LIMIT:
+                        too_long('groups[].topics[].partitions[].metadata', n5 - 1)
                 if n5:
                     e2 = o + n5 - 1
                     v2.metadata = b[o:e2].tobytes().decode()
@@ -1630,7 +1661,7 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
             null_not_allowed('groups[].group_id')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'groups[].group_id'))
         add(s2)
         s3 = v0.topics
         if s3 is None:
@@ -1643,7 +1674,7 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                 null_not_allowed('groups[].topics[].name')
             s5 = s4.encode()
             n3 = len(s5) + 1
-            add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+            add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'groups[].topics[].name'))
             add(s5)
             s6 = v1.partitions
             if s6 is None:
@@ -1658,7 +1689,7 @@ def _write_response_8(m: OffsetFetchResponse, parts: list, chunks: list) -> None
                     s8 = s7.encode()
                     add(W_iqi(v2.partition_index, v2.committed_offset, v2.committed_leader_epoch))
                     n5 = len(s8) + 1
-                    add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                    add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'groups[].topics[].partitions[].metadata'))
                     add(s8)
                     add(W_h(v2.error_code))
                 add(b"\0")

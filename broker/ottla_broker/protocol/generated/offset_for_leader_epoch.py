@@ -31,6 +31,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -40,8 +41,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -431,6 +434,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRequest,
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic = b[o:e0].tobytes().decode()
@@ -498,7 +503,7 @@ def _write_request_4(m: OffsetForLeaderEpochRequest, parts: list, chunks: list) 
             null_not_allowed('topics[].topic')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:
@@ -745,6 +750,8 @@ def _read_response_4(b: memoryview, o: int) -> tuple[OffsetForLeaderEpochRespons
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].topic', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic = b[o:e0].tobytes().decode()
@@ -812,7 +819,7 @@ def _write_response_4(m: OffsetForLeaderEpochResponse, parts: list, chunks: list
             null_not_allowed('topics[].topic')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].topic'))
         add(s2)
         s3 = v0.partitions
         if s3 is None:

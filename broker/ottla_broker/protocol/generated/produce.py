@@ -65,6 +65,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -80,8 +81,10 @@ from ottla_broker.protocol.primitives import (
     records_length,
     skip_tags,
     tagged,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
     wrong_tag_size,
 )
@@ -579,6 +582,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('transactional_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.transactional_id = b[o:e0].tobytes().decode()
@@ -599,6 +604,8 @@ def _read_request_9(b: memoryview, o: int) -> tuple[ProduceRequest, int]:
         o += 1
         if n2 > 127:
             n2, o = read_uvarint_rest(b, o, n2)
+            if n2 > COMPACT_STRING_LIMIT:
+                too_long('topic_data[].name', n2 - 1)
         if n2:
             e1 = o + n2 - 1
             v0.name = b[o:e1].tobytes().decode()
@@ -661,7 +668,7 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
     else:
         s1 = s0.encode()
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'transactional_id'))
         add(s1)
         add(W_hi(m.acks, m.timeout_ms))
     s2 = m.topic_data
@@ -675,7 +682,7 @@ def _write_request_9(m: ProduceRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_data[].name')
         s4 = s3.encode()
         n2 = len(s4) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'topic_data[].name'))
         add(s4)
         s5 = v0.partition_data
         if s5 is None:
@@ -1150,6 +1157,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -1180,6 +1189,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 o += 5
                 if n4 > 127:
                     n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('responses[].partition_responses[].record_errors[].batch_index_error_message', n4 - 1)
                 if n4:
                     e1 = o + n4 - 1
                     v2.batch_index_error_message = b[o:e1].tobytes().decode()
@@ -1198,6 +1209,8 @@ def _read_response_9(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o += 1
             if n5 > 127:
                 n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('responses[].partition_responses[].error_message', n5 - 1)
             if n5:
                 e2 = o + n5 - 1
                 v1.error_message = b[o:e2].tobytes().decode()
@@ -1248,7 +1261,7 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
         add(s2)
         s3 = v0.partition_responses
         if s3 is None:
@@ -1272,7 +1285,7 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
                     s6 = s5.encode()
                     add(W_i(v2.batch_index))
                     n4 = len(s6) + 1
-                    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
                     add(s6)
                 add(b"\0")
             s7 = v1.error_message
@@ -1281,7 +1294,7 @@ def _write_response_9(m: ProduceResponse, parts: list, chunks: list) -> None:
             else:
                 s8 = s7.encode()
                 n5 = len(s8) + 1
-                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'responses[].partition_responses[].error_message'))
                 add(s8)
             add(b"\0")
         add(b"\0")
@@ -1305,6 +1318,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('responses[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -1335,6 +1350,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                 o += 5
                 if n4 > 127:
                     n4, o = read_uvarint_rest(b, o, n4)
+                    if n4 > COMPACT_STRING_LIMIT:
+                        too_long('responses[].partition_responses[].record_errors[].batch_index_error_message', n4 - 1)
                 if n4:
                     e1 = o + n4 - 1
                     v2.batch_index_error_message = b[o:e1].tobytes().decode()
@@ -1353,6 +1370,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
             o += 1
             if n5 > 127:
                 n5, o = read_uvarint_rest(b, o, n5)
+                if n5 > COMPACT_STRING_LIMIT:
+                    too_long('responses[].partition_responses[].error_message', n5 - 1)
             if n5:
                 e2 = o + n5 - 1
                 v1.error_message = b[o:e2].tobytes().decode()
@@ -1417,6 +1436,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     o += 5
                     if n7 > 127:
                         n7, o = read_uvarint_rest(b, o, n7)
+                        if n7 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].host', n7 - 1)
                     if n7:
                         e5 = o + n7 - 1
                         v4.host = b[o:e5].tobytes().decode()
@@ -1427,6 +1448,8 @@ def _read_response_10(b: memoryview, o: int) -> tuple[ProduceResponse, int]:
                     o += 5
                     if n8 > 127:
                         n8, o = read_uvarint_rest(b, o, n8)
+                        if n8 > COMPACT_STRING_LIMIT:
+                            too_long('node_endpoints[].rack', n8 - 1)
                     if n8:
                         e6 = o + n8 - 1
                         v4.rack = b[o:e6].tobytes().decode()
@@ -1463,7 +1486,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
             null_not_allowed('responses[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'responses[].name'))
         add(s2)
         s3 = v0.partition_responses
         if s3 is None:
@@ -1485,7 +1508,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                     s6 = s5.encode()
                     add(W_i(v2.batch_index))
                     n4 = len(s6) + 1
-                    add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+                    add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'responses[].partition_responses[].record_errors[].batch_index_error_message'))
                     add(s6)
                 add(b"\0")
             s7 = v1.error_message
@@ -1494,7 +1517,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
             else:
                 s8 = s7.encode()
                 n5 = len(s8) + 1
-                add(UVARINT[n5] if n5 < 128 else write_uvarint(n5))
+                add(UVARINT[n5] if n5 < 128 else write_string_length(n5, 'responses[].partition_responses[].error_message'))
                 add(s8)
             if v1.current_leader is not None:
                 t0 = []
@@ -1524,7 +1547,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                 s11 = s10.encode()
                 p1.append(W_i(v3.node_id))
                 n7 = len(s11) + 1
-                p1.append(UVARINT[n7] if n7 < 128 else write_uvarint(n7))
+                p1.append(UVARINT[n7] if n7 < 128 else write_string_length(n7, 'node_endpoints[].host'))
                 p1.append(s11)
                 s12 = v3.rack
                 if s12 is None:
@@ -1533,7 +1556,7 @@ def _write_response_10(m: ProduceResponse, parts: list, chunks: list) -> None:
                     s13 = s12.encode()
                     p1.append(W_i(v3.port))
                     n8 = len(s13) + 1
-                    p1.append(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+                    p1.append(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'node_endpoints[].rack'))
                     p1.append(s13)
                 p1.append(b"\0")
             t1.append(tagged(0, b"".join(p1)))

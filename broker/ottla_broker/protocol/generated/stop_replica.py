@@ -32,6 +32,7 @@ from ottla_broker.protocol.primitives import (
     UNWRITABLE,
     UVARINT,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -45,9 +46,11 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
 )
 
@@ -427,6 +430,8 @@ def _read_request_2(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topics[].name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.name = b[o:e0].tobytes().decode()
@@ -485,7 +490,7 @@ def _write_request_2(m: StopReplicaRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topics[].name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topics[].name'))
         add(s2)
         s3 = v0.partition_indexes
         if s3 is None:
@@ -517,6 +522,8 @@ def _read_request_3(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -592,7 +599,7 @@ def _write_request_3(m: StopReplicaRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -625,6 +632,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[StopReplicaRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -698,7 +707,7 @@ def _write_request_4(m: StopReplicaRequest, parts: list, chunks: list) -> None:
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -814,6 +823,8 @@ def _read_response_2(b: memoryview, o: int) -> tuple[StopReplicaResponse, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('partition_errors[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -853,7 +864,7 @@ def _write_response_2(m: StopReplicaResponse, parts: list, chunks: list) -> None
             null_not_allowed('partition_errors[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'partition_errors[].topic_name'))
         add(s2)
         add(W_ihx(v0.partition_index, v0.error_code))
     add(b"\0")

@@ -36,6 +36,7 @@ from ottla_broker.protocol.primitives import (
     MALFORMED,
     UNWRITABLE,
     UVARINT,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -46,8 +47,10 @@ from ottla_broker.protocol.primitives import (
     null_not_allowed,
     read_uvarint_rest,
     skip_tags,
+    too_long,
     too_many,
     unwritable,
+    write_string_length,
     write_uvarint,
 )
 
@@ -366,6 +369,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -376,6 +381,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -386,6 +393,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -408,6 +417,8 @@ def _read_request_4(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o += 1
         if n4 > 127:
             n4, o = read_uvarint_rest(b, o, n4)
+            if n4 > COMPACT_STRING_LIMIT:
+                too_long('assignments[].member_id', n4 - 1)
         if n4:
             e3 = o + n4 - 1
             v0.member_id = b[o:e3].tobytes().decode()
@@ -450,7 +461,7 @@ def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -458,7 +469,7 @@ def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_i(m.generation_id))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -466,7 +477,7 @@ def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     s6 = m.assignments
     if s6 is None:
@@ -479,7 +490,7 @@ def _write_request_4(m: SyncGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('assignments[].member_id')
         s8 = s7.encode()
         n4 = len(s8) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'assignments[].member_id'))
         add(s8)
         s9 = v0.assignment
         if s9 is None:
@@ -498,6 +509,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('group_id', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.group_id = b[o:e0].tobytes().decode()
@@ -508,6 +521,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 5
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('member_id', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.member_id = b[o:e1].tobytes().decode()
@@ -518,6 +533,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n2 > 127:
         n2, o = read_uvarint_rest(b, o, n2)
+        if n2 > COMPACT_STRING_LIMIT:
+            too_long('group_instance_id', n2 - 1)
     if n2:
         e2 = o + n2 - 1
         m.group_instance_id = b[o:e2].tobytes().decode()
@@ -528,6 +545,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n3 > 127:
         n3, o = read_uvarint_rest(b, o, n3)
+        if n3 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n3 - 1)
     if n3:
         e3 = o + n3 - 1
         m.protocol_type = b[o:e3].tobytes().decode()
@@ -538,6 +557,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
     o += 1
     if n4 > 127:
         n4, o = read_uvarint_rest(b, o, n4)
+        if n4 > COMPACT_STRING_LIMIT:
+            too_long('protocol_name', n4 - 1)
     if n4:
         e4 = o + n4 - 1
         m.protocol_name = b[o:e4].tobytes().decode()
@@ -558,6 +579,8 @@ def _read_request_5(b: memoryview, o: int) -> tuple[SyncGroupRequest, int]:
         o += 1
         if n6 > 127:
             n6, o = read_uvarint_rest(b, o, n6)
+            if n6 > COMPACT_STRING_LIMIT:
+                too_long('assignments[].member_id', n6 - 1)
         if n6:
             e5 = o + n6 - 1
             v0.member_id = b[o:e5].tobytes().decode()
@@ -600,7 +623,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
         null_not_allowed('group_id')
     s1 = s0.encode()
     n0 = len(s1) + 1
-    add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+    add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'group_id'))
     add(s1)
     s2 = m.member_id
     if s2 is None:
@@ -608,7 +631,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     s3 = s2.encode()
     add(W_i(m.generation_id))
     n1 = len(s3) + 1
-    add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+    add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'member_id'))
     add(s3)
     s4 = m.group_instance_id
     if s4 is None:
@@ -616,7 +639,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     else:
         s5 = s4.encode()
         n2 = len(s5) + 1
-        add(UVARINT[n2] if n2 < 128 else write_uvarint(n2))
+        add(UVARINT[n2] if n2 < 128 else write_string_length(n2, 'group_instance_id'))
         add(s5)
     s6 = m.protocol_type
     if s6 is None:
@@ -624,7 +647,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     else:
         s7 = s6.encode()
         n3 = len(s7) + 1
-        add(UVARINT[n3] if n3 < 128 else write_uvarint(n3))
+        add(UVARINT[n3] if n3 < 128 else write_string_length(n3, 'protocol_type'))
         add(s7)
     s8 = m.protocol_name
     if s8 is None:
@@ -632,7 +655,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
     else:
         s9 = s8.encode()
         n4 = len(s9) + 1
-        add(UVARINT[n4] if n4 < 128 else write_uvarint(n4))
+        add(UVARINT[n4] if n4 < 128 else write_string_length(n4, 'protocol_name'))
         add(s9)
     s10 = m.assignments
     if s10 is None:
@@ -645,7 +668,7 @@ def _write_request_5(m: SyncGroupRequest, parts: list, chunks: list) -> None:
             null_not_allowed('assignments[].member_id')
         s12 = s11.encode()
         n6 = len(s12) + 1
-        add(UVARINT[n6] if n6 < 128 else write_uvarint(n6))
+        add(UVARINT[n6] if n6 < 128 else write_string_length(n6, 'assignments[].member_id'))
         add(s12)
         s13 = v0.assignment
         if s13 is None:
@@ -800,6 +823,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
     o += 7
     if n0 > 127:
         n0, o = read_uvarint_rest(b, o, n0)
+        if n0 > COMPACT_STRING_LIMIT:
+            too_long('protocol_type', n0 - 1)
     if n0:
         e0 = o + n0 - 1
         m.protocol_type = b[o:e0].tobytes().decode()
@@ -810,6 +835,8 @@ def _read_response_5(b: memoryview, o: int) -> tuple[SyncGroupResponse, int]:
     o += 1
     if n1 > 127:
         n1, o = read_uvarint_rest(b, o, n1)
+        if n1 > COMPACT_STRING_LIMIT:
+            too_long('protocol_name', n1 - 1)
     if n1:
         e1 = o + n1 - 1
         m.protocol_name = b[o:e1].tobytes().decode()
@@ -846,7 +873,7 @@ def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> None:
         s1 = s0.encode()
         add(W_ih(m.throttle_time_ms, m.error_code))
         n0 = len(s1) + 1
-        add(UVARINT[n0] if n0 < 128 else write_uvarint(n0))
+        add(UVARINT[n0] if n0 < 128 else write_string_length(n0, 'protocol_type'))
         add(s1)
     s2 = m.protocol_name
     if s2 is None:
@@ -854,7 +881,7 @@ def _write_response_5(m: SyncGroupResponse, parts: list, chunks: list) -> None:
     else:
         s3 = s2.encode()
         n1 = len(s3) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'protocol_name'))
         add(s3)
     s4 = m.assignment
     if s4 is None:

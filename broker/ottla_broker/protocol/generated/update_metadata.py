@@ -36,6 +36,7 @@ from ottla_broker.protocol.primitives import (
     UVARINT,
     ZERO_UUID,
     COMPACT_INT32S,
+    COMPACT_STRING_LIMIT,
     Chunk,
     DecodeError,
     EncodeError,
@@ -51,9 +52,11 @@ from ottla_broker.protocol.primitives import (
     read_uvarint_rest,
     skip_tags,
     tagged,
+    too_long,
     too_many,
     unwritable,
     write_int32s,
+    write_string_length,
     write_uvarint,
     wrong_tag_size,
 )
@@ -1232,6 +1235,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1328,6 +1333,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 5
             if n8 > 127:
                 n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].host', n8 - 1)
             if n8:
                 e1 = o + n8 - 1
                 v3.host = b[o:e1].tobytes().decode()
@@ -1338,6 +1345,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 1
             if n9 > 127:
                 n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].listener', n9 - 1)
             if n9:
                 e2 = o + n9 - 1
                 v3.listener = b[o:e2].tobytes().decode()
@@ -1356,6 +1365,8 @@ def _read_request_6(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n10 > 127:
             n10, o = read_uvarint_rest(b, o, n10)
+            if n10 > COMPACT_STRING_LIMIT:
+                too_long('live_brokers[].rack', n10 - 1)
         if n10:
             e3 = o + n10 - 1
             v2.rack = b[o:e3].tobytes().decode()
@@ -1401,7 +1412,7 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1447,14 +1458,14 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s10 = s9.encode()
             add(W_i(v3.port))
             n8 = len(s10) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+            add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_brokers[].endpoints[].host'))
             add(s10)
             s11 = v3.listener
             if s11 is None:
                 null_not_allowed('live_brokers[].endpoints[].listener')
             s12 = s11.encode()
             n9 = len(s12) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
         s13 = v2.rack
@@ -1463,7 +1474,7 @@ def _write_request_6(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         else:
             s14 = s13.encode()
             n10 = len(s14) + 1
-            add(UVARINT[n10] if n10 < 128 else write_uvarint(n10))
+            add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
     add(b"\0")
@@ -1489,6 +1500,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1584,6 +1597,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 5
             if n8 > 127:
                 n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].host', n8 - 1)
             if n8:
                 e1 = o + n8 - 1
                 v3.host = b[o:e1].tobytes().decode()
@@ -1594,6 +1609,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 1
             if n9 > 127:
                 n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].listener', n9 - 1)
             if n9:
                 e2 = o + n9 - 1
                 v3.listener = b[o:e2].tobytes().decode()
@@ -1612,6 +1629,8 @@ def _read_request_7(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n10 > 127:
             n10, o = read_uvarint_rest(b, o, n10)
+            if n10 > COMPACT_STRING_LIMIT:
+                too_long('live_brokers[].rack', n10 - 1)
         if n10:
             e3 = o + n10 - 1
             v2.rack = b[o:e3].tobytes().decode()
@@ -1657,7 +1676,7 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1704,14 +1723,14 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s10 = s9.encode()
             add(W_i(v3.port))
             n8 = len(s10) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+            add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_brokers[].endpoints[].host'))
             add(s10)
             s11 = v3.listener
             if s11 is None:
                 null_not_allowed('live_brokers[].endpoints[].listener')
             s12 = s11.encode()
             n9 = len(s12) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
         s13 = v2.rack
@@ -1720,7 +1739,7 @@ def _write_request_7(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         else:
             s14 = s13.encode()
             n10 = len(s14) + 1
-            add(UVARINT[n10] if n10 < 128 else write_uvarint(n10))
+            add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
     add(b"\0")
@@ -1745,6 +1764,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n1 > 127:
             n1, o = read_uvarint_rest(b, o, n1)
+            if n1 > COMPACT_STRING_LIMIT:
+                too_long('topic_states[].topic_name', n1 - 1)
         if n1:
             e0 = o + n1 - 1
             v0.topic_name = b[o:e0].tobytes().decode()
@@ -1840,6 +1861,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 5
             if n8 > 127:
                 n8, o = read_uvarint_rest(b, o, n8)
+                if n8 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].host', n8 - 1)
             if n8:
                 e1 = o + n8 - 1
                 v3.host = b[o:e1].tobytes().decode()
@@ -1850,6 +1873,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
             o += 1
             if n9 > 127:
                 n9, o = read_uvarint_rest(b, o, n9)
+                if n9 > COMPACT_STRING_LIMIT:
+                    too_long('live_brokers[].endpoints[].listener', n9 - 1)
             if n9:
                 e2 = o + n9 - 1
                 v3.listener = b[o:e2].tobytes().decode()
@@ -1868,6 +1893,8 @@ def _read_request_8(b: memoryview, o: int) -> tuple[UpdateMetadataRequest, int]:
         o += 1
         if n10 > 127:
             n10, o = read_uvarint_rest(b, o, n10)
+            if n10 > COMPACT_STRING_LIMIT:
+                too_long('live_brokers[].rack', n10 - 1)
         if n10:
             e3 = o + n10 - 1
             v2.rack = b[o:e3].tobytes().decode()
@@ -1919,7 +1946,7 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             null_not_allowed('topic_states[].topic_name')
         s2 = s1.encode()
         n1 = len(s2) + 1
-        add(UVARINT[n1] if n1 < 128 else write_uvarint(n1))
+        add(UVARINT[n1] if n1 < 128 else write_string_length(n1, 'topic_states[].topic_name'))
         add(s2)
         s3 = v0.partition_states
         if s3 is None:
@@ -1966,14 +1993,14 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
             s10 = s9.encode()
             add(W_i(v3.port))
             n8 = len(s10) + 1
-            add(UVARINT[n8] if n8 < 128 else write_uvarint(n8))
+            add(UVARINT[n8] if n8 < 128 else write_string_length(n8, 'live_brokers[].endpoints[].host'))
             add(s10)
             s11 = v3.listener
             if s11 is None:
                 null_not_allowed('live_brokers[].endpoints[].listener')
             s12 = s11.encode()
             n9 = len(s12) + 1
-            add(UVARINT[n9] if n9 < 128 else write_uvarint(n9))
+            add(UVARINT[n9] if n9 < 128 else write_string_length(n9, 'live_brokers[].endpoints[].listener'))
             add(s12)
             add(W_hx(v3.security_protocol))
         s13 = v2.rack
@@ -1982,7 +2009,7 @@ def _write_request_8(m: UpdateMetadataRequest, parts: list, chunks: list) -> Non
         else:
             s14 = s13.encode()
             n10 = len(s14) + 1
-            add(UVARINT[n10] if n10 < 128 else write_uvarint(n10))
+            add(UVARINT[n10] if n10 < 128 else write_string_length(n10, 'live_brokers[].rack'))
             add(s14)
         add(b"\0")
     if m.type:

@@ -48,13 +48,19 @@ class Reader:
             add(f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {name}(b, o)")
         add(f"o += {size}")
 
-    def length(self, target: str, flexible: bool, wide: str) -> None:
-        """Read a length into `target`: the value itself, or value + 1 in a flexible version."""
+    def length(self, target: str, flexible: bool, wide: str, path: str = "") -> None:
+        """Read a length into `target`: the value itself, or value + 1 in a flexible version.
+
+        A string gives its `path`: its length is bounded in a flexible version too, where two bytes are not the bound.
+        """
         if flexible:
             self.run.append(("B", target))
             self.flush()
             self.code.add(f"if {target} > 127:")
             self.code.add(f"    {target}, o = read_uvarint_rest(b, o, {target})")
+            if wide == "h":
+                self.code.add(f"    if {target} > COMPACT_STRING_LIMIT:")
+                self.code.add(f"        too_long({path!r}, {target} - 1)")
         else:
             self.run.append((wide, target))
             self.flush()
@@ -140,7 +146,7 @@ class Reader:
         """Read a length and as many bytes; `expression` makes the value of `b[o:e]`."""
         add = self.code.add
         size, stop = self.code.name("n"), self.code.name("e")
-        self.length(size, flexible, wide)
+        self.length(size, flexible, wide, path)
         if flexible:
             add(f"if {size}:")
             add(f"    {stop} = o + {size} - 1")

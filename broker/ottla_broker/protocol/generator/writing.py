@@ -32,8 +32,8 @@ class Writer:
         self.structs.add("".join(formats))
         self.code.add(f"{self.sink}({struct_name('W', formats)}({', '.join(values)}))")
 
-    def length(self, expression: str, flexible: bool, wide: str) -> None:
-        """Write a length, or length + 1 as a variable-length integer in a flexible version."""
+    def length(self, expression: str, flexible: bool, wide: str, path: str = "") -> None:
+        """Write a length, or length + 1 as a variable-length integer in a flexible version. `path`: of a string."""
         if not flexible:
             self.run.append((wide, expression))
             self.flush()
@@ -41,7 +41,8 @@ class Writer:
         self.flush()
         size = self.code.name("n")
         self.code.add(f"{size} = {expression} + 1")
-        self.code.add(f"{self.sink}(UVARINT[{size}] if {size} < 128 else write_uvarint({size}))")
+        longer = f"write_string_length({size}, {path!r})" if wide == "h" else f"write_uvarint({size})"
+        self.code.add(f"{self.sink}(UVARINT[{size}] if {size} < 128 else {longer})")
 
     def null(self, flexible: bool, wide: str) -> None:
         self.run.append(("x", "") if flexible else (wide, "-1"))
@@ -148,7 +149,7 @@ class Writer:
         elif member.type == "string":
             encoded = self.code.name("s")
             add(f"{encoded} = {value}.encode()")
-            self.length(f"len({encoded})", flexible, "h")
+            self.length(f"len({encoded})", flexible, "h", path)
             add(f"{self.sink}({encoded})")
         elif member.type == "bytes":
             self.length(f"len({value})", flexible, "i")
