@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +10,7 @@ from ottla_broker.ports.coordination import Coordination, SessionEvent
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.world import World
 from tests.contract.coordination_contract import CoordinationContract, Heard
-from tests.contract.test_loop_simulated import VirtualTimePolicy, world_of_this_loop
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
-    yield VirtualTimePolicy()
+from tests.contract.test_loop_simulated import world_of_this_loop
 
 
 class SimulatedHarness:

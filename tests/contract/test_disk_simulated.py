@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 
 from simulation.disk import SimulatedDisk
 from simulation.filesystem import DiskImage
 from tests.contract.disk_contract import DiskContract
-from tests.contract.test_loop_simulated import VirtualTimePolicy, world_of_this_loop
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
-    yield VirtualTimePolicy()
+from tests.contract.test_loop_simulated import world_of_this_loop
 
 
 class TestSimulatedDisk(DiskContract):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,16 +12,6 @@ from simulation.network import Fabric, SimulatedNetwork
 from simulation.world import World
 from tests.contract.clock_contract import ClockContract
 from tests.contract.network_contract import NetworkContract
-
-
-class VirtualTimePolicy(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return VirtualTimeLoop()
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
-    yield VirtualTimePolicy()
 
 
 def world_of_this_loop(seed: int) -> World:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,13 +11,8 @@ from simulation.disk import SimulatedDisk
 from simulation.filesystem import DiskImage
 from simulation.workers import SimulatedWorkers
 from simulation.world import Machine
-from tests.contract.test_loop_simulated import VirtualTimePolicy, world_of_this_loop
+from tests.contract.test_loop_simulated import world_of_this_loop
 from tests.contract.workers_contract import WorkersContract, write_torn_log
-
-
-@pytest.fixture(scope="module")
-def event_loop_policy() -> Iterator[asyncio.AbstractEventLoopPolicy]:
-    yield VirtualTimePolicy()
 
 
 class TestSimulatedWorkers(WorkersContract):

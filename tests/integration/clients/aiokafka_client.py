@@ -12,7 +12,15 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import CommitFailedError, KafkaError, LeaderNotAvailableError, for_code
 
-from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+from tests.integration.clients.driver import (
+    LIMIT_S,
+    Administrator,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+    TopicDescription,
+)
 from tests.integration.clients.kafka_python import python_config
 
 T = TypeVar("T")
@@ -74,7 +82,7 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
             self._gathering.left(name)
 
 
-class Aiokafka(Driver):
+class Aiokafka(Administrator):
     name = "aiokafka"
 
     def produce(

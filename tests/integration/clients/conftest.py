@@ -10,7 +10,7 @@ import pytest
 from ottla_broker.testing import Cluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.aiokafka_client import Aiokafka
-from tests.integration.clients.driver import Driver
+from tests.integration.clients.driver import Administrator, Driver
 from tests.integration.clients.java import Java, JavaMachine
 from tests.integration.clients.kafka_python import KafkaPython
 from tests.integration.clients.kcat import Kcat
@@ -19,7 +19,9 @@ from tests.integration.clients.librdkafka import Librdkafka
 DRIVERS: dict[str, type[Driver]] = {driver.name: driver for driver in (Librdkafka, KafkaPython, Aiokafka, Kcat, Java)}
 MARKS = {"kcat": [pytest.mark.kcat], "java": [pytest.mark.java]}
 EVERY_CLIENT = [pytest.param(name, marks=MARKS.get(name, [])) for name in DRIVERS]
-EVERY_ADMIN = [pytest.param(n, marks=MARKS.get(n, [])) for n, driver in DRIVERS.items() if driver.can_administer]
+EVERY_ADMIN = [param for param in EVERY_CLIENT if issubclass(DRIVERS[str(param.values[0])], Administrator)]
+    pytest.param(n, marks=MARKS.get(n, [])) for n, driver in DRIVERS.items() if issubclass(driver, Administrator)
+]
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,6 @@ class Driver(ABC):
     """One client."""
 
     name: str
-    can_administer = True
     can_send_null_headers = True
     codecs: tuple[str, ...] = CODECS
 
@@ -145,28 +144,36 @@ class Driver(ABC):
     def join(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> Member:
         """Starts a member of a group that begins at the earliest offset. Returns at once."""
 
+
+class Administrator(Driver):
+    """A client that administers topics too."""
+
+    @abstractmethod
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> None:
-        raise NotImplementedError
+        """Returns when the client says that it is done, as all of these do."""
 
-    def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
-        raise NotImplementedError
+    @abstractmethod
+    def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription: ...
 
+    @abstractmethod
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        raise NotImplementedError
+        """To that many partitions."""
 
-    def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def alter_topic(self, bootstrap: str, topic: str, config: Mapping[str, str]) -> None: ...
 
+    @abstractmethod
     def topic_config(self, bootstrap: str, topic: str) -> Mapping[str, str]:
-        raise NotImplementedError
+        """Every key with the value in force."""
 
-    def delete_topic(self, bootstrap: str, topic: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def delete_topic(self, bootstrap: str, topic: str) -> None: ...
 
+    @abstractmethod
     def topics(self, bootstrap: str) -> frozenset[str]:
-        raise NotImplementedError
+        """Names of all topics."""
 
 
 def await_that(is_so: Callable[[], bool], what: str) -> None:

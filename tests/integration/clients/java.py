@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+from tests.integration.clients.driver import (
+    LIMIT_S,
+    Administrator,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+    TopicDescription,
+)
 
 
 class JavaError(Exception):
@@ -151,7 +159,7 @@ class _Member(Member):
         self._machine.ask("leave", name=self._name)
 
 
-class Java(Driver):
+class Java(Administrator):
     name = "java"
 
     def __init__(self, machine: JavaMachine) -> None:

@@ -11,7 +11,15 @@ from kafka import codec as kafka_codec
 from kafka.admin import ConfigResource
 from kafka.errors import CommitFailedError, KafkaTimeoutError, RetriableError
 
-from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+from tests.integration.clients.driver import (
+    LIMIT_S,
+    Administrator,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+    TopicDescription,
+)
 
 POLL_MS = 500
 """Not much less: a poll of kafka-python 3.0.12 that ends in the middle of a join can leave it without partitions."""
@@ -81,7 +89,7 @@ def python_config(config: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-class KafkaPython(Driver):
+class KafkaPython(Administrator):
     name = "kafka-python"
     can_send_null_headers = False
     codecs = (

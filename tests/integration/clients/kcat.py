@@ -82,7 +82,6 @@ class _Member(Member):
 
 class Kcat(Driver):
     name = "kcat"
-    can_administer = False
 
     def produce(
         self,

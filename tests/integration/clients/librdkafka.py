@@ -25,7 +25,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record, TopicDescription
+from tests.integration.clients.driver import (
+    LIMIT_S,
+    Administrator,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+    TopicDescription,
+)
 
 
 def record_of(message: Message) -> Record:
@@ -102,7 +110,7 @@ TRANSIENT = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kafk
 """What librdkafka reports and copes with by itself."""
 
 
-class Librdkafka(Driver):
+class Librdkafka(Administrator):
     name = "librdkafka"
 
     def produce(

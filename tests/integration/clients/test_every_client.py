@@ -12,7 +12,7 @@ import pytest
 
 from ottla_broker.testing import Cluster
 from tests.integration.clients.conftest import EVERY_ADMIN, EVERY_CLIENT
-from tests.integration.clients.driver import Driver, Gathering, GroupMember, Member, Record, await_that
+from tests.integration.clients.driver import Administrator, Driver, Gathering, GroupMember, Member, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, create_again, numbered
 
@@ -151,7 +151,7 @@ def test_producing_creates_a_topic(driver: Driver, bootstrap: str, name: str) ->
 
 
 @every_admin
-def test_a_topic_is_created_described_altered_and_deleted(driver: Driver, bootstrap: str, name: str) -> None:
+def test_a_topic_is_created_described_altered_and_deleted(driver: Administrator, bootstrap: str, name: str) -> None:
     driver.create_topic(bootstrap, name, 3, 2, {"retention.ms": "86400000"})
     await_that(lambda: name in driver.topics(bootstrap), "it is listed")
     await_that(lambda: -1 not in driver.describe_topic(bootstrap, name).leaders.values(), "it has leaders")
@@ -173,7 +173,7 @@ def test_a_topic_is_created_described_altered_and_deleted(driver: Driver, bootst
 
 
 @every_admin
-def test_what_is_refused_is_refused_with_a_reason(driver: Driver, bootstrap: str, name: str) -> None:
+def test_what_is_refused_is_refused_with_a_reason(driver: Administrator, bootstrap: str, name: str) -> None:
     driver.create_topic(bootstrap, name, 1, 1, {})
     with pytest.raises(Exception, match=r"(?i)already ?exists|TOPIC_ALREADY_EXISTS"):
         driver.create_topic(bootstrap, name, 1, 1, {})
@@ -186,7 +186,7 @@ def test_what_is_refused_is_refused_with_a_reason(driver: Driver, bootstrap: str
 
 
 @every_admin
-def test_a_topic_of_the_same_name_begins_empty(driver: Driver, bootstrap: str, name: str) -> None:
+def test_a_topic_of_the_same_name_begins_empty(driver: Administrator, bootstrap: str, name: str) -> None:
     """The old one's records are gone and the new one is another topic to every broker and client."""
     driver.create_topic(bootstrap, name, 1, 3, {})
     driver.produce(bootstrap, name, numbered(10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from tests.integration.clients.driver import Driver, Record, await_that
+from tests.integration.clients.driver import Administrator, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.wire import Wire
 
@@ -33,7 +33,7 @@ def metadata(wire: Wire, topic: str) -> dict[int, int]:
     return {part.partition_index: part.leader_id for part in response.topics[0].partitions}
 
 
-def create_again(driver: Driver, bootstrap: str, topic: str) -> None:
+def create_again(driver: Administrator, bootstrap: str, topic: str) -> None:
     """Deletion is answered when it has been ordered: until it is through the name is taken, as with Kafka."""
 
     def is_created() -> bool:
