@@ -50,7 +50,6 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "log.message.timestamp.before.max.ms": TOPIC_REFUSALS["message.timestamp.before.max.ms"],
         "log.message.timestamp.after.max.ms": TOPIC_REFUSALS["message.timestamp.after.max.ms"],
         "log.message.timestamp.difference.max.ms": TOPIC_REFUSALS["message.timestamp.difference.max.ms"],
-        "offsets.topic.compression.codec": (lambda value: value != 0, "only 0 (none) is served yet"),
         "ottla.validate.records": (lambda value: value != "headers", "only headers is served yet"),
         "authorizer.class.name": (lambda value: value != "", "authorization is not served yet"),
         "alter.config.policy.class.name": (bool, _JAVA_CLASS),

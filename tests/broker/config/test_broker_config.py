@@ -193,6 +193,7 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("max.connections.per.ip.overrides=a", "max.connections.per.ip.overrides", "ADDRESS:NUMBER"),
         ("ottla.http.listener=somewhere", "ottla.http.listener", "HOST:PORT"),
         ("ottla.log.dirs.format=/x\nlog.dirs=/a", "ottla.log.dirs.format", "/x is none of them"),
+        ("offsets.topic.compression.codec=5", "offsets.topic.compression.codec", "between 0 and 4"),
         ("leader.replication.throttled.rate=1", "leader.replication.throttled.rate", "dynamic"),
         ("zookeeper.connect=zk1:2181/kafka1,zk2:2181/kafka2", "zookeeper.connect", "after the last server"),
         ("zookeeper.connect=", "zookeeper.connect", "required"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NO_NEWER_GROUPS, NO_TRANSACTIONS_YET, NOT_YET, ONE_LOOP
+from ottla_broker.config.definitions.notes import NO_NEWER_GROUPS, NO_TRANSACTIONS_YET, ONE_LOOP
 from ottla_broker.config.types import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -375,8 +375,8 @@ KEYS: tuple[ConfigKey, ...] = (
         0,
         HIGH,
         READ_ONLY,
-        "Codec of the offsets topic, by number; 0 is none.",
-        note=NOT_YET,
+        "Codec of the batches in the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        between(0, 4),
     ),
     key(
         "offsets.topic.num.partitions",
