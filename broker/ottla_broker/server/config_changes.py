@@ -13,9 +13,11 @@ The handlers bring the operations on single values; here stands what Kafka 3.9 a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, TypeAlias, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_broker_config, validate_topic_config
 from ottla_broker.config.types import ConfigType, format_value
@@ -24,6 +26,10 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.server import broker_loggers
 from ottla_broker.server.dynamic_config import BROKERS, TOPICS, DynamicConfig
+
+_Answer = TypeVar("_Answer")
+_Resource: TypeAlias = Any
+"""AlterConfigsResource of either API: the same fields, classes of their own."""
 
 
 class ResourceType(IntEnum):
@@ -89,9 +95,32 @@ def check_broker(resource_name: str, broker_id: int) -> None:
         )
 
 
-def repeated(resources: Sequence[tuple[int, str]]) -> frozenset[tuple[int, str]]:
-    """Resources that stand more than once: none of them is changed."""
-    return frozenset(resource for resource in resources if resources.count(resource) > 1)
+async def change_each(
+    resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]], answer: Callable[..., _Answer]
+) -> list[_Answer]:
+    """One answer per resource, in the order asked; what is refused hinders no other.
+
+    Args:
+        resources: those of the request, each with resource_type, resource_name and its changes.
+        change: carries out the changes of one; its KafkaErrors become answers.
+        answer: the class of the API's answer for one resource.
+    """
+    named = [(resource.resource_type, resource.resource_name) for resource in resources]
+    times = Counter(named)
+    answers: list[_Answer] = []
+    for resource, name in zip(resources, named, strict=True):
+        code, message = 0, None
+        try:
+            if times[name] > 1:  # none of them is changed
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await change(resource)
+        except KafkaError as error:
+            code, message = int(error.code), error.message
+        resource_type, resource_name = name
+        answers.append(
+            answer(error_code=code, error_message=message, resource_type=resource_type, resource_name=resource_name)
+        )
+    return answers
 
 
 async def change_stored(

@@ -20,8 +20,6 @@ DRIVERS: dict[str, type[Driver]] = {driver.name: driver for driver in (Librdkafk
 MARKS = {"kcat": [pytest.mark.kcat], "java": [pytest.mark.java]}
 EVERY_CLIENT = [pytest.param(name, marks=MARKS.get(name, [])) for name in DRIVERS]
 EVERY_ADMIN = [param for param in EVERY_CLIENT if issubclass(DRIVERS[str(param.values[0])], Administrator)]
-    pytest.param(n, marks=MARKS.get(n, [])) for n, driver in DRIVERS.items() if issubclass(driver, Administrator)
-]
 
 
 @pytest.fixture(scope="session")

@@ -13,34 +13,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
-from ottla_broker.server.config_changes import Operation, OperationType, change_stored, entity_of, repeated
+from ottla_broker.server.config_changes import Operation, OperationType, change_each, change_stored, entity_of
 from ottla_broker.server.context import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> AlterConfigsResponse:
     """One result per resource, in the order asked."""
-    twice = repeated([(resource.resource_type, resource.resource_name) for resource in request.resources])
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            error_code=0,
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+
+    async def change(resource: Any) -> None:
+        await change_stored(
+            services.dynamic_config,
+            entity_of(resource.resource_type, resource.resource_name, services.dynamic_config.broker_id),
+            [Operation(OperationType.SET, config.name, config.value) for config in resource.configs],
+            replace=True,
+            validate_only=request.validate_only,
         )
-        try:
-            if (resource.resource_type, resource.resource_name) in twice:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await change_stored(
-                services.dynamic_config,
-                entity_of(resource.resource_type, resource.resource_name, services.dynamic_config.broker_id),
-                [Operation(OperationType.SET, config.name, config.value) for config in resource.configs],
-                replace=True,
-                validate_only=request.validate_only,
-            )
-        except KafkaError as error:
-            response.error_code, response.error_message = int(error.code), error.message
-        responses.append(response)
-    return AlterConfigsResponse(responses=responses)
+
+    return AlterConfigsResponse(responses=await change_each(request.resources, change, AlterConfigsResourceResponse))

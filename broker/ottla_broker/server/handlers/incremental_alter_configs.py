@@ -23,33 +23,23 @@ from ottla_broker.server.config_changes import (
     Operation,
     OperationType,
     ResourceType,
+    change_each,
     change_loggers,
     change_stored,
     entity_of,
-    repeated,
 )
 from ottla_broker.server.context import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> IncrementalAlterConfigsResponse:
     """One result per resource, in the order asked."""
-    twice = repeated([(resource.resource_type, resource.resource_name) for resource in request.resources])
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            error_code=0,
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            if (resource.resource_type, resource.resource_name) in twice:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            await _change(services, resource, validate_only=request.validate_only)
-        except KafkaError as error:
-            response.error_code, response.error_message = int(error.code), error.message
-        responses.append(response)
-    return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def change(resource: Any) -> None:
+        await _change(services, resource, validate_only=request.validate_only)
+
+    return IncrementalAlterConfigsResponse(
+        responses=await change_each(request.resources, change, AlterConfigsResourceResponse)
+    )
 
 
 async def _change(services: Services, resource: Any, *, validate_only: bool) -> None:
