@@ -9,8 +9,9 @@ help: ## this list
 setup: ## .venv with everything locked in requirements/
 	@scripts/setup-venv.sh
 
-system: setup ## Java, kcat and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
+system: setup ## Java, kcat, Spark and the jars of ZooKeeper and Apache Kafka (root on Debian installs them; else says what is missing)
 	@scripts/install-system.sh
+	@scripts/setup-venv.sh --spark
 
 demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing lost
 	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
@@ -33,7 +34,7 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator demo simulation bench
+	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator pipeline/ottla_pipeline demo simulation bench
 	@.venv/bin/lint-imports
 
 format: setup ## let ruff write the style

@@ -8,4 +8,8 @@ compile pyproject.toml -o requirements/runtime.txt
 compile --extra demo pyproject.toml -o requirements/demo.txt
 compile --extra operator pyproject.toml -o requirements/operator.txt
 compile --extra dev pyproject.toml -o requirements/dev.txt
-echo uv | compile - -o requirements/uv.txt
+# One environment: the pipeline's versions are those of the others. pyspark is 4.2.1 because the stock connector's newest
+# jar in Maven Central, which tests and the benchmark run beside ours, is for 4.2.
+echo "pyspark==4.2.1" | compile --extra pipeline pyproject.toml -c requirements/dev.txt -c - -o requirements/pipeline.txt
+# What installs the rest: pyspark comes as source and is built with this setuptools.
+printf 'uv\nsetuptools\n' | compile - -o requirements/uv.txt

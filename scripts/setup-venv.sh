@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Makes .venv with everything the make targets need, from the hash-locked lists in requirements/.
-# Run by `make setup`; does nothing when .venv is already what the lists say.
+# Run by `make setup`; does nothing when .venv is already what the lists say. With --spark also Spark, which then stays:
+# half a gigabyte that only the demo's second act, the tests of pipelines and the benchmark need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stamp=.venv/.requirements.sha256
-wanted=$(cat requirements/uv.txt requirements/dev.txt pyproject.toml | sha256sum | cut -d' ' -f1)
+with_spark=.venv/.with-spark
+lists=(requirements/dev.txt requirements/uv.txt)
+if [ "${1:-}" = --spark ] || [ -e "$with_spark" ]; then lists+=(requirements/pipeline.txt); fi
+wanted=$(cat "${lists[@]}" pyproject.toml | sha256sum | cut -d' ' -f1)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then exit 0; fi
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -15,8 +19,17 @@ if [ ! -x .venv/bin/python ] && ! "$python" -m venv .venv; then
   echo "the Python module venv is missing: apt-get install python3-venv" >&2
   exit 1
 fi
-echo "setting up .venv (once, about a minute)"
+quiet=--quiet
+if [ ${#lists[@]} = 3 ]; then
+  quiet=--no-progress
+  if [ -t 2 ]; then quiet=--color=auto; fi # its progress bars
+  echo "setting up .venv with Spark (once, 450 MB to fetch, about a minute)"
+else
+  echo "setting up .venv (once, about a minute)"
+fi
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-.venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt requirements/uv.txt
+# pyspark is built by the locked setuptools that the line above installed, not by one of its own choice.
+.venv/bin/uv pip sync "$quiet" --python .venv/bin/python --require-hashes --no-build-isolation "${lists[@]}"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+if [ ${#lists[@]} = 3 ]; then touch "$with_spark"; fi
 echo "$wanted" > "$stamp"

@@ -1,0 +1,173 @@
+"""What the driver asks a cluster while it plans, and how a leader is found: metadata and offsets, with retries.
+
+Blocking; time and sleep are used here and in `fetch` only. Nothing is created: topics are asked for with
+allow_auto_topic_creation off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic
+from ottla_pipeline.connection import Connection, error_of
+from ottla_pipeline.errors import ClusterUnreachable, RequestRefused, UnknownTopic
+from ottla_pipeline.options import Connecting, TopicPartition
+
+T = TypeVar("T")
+Address: TypeAlias = tuple[str, int]
+
+
+class NotYet(Exception):
+    """A broker's answer that another try may change; the message says what was answered."""
+
+
+class Cluster:
+    """A cluster as the options name it. Holds open connections: close it, or use it in a `with` block."""
+
+    def __init__(self, connecting: Connecting) -> None:
+        self._connecting = connecting
+        self._connections: dict[Address, Connection] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def partitions_of(self, topics: Sequence[str] | None) -> Mapping[str, Sequence[int]]:
+        """The partitions of the named topics (absent where there is no such topic), or of all but internal ones.
+
+        Raises:
+            ClusterUnreachable: no broker answers, or a topic has an error that does not go away.
+            RequestRefused: a broker refuses for good.
+        """
+
+        def once() -> dict[str, list[int]]:
+            found: dict[str, list[int]] = {}
+            for topic in self._metadata(topics).topics:
+                error = error_of(topic.error_code)
+                if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                    continue
+                _raise_for(error, f"the metadata of topic {topic.name!r}")
+                if topics is not None or not topic.is_internal:
+                    found[topic.name] = sorted(partition.partition_index for partition in topic.partitions)
+            return found
+
+        return self.retried(once)
+
+    def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The offset at a time in ms, EARLIEST or LATEST, for each partition; -1 where no record is young enough.
+
+        With read_committed, LATEST is the last stable offset. Raises as `partitions_of`, and UnknownTopic.
+        """
+        return self.retried(lambda: self._offsets_at(timestamps))
+
+    def connect_to_leader(self, partition: TopicPartition) -> Connection:
+        """A new connection to the partition's leader, which the caller closes. NotYet and OSError: try again."""
+        host, port = self._leaders([partition])[partition]
+        return self._open(host, port)
+
+    def retried(self, act: Callable[[], T]) -> T:
+        """Tries `act` again after NotYet and OSError, as often as fetchOffset.numRetries says."""
+        tries = self._connecting.retries + 1
+        for number in range(tries):
+            try:
+                return act()
+            except (NotYet, OSError) as error:
+                self.close()
+                if number == tries - 1:
+                    raise ClusterUnreachable(f"{error} (tried {tries} times, fetchOffset.numRetries)") from error
+            time.sleep(self._connecting.retry_interval_ms / 1000)
+        raise AssertionError("there is at least one try")
+
+    # -- single requests
+
+    def _metadata(self, topics: Sequence[str] | None) -> Any:
+        """The answer of the first bootstrap address that gives one."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        reasons: list[str] = []
+        for host, port in self._connecting.bootstrap:
+            try:
+                return self._connection(host, port).ask(ApiKey.METADATA, request)
+            except OSError as error:
+                self._drop((host, port))
+                reasons.append(f"{host}:{port} ({error})")
+        raise NotYet(f"no broker of kafka.bootstrap.servers answers: {', '.join(reasons)}")
+
+    def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Address]:
+        answer = self._metadata(sorted({partition.topic for partition in partitions}))
+        brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        leaders: dict[TopicPartition, Address] = {}
+        for topic in answer.topics:
+            error = error_of(topic.error_code)
+            if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopic(f"topic {topic.name!r} does not exist at {self._connecting.addresses}")
+            _raise_for(error, f"the metadata of topic {topic.name!r}")
+            for found in topic.partitions:
+                if found.leader_id in brokers:
+                    leaders[TopicPartition(topic.name, found.partition_index)] = brokers[found.leader_id]
+        for partition in partitions:
+            if partition not in leaders:
+                raise NotYet(f"{partition} has no leader")
+        return leaders
+
+    def _offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        by_leader: dict[Address, dict[str, list[ListOffsetsPartition]]] = {}
+        leaders = self._leaders(list(timestamps))
+        for partition, timestamp in timestamps.items():
+            topics = by_leader.setdefault(leaders[partition], {})
+            topics.setdefault(partition.topic, []).append(
+                ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp)
+            )
+        found: dict[TopicPartition, int] = {}
+        for (host, port), topics in by_leader.items():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(self._connecting.read_committed),
+                topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+            )
+            for topic in self._connection(host, port).ask(ApiKey.LIST_OFFSETS, request).topics:
+                for answer in topic.partitions:
+                    partition = TopicPartition(topic.name, answer.partition_index)
+                    _raise_for(error_of(answer.error_code), f"the offsets of {partition}")
+                    found[partition] = answer.offset
+        return found
+
+    def _connection(self, host: str, port: int) -> Connection:
+        address = (host, port)
+        if address not in self._connections:
+            self._connections[address] = self._open(host, port)
+        return self._connections[address]
+
+    def _open(self, host: str, port: int) -> Connection:
+        timeout_s = self._connecting.request_timeout_ms / 1000
+        try:
+            return Connection(host, port, client_id=self._connecting.client_id, timeout_s=timeout_s)
+        except OSError as error:
+            raise ConnectionError(f"the broker {host}:{port} cannot be reached: {error}") from error
+
+    def _drop(self, address: Address) -> None:
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+
+def _raise_for(error: ErrorCode, what: str) -> None:
+    """Nothing for NONE, NotYet for what another try may change, else RequestRefused."""
+    if error is ErrorCode.NONE:
+        return
+    if error.retriable:
+        raise NotYet(f"{what}: {error.name}, {error.message}")
+    raise RequestRefused(f"{what}: {error.name}, {error.message}")

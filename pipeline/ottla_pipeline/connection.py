@@ -1,0 +1,113 @@
+"""One blocking connection to a broker: frames out and in, versions agreed. The socket adapter of this package.
+
+Blocking, because a Spark task is a process of its own with one thing to do. A request may be sent before the answer to
+the one before it has been taken, which is how the next fetch is under way while records are laid out.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.api_versions import ApiVersionsRequest
+from ottla_pipeline.errors import RequestRefused
+
+_MAX_FRAME_BYTES = 2**31 - 1
+_VERSIONS = {
+    ApiKey.FETCH: (4, 12),  # from 4 on record batches, up to 12 topics by name
+    ApiKey.LIST_OFFSETS: (2, 7),  # from 2 on the isolation level
+    ApiKey.METADATA: (4, 12),  # from 4 on a topic can be asked for without creating it
+}
+"""The first and last version of each API that this package speaks."""
+
+
+class Connection:
+    """An open connection. Every method raises OSError when the connection breaks or time is up."""
+
+    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._waiting: list[tuple[int, ApiKey, int]] = []
+        self._buffer = bytearray(64 * 1024)
+        self._socket = socket.create_connection((host, port), timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._versions = self._agree()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def ask(self, api_key: ApiKey, request: Any) -> Any:
+        """Sends a request and takes its answer."""
+        self.send(api_key, request)
+        return self.take()
+
+    def send(self, api_key: ApiKey, request: Any) -> None:
+        """Sends a request; its answer is taken by a later `take`, in the order of the requests."""
+        version = self._versions[api_key]
+        self._send(api_key, version, request)
+
+    def take(self) -> Any:
+        """The answer to the oldest request that has none yet. Its buffers are written over by the next call."""
+        expected, api_key, version = self._waiting.pop(0)
+        prefix = memoryview(bytearray(4))
+        self._receive(prefix)
+        length = int.from_bytes(prefix, "big", signed=True)
+        if not 4 <= length <= _MAX_FRAME_BYTES:
+            raise ConnectionError(f"{self.address} sent a frame of {length} bytes")
+        if length > len(self._buffer):
+            self._buffer = bytearray(length + length // 8)
+        frame = memoryview(self._buffer)[:length]
+        self._receive(frame)
+        try:
+            correlation_id, answer = codec.read_response_frame(api_key, version, frame)
+        except codec.DecodeError as error:
+            raise ConnectionError(f"{self.address} sent no answer to {api_key.name}: {error}") from error
+        if correlation_id != expected:
+            raise ConnectionError(f"{self.address} answered request {correlation_id} instead of {expected}")
+        return answer
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _agree(self) -> dict[ApiKey, int]:
+        """The version of each API that both sides speak, the newest one."""
+        self._send(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+        served = {entry.api_key: (entry.min_version, entry.max_version) for entry in self.take().api_keys}
+        agreed: dict[ApiKey, int] = {}
+        for api_key, (first, last) in _VERSIONS.items():
+            lowest, highest = served.get(api_key, (0, -1))
+            version = min(last, highest)
+            if version < max(first, lowest):
+                raise RequestRefused(
+                    f"the broker {self.address} serves {api_key.name} {lowest} to {highest}, needed is {first} to {last}"
+                )
+            agreed[api_key] = version
+        return agreed
+
+    def _send(self, api_key: ApiKey, version: int, request: Any) -> None:
+        self._correlation_id += 1
+        chunks = codec.frame_request(api_key, version, self._correlation_id, self._client_id, request)
+        self._socket.sendall(b"".join(bytes(chunk) for chunk in chunks))  # type: ignore[arg-type]
+        self._waiting.append((self._correlation_id, api_key, version))
+
+    def _receive(self, view: memoryview) -> None:
+        """Fills the view."""
+        filled = 0
+        while filled < len(view):
+            count = self._socket.recv_into(view[filled:])
+            if not count:
+                raise ConnectionError(f"{self.address} closed the connection")
+            filled += count
+
+
+def error_of(code: int) -> ErrorCode:
+    """The error of a number; one that Kafka 3.9 does not have counts as UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode.of(code)
+    except KeyError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

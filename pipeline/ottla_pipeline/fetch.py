@@ -1,0 +1,182 @@
+"""Reading one range of one partition, on an executor: fetch after fetch until the end of the range.
+
+The next fetch is on its way while the records of the last one are laid out, so that broker and task work at the same
+time; one receive buffer serves the whole range. A lost leader is looked for again from where the reading stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES
+from ottla_broker.records.errors import RecordsError
+from ottla_pipeline.cluster import Cluster, NotYet
+from ottla_pipeline.columns import AbortedTransaction, Wanted, choose, columns
+from ottla_pipeline.connection import Connection, error_of
+from ottla_pipeline.errors import ClusterUnreachable, DataLoss, RequestRefused, UnreadableRecords
+from ottla_pipeline.options import EARLIEST, LATEST, ReadOptions
+from ottla_pipeline.plan import OffsetRange
+
+_log = logging.getLogger(__name__)
+
+
+def read(wanted_range: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a range as Arrow batches, in the order of offsets. A compacted range has gaps.
+
+    Raises:
+        DataLoss: offsets of the range are gone, and failOnDataLoss is true (else they are left out, with a warning).
+        ClusterUnreachable: nothing was read for kafkaConsumer.pollTimeoutMs.
+        UnreadableRecords, RequestRefused: what a broker sent cannot be read, or it refuses.
+    """
+    with Cluster(options.connecting) as cluster:
+        reader = _RangeReader(wanted_range, options, cluster)
+        try:
+            yield from reader.rows()
+        finally:
+            reader.close()
+
+
+class _RangeReader:
+    """The state of reading one range: the next offset, the connection to the leader, the time of the last progress."""
+
+    def __init__(self, wanted: OffsetRange, options: ReadOptions, cluster: Cluster) -> None:
+        self._partition = wanted.partition
+        self._end = wanted.end
+        self._next = wanted.start
+        self._options = options
+        self._connecting = options.connecting
+        self._cluster = cluster
+        self._leader: Connection | None = None
+        self._fetch_bytes = self._connecting.partition_fetch_bytes
+        self._progress_at = time.monotonic()
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """See `read`."""
+        is_asked = False
+        while self._next < self._end:
+            try:
+                if not is_asked:
+                    self._ask()
+                is_asked = False
+                assert self._leader is not None
+                found = self._leader.take().responses[0].partitions[0]
+                code = error_of(found.error_code)
+                if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    self._skip_what_is_gone()
+                    continue
+                if code is not ErrorCode.NONE:
+                    self._give_up_or_wait(code)
+                    continue
+                wanted = self._wanted()
+                chosen = self._chosen(found, wanted)
+                if chosen.next_offset > self._next:
+                    self._next = chosen.next_offset
+                    self._progress_at = time.monotonic()
+                    if self._next < self._end:
+                        self._ask()
+                        is_asked = True
+                elif not len(found.records or b""):
+                    self._check_progress("the leader has no records there")
+                else:
+                    self._fetch_more(found.records)
+            except (NotYet, OSError, IndexError) as error:
+                is_asked = False
+                self.close()
+                self._check_progress(str(error))
+                time.sleep(self._connecting.retry_interval_ms / 1000)
+                continue
+            try:
+                yield from columns(found.records or b"", chosen, wanted)
+            except RecordsError as error:
+                raise self._unreadable(error) from error
+
+    def close(self) -> None:
+        """Closes the connection to the leader."""
+        if self._leader is not None:
+            self._leader.close()
+            self._leader = None
+
+    def _ask(self) -> None:
+        if self._leader is None:
+            self._leader = self._cluster.connect_to_leader(self._partition)
+        partition = FetchPartition(
+            partition=self._partition.partition, fetch_offset=self._next, partition_max_bytes=self._fetch_bytes
+        )
+        self._leader.send(
+            ApiKey.FETCH,
+            FetchRequest(
+                replica_id=-1,
+                max_wait_ms=self._connecting.fetch_max_wait_ms,
+                min_bytes=self._connecting.fetch_min_bytes,
+                max_bytes=self._fetch_bytes,
+                isolation_level=int(self._connecting.read_committed),
+                topics=[FetchTopic(topic=self._partition.topic, partitions=[partition])],
+            ),
+        )
+
+    def _wanted(self) -> Wanted:
+        return Wanted(
+            self._partition.topic,
+            self._partition.partition,
+            self._next,
+            self._end,
+            with_headers=self._options.include_headers,
+            committed_only=self._connecting.read_committed,
+            checks_crcs=self._connecting.check_crcs,
+        )
+
+    def _chosen(self, found: Any, wanted: Wanted) -> Any:
+        aborted = [
+            AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found.aborted_transactions or ()
+        ]
+        try:
+            return choose(found.records or b"", wanted, aborted)
+        except RecordsError as error:
+            raise self._unreadable(error) from error
+
+    def _fetch_more(self, records: memoryview) -> None:
+        """A batch larger than was asked for came cut off (brokers before KIP-74): asks for all of it."""
+        size = self._fetch_bytes * 2
+        if len(records) >= PREFIX_BYTES:
+            size = max(size, PREFIX.unpack_from(records)[1] + LOG_OVERHEAD)
+        self._fetch_bytes = min(size, 2**31 - 1)
+        self._check_progress("the batch there is larger than a fetch may be")
+
+    def _skip_what_is_gone(self) -> None:
+        """The offset is not in the log: goes on at the log's start, or ends where the log ends before the range."""
+        earliest = self._cluster.offsets_at({self._partition: EARLIEST})[self._partition]
+        latest = self._cluster.offsets_at({self._partition: LATEST})[self._partition]
+        gone = (self._next, min(earliest, self._end)) if self._next < earliest else (max(self._next, latest), self._end)
+        message = (
+            f"{self._partition}: offsets {gone[0]} to {gone[1] - 1} are gone, the log holds {earliest} to {latest - 1}"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{message}; failOnDataLoss=false reads on without them")
+        _log.warning(message)
+        self._next = gone[1]
+        self._progress_at = time.monotonic()
+
+    def _give_up_or_wait(self, error: ErrorCode) -> None:
+        what = f"reading {self._partition} at offset {self._next}: {error.name}, {error.message}"
+        if error.retriable or error in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_LEADER_EPOCH):
+            raise NotYet(what)
+        raise RequestRefused(what)
+
+    def _check_progress(self, reason: str) -> None:
+        waited_ms = (time.monotonic() - self._progress_at) * 1000
+        if waited_ms >= self._connecting.poll_timeout_ms:
+            raise ClusterUnreachable(
+                f"nothing of {self._partition} from offset {self._next} on could be read for"
+                f" {self._connecting.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs): {reason}"
+            )
+
+    def _unreadable(self, error: RecordsError) -> UnreadableRecords:
+        return UnreadableRecords(f"{self._partition} from offset {self._next} on: {error}")
