@@ -84,7 +84,7 @@ class Connection:
             version = min(last, highest)
             if version < max(first, lowest):
                 raise RequestRefused(
-                    f"the broker {self.address} serves {api_key.name} {lowest} to {highest}, needed is {first} to {last}"
+                    f"the broker {self.address} serves {api_key.name} {lowest} to {highest}, not {first} to {last}"
                 )
             agreed[api_key] = version
         return agreed
