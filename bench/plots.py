@@ -18,6 +18,7 @@ _TITLES = {
     "p99_ms": "99th percentile of latency, ms (lower is better)",
     "rss_mb": "Resident memory of a broker, MB (lower is better)",
     "start_s": "Start until the first answers, s (lower is better)",
+    "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
 }
 _SYSTEMS = (
     (OURS, "Ottla", "#1b6ca8"),

@@ -26,9 +26,10 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     **{
         (scenario.name, "throughput_mb_s"): ("at least", 1.0)
         for scenario in SCENARIOS
-        if scenario.name not in ("idle", "produce-java-64k-half-rate")
+        if scenario.name not in ("idle", "produce-java-64k-half-rate", "spark-read")
     },
-    **{(scenario.name, "rss_mb"): ("at most", 0.2) for scenario in SCENARIOS},
+    **{(scenario.name, "rss_mb"): ("at most", 0.2) for scenario in SCENARIOS if scenario.name != "spark-read"},
+    ("spark-read", "rows_per_s"): ("at least", 1.0),
 }
 """The ratio (ours / Apache Kafka) that each figure is held to."""
 
@@ -99,6 +100,7 @@ def _markdown(found: Sequence[dict[str, object]], measured: Measured) -> list[st
         "",
         "Medians over the rounds, lowest to highest value in brackets; ratio = ours / Apache Kafka. Broker processes",
         "only: clients and ZooKeeper are not counted. Bytes per request: ours / Apache Kafka. Made by `make bench`.",
+        "In spark-read, Apache Kafka stands for Spark's own Kafka connector; both read from our broker.",
         "",
         "| scenario | metric | ours | Apache Kafka | ratio | goal | met | null broker | plain writes | bytes/request |",
         "|---|---|---|---|---|---|---|---|---|---|",

@@ -17,14 +17,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from bench import spark_read
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
-from bench.scenarios import BY_NAME, IDLE, PARTITIONS, RECORD_BYTES, Request, Scenario, Volume
+from bench.scenarios import BY_NAME, IDLE, PARTITIONS, RECORD_BYTES, SPARK_READ, Request, Scenario, Volume
 from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
-    "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s",
+    "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -68,12 +69,18 @@ class Runner:
             self._total = self._progress.add_task("all scenarios", total=len(scenarios), step="")
             try:
                 for brokers in (1, 3):
-                    group = [item for item in scenarios if item.brokers == brokers and item.name != IDLE]
+                    group = [
+                        item for item in scenarios if item.brokers == brokers and item.name not in (IDLE, SPARK_READ)
+                    ]
                     if group:
                         self._run_group(group, brokers)
                 for item in scenarios:
                     if item.name == IDLE:
                         self._run_idle()
+                    elif item.name == SPARK_READ:
+                        self._step("both Spark connectors")
+                        spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
+                        self._progress.advance(self._total)
             finally:
                 self._cache.close()
         return self.measured

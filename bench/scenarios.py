@@ -131,6 +131,7 @@ def _requests(in_flight: int) -> Load:
 
 
 IDLE = "idle"
+SPARK_READ = "spark-read"
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
@@ -176,6 +177,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         IDLE, "start until ApiVersions and Metadata are answered; memory without clients",
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=True,
+    ),
+    Scenario(
+        SPARK_READ, "Spark reads our broker, records of 1 kB: our source, and as apache_kafka Spark's own connector",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
 )  # fmt: skip
 

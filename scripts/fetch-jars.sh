@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches Apache Kafka 3.9.1 and ZooKeeper 3.9 from Maven Central into ${OTTLA_CACHE:-~/.cache/ottla}/jars and
-# .../zookeeper-jars (flat folders). What is fetched stands in scripts/jars/*/pom.xml; nothing happens when the folders
-# were made from the same files. Needs mvn and java.
+# Fetches Apache Kafka 3.9.1, ZooKeeper 3.9 and Spark's own Kafka connector from Maven Central into
+# ${OTTLA_CACHE:-~/.cache/ottla}/jars, .../zookeeper-jars and .../spark-connector-jars (flat folders). What is fetched
+# stands in scripts/jars/*/pom.xml; nothing happens when the folders were made from the same files. Needs mvn and java.
 set -euo pipefail
 cd "$(dirname "$0")/jars"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
@@ -43,6 +43,11 @@ fetch() { # pom folder, destination folder
   rm -rf "$fresh"
 }
 
+if [ "${1:-}" = zookeeper-image ]; then # only those of the image that e2e/ builds
+  fetch zookeeper-image zookeeper-image-jars
+  exit
+fi
 fetch kafka jars
 fetch zookeeper zookeeper-jars
-echo "fetch-jars: Apache Kafka and ZooKeeper are in $cache/jars and $cache/zookeeper-jars"
+fetch spark-connector spark-connector-jars
+echo "fetch-jars: $cache has Apache Kafka in jars, ZooKeeper in zookeeper-jars, Spark's connector in spark-connector-jars"

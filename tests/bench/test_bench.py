@@ -107,6 +107,7 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
     assert [scenario.name for scenario in SCENARIOS] == [
         "produce-java-256k", "produce-java-64k", "produce-java-16k", "produce-librdkafka-1m", "consume-java",
         "consume-librdkafka", "single-100b", "sync-100b", "produce-java-64k-half-rate", "rf3-java-64k", "idle",
+        "spark-read",
     ]  # fmt: skip
 
 

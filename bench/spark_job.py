@@ -1,0 +1,50 @@
+"""One Spark process for the benchmark: reads topics with one of the two connectors and tells how long each read took.
+
+Run by `bench.spark_read` as a process of its own, because a session cannot change its jars, and because the memory and
+the compiled code of one connector must not help or hurt the other. It takes one JSON object per line on standard input,
+{"bootstrap", "topic"}, and answers {"rows", "bytes", "seconds"}; the end of the input ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+
+def main(connector: str, jars: str) -> None:
+    """`connector` is "ottla" or "kafka"; `jars` the stock connector's, separated by commas, or ""."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName(f"bench-{connector}")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    if jars:
+        builder = builder.config("spark.jars", jars)
+    spark = builder.getOrCreate()
+    print(json.dumps({"ready": spark.version}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        began = time.monotonic()
+        reader = spark.read.format(connector).option("kafka.bootstrap.servers", request["bootstrap"])
+        for name, value in request.get("options", {}).items():
+            reader = reader.option(name, value)
+        rows = reader.option("subscribe", request["topic"]).load()
+        found = rows.selectExpr("count(*) AS rows", "sum(length(value)) AS bytes").first()
+        assert found is not None
+        answer = {"rows": found["rows"], "bytes": found["bytes"], "seconds": time.monotonic() - began}
+        print(json.dumps(answer), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")
