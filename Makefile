@@ -1,6 +1,10 @@
 # Every target sets up what it needs by itself. CI and people run the same targets.
 PYTHON := .venv/bin/python
+# Tests share no state: a process per core, at most four (each that needs them has a ZooKeeper and a JVM of its own).
+PYTEST := $(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=worksteal
 .DEFAULT_GOAL := help
+# Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup system demo test test-all simulate bench lint format protocol lock clean
 
 help: ## this list
@@ -19,10 +23,10 @@ demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing 
 
 test: setup ## the tests that need neither root nor Java; the rest runs where it is found, else is counted as skipped
 	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
-	@$(PYTHON) -m pytest -q
+	@$(PYTEST)
 
 test-all: system ## every test, nothing skipped
-	@OTTLA_TEST_ALL=1 $(PYTHON) -m pytest -q
+	@OTTLA_TEST_ALL=1 $(PYTEST)
 
 # CI always runs the same seeds, so that a red run is the change's doing; people get new ones.
 simulate: setup ## the fleet under virtual time with injected faults: 8 minutes, or SEEDS=n

@@ -1,24 +1,19 @@
 """The metrics registry of one broker.
 
 Names come from Kafka's MBeans by the rule in `docs/metrics.md`. The objects handed out are plain slots that the hot
-path bumps without a lock or a label look-up (everything runs on one loop); Prometheus samples are made from them only
-when /metrics is read.
+path bumps without a lock or a label look-up (everything runs on one loop); `exposition.py` makes Prometheus samples
+of them when /metrics is read.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Callable
 
 LATENCY_BUCKETS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Counter:
@@ -63,7 +58,9 @@ class Histogram:
         self.total += value
 
 
-class _Family:
+class Family:
+    """All metrics of one name, by their label values."""
+
     __slots__ = ("children", "help", "kind", "label_names")
 
     def __init__(self, kind: type, help_text: str, label_names: tuple[str, ...]) -> None:
@@ -77,9 +74,7 @@ class Metrics:
     """Asking twice for one name and labels gives the same object; another kind or label set is a ValueError."""
 
     def __init__(self) -> None:
-        self._families: dict[str, _Family] = {}
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self.families: dict[str, Family] = {}
 
     def counter(self, name: str, help_text: str, **labels: str) -> Counter:
         child = self._child(Counter, name, help_text, labels, Counter)
@@ -100,13 +95,9 @@ class Metrics:
 
     def remove(self, name: str, **labels: str) -> None:
         """Forgets one labelled metric (a deleted topic's); an unknown one is fine."""
-        family = self._families.get(name)
+        family = self.families.get(name)
         if family is not None:
             family.children.pop(tuple(labels.get(label, "") for label in family.label_names), None)
-
-    def add_collector(self, collector: Collector) -> None:
-        """Exposes what another collector finds when somebody looks (the process, say)."""
-        self._registry.register(collector)
 
     def _child(
         self,
@@ -117,9 +108,9 @@ class Metrics:
         make: Callable[[], Counter | Gauge | Histogram],
     ) -> Counter | Gauge | Histogram:
         label_names = tuple(sorted(labels))
-        family = self._families.get(name)
+        family = self.families.get(name)
         if family is None:
-            family = self._families[name] = _Family(kind, help_text, label_names)
+            family = self.families[name] = Family(kind, help_text, label_names)
         elif family.kind is not kind or family.label_names != label_names:
             raise ValueError(f"metric {name} is a {family.kind.__name__} with labels {family.label_names}")
         key = tuple(str(labels[label]) for label in label_names)
@@ -127,37 +118,3 @@ class Metrics:
         if child is None:
             child = family.children[key] = make()
         return child
-
-    def collect(self) -> Iterator[Metric]:
-        """Prometheus' collector interface."""
-        for name in sorted(self._families):
-            family = self._families[name]
-            if family.kind is Counter:
-                counters = CounterMetricFamily(name, family.help, labels=family.label_names)
-                for key, child in list(family.children.items()):
-                    assert isinstance(child, Counter)
-                    counters.add_metric(key, child.value)
-                yield counters
-            elif family.kind is Gauge:
-                gauges = GaugeMetricFamily(name, family.help, labels=family.label_names)
-                for key, child in list(family.children.items()):
-                    assert isinstance(child, Gauge)
-                    gauges.add_metric(key, child.value)
-                yield gauges
-            else:
-                yield self._histogram_family(name, family)
-
-    def _histogram_family(self, name: str, family: _Family) -> Metric:
-        histograms = HistogramMetricFamily(name, family.help, labels=family.label_names)
-        for key, child in list(family.children.items()):
-            assert isinstance(child, Histogram)
-            cumulative, buckets = 0, []
-            for bound, count in zip((*child.bounds, float("inf")), child.counts, strict=True):
-                cumulative += count
-                buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(cumulative)))
-            histograms.add_metric(key, buckets, child.total)
-        return histograms
-
-    def exposition(self) -> bytes:
-        """The Prometheus text format, content type `CONTENT_TYPE`."""
-        return generate_latest(self._registry)

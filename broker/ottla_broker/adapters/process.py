@@ -17,7 +17,6 @@ from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS
-from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Coordination, Ports
 
 T = TypeVar("T")
@@ -56,13 +55,6 @@ def freeze_garbage() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_THRESHOLD, 20, 100)
-
-
-def observe_process(metrics: Metrics) -> None:
-    """Adds memory, CPU time and open files of this process to a broker's metrics (process_*)."""
-    from prometheus_client import ProcessCollector
-
-    metrics.add_collector(ProcessCollector(registry=None))
 
 
 def zookeeper_coordination(config: BrokerConfig) -> Coordination:

@@ -70,22 +70,19 @@ def _refuse(message: str) -> NoReturn:
 async def _serve(config: BrokerConfig) -> int:
     """Runs the broker; the exit status is 0 after an orderly stop and 1 after a halt or a refusal to start."""
     from ottla_broker.adapters import logs
-    from ottla_broker.adapters.http import HttpServer
-    from ottla_broker.adapters.process import freeze_garbage, make_ports, observe_process, zookeeper_coordination
+    from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
     from ottla_broker.server.broker import Broker, StartRefused
-    from ottla_broker.server.http_routes import routes
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(config, make_ports(config, zookeeper_coordination(config)))
-    observe_process(broker.metrics)
-    http = HttpServer(routes(broker))
+    http: HttpServer | None = None
     with logs.about(lambda: broker.broker_id):
         try:
             if config.http_listener is not None:
-                await _listen(http, config.http_listener)
+                http = await _listen(broker, config.http_listener)
             starting = asyncio.ensure_future(broker.start())
             halted = asyncio.ensure_future(broker.halted())
             asked = asyncio.ensure_future(stopping.wait())
@@ -104,16 +101,21 @@ async def _serve(config: BrokerConfig) -> int:
             logger.exception("the broker ends: this is a mistake of ours, please report it")
             return 1
         finally:
-            http.close()
+            if http is not None:
+                http.close()
 
 
-async def _listen(http: HttpServer, address: tuple[str, int]) -> None:
+async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
+    from ottla_broker.adapters.http import HttpServer
     from ottla_broker.server.broker import StartRefused
+    from ottla_broker.server.http_routes import routes
 
+    http = HttpServer(routes(broker))
     try:
         await http.start(*address)
     except OSError as error:
         raise StartRefused(f"ottla.http.listener: {error.strerror or error}") from error
+    return http
 
 
 async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:

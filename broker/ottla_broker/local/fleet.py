@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla_broker.adapters import logs
 from ottla_broker.adapters.http import HttpServer
-from ottla_broker.adapters.process import make_ports, observe_process, zookeeper_coordination
+from ottla_broker.adapters.process import make_ports, zookeeper_coordination
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
@@ -62,7 +62,6 @@ class Fleet:
                 for directory in self.layout.log_directories(broker_id).values():
                     os.makedirs(directory, exist_ok=True)
                 broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
-                observe_process(broker.metrics)
                 http = HttpServer(routes(broker))
                 if config.http_listener is not None:
                     await http.start(*config.http_listener)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla_broker.metrics import CONTENT_TYPE
+from ottla_broker.exposition import CONTENT_TYPE, Exposition
 
 if TYPE_CHECKING:
     from ottla_broker.server.broker import Broker
@@ -27,9 +27,10 @@ class Answer(NamedTuple):
 
 def routes(broker: Broker) -> dict[str, Callable[[], Answer]]:
     """The paths that are served and what answers them."""
+    exposition = Exposition(broker.metrics, of_process=True)
 
     def metrics() -> Answer:
-        return Answer(200, CONTENT_TYPE, broker.metrics.exposition())
+        return Answer(200, CONTENT_TYPE, exposition.text())
 
     def livez() -> Answer:
         return Answer(200, "text/plain", b"ok\n")

@@ -8,6 +8,7 @@ from ottla_broker.controller.administration import TopicIsrChanges
 from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
+from ottla_broker.exposition import Exposition
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import LISTENER, Fleet, fleet_of
@@ -177,7 +178,7 @@ async def test_unclean_election_only_where_the_topic_allows_it(fleet):
     await channels.until(lambda: channels.metadata(0, "dirty").leader == -1)
     await fleet.register(1)
     await channels.until(lambda: channels.metadata(0, "dirty").leader == 1)
-    exposed = fleet.brokers[0].metrics.exposition().decode()
+    exposed = Exposition(fleet.brokers[0].metrics).text().decode()
     assert "kafka_controller_controllerstats_uncleanleaderelections_total 1.0" in exposed
     assert "kafka_controller_kafkacontroller_offlinepartitionscount 1.0" in exposed
     assert "kafka_controller_kafkacontroller_activecontrollercount 1.0" in exposed

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ottla_broker.exposition import Exposition
 from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
@@ -454,7 +455,7 @@ def test_metrics_follow_the_groups() -> None:
         (member,) = await broker.stable_group("g", 1)
         await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(1, clock)})
         await broker.coordinator.commit("simple", "", None, -1, {ORDERS: offset(1, clock)})
-        text = broker.metrics.exposition().decode()
+        text = Exposition(broker.metrics).text().decode()
         lines = [
             "kafka_coordinator_group_groupmetadatamanager_numgroups 2.0",
             "kafka_coordinator_group_groupmetadatamanager_numoffsets 2.0",
@@ -491,3 +492,23 @@ def test_a_group_that_does_not_fit_a_record_is_told_so_and_goes_on() -> None:
         assert broker.coordinator.heartbeat("g", join.member_id, None, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
     in_virtual_time(scenario)
+
+
+def test_the_log_tells_in_one_line_of_many_partitions_that_come_or_go(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, partitions=50)
+        await broker.loaded()
+        await broker.stable_group("g")
+        for partition in range(49):
+            broker.coordinator.on_resignation(partition, 1)
+        await clock.sleep(0.001)
+        broker.coordinator.close()
+
+    with caplog.at_level("INFO", "ottla.groups"):
+        in_virtual_time(scenario)
+    told = [record.getMessage() for record in caplog.records if "loaded" in record.getMessage()]
+    assert [words.split(" in ")[0] for words in told] == [
+        "loaded 0 groups of 50 partitions of __consumer_offsets",
+        "unloaded 1 group of 49 partitions of __consumer_offsets",
+        "unloaded 0 groups of __consumer_offsets-49",
+    ]

@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from ottla_broker.exposition import Exposition
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import api_versions as api_versions_api
@@ -395,11 +396,11 @@ async def test_the_gauges_tell_what_the_broker_leads_and_what_waits(one: Fleet) 
     request = fetch_request(one.topics["orders"].topic_id, "orders", max_wait_ms=60_000)
     waiting = client.send(int(ApiKey.FETCH), 17, request)
     await until(lambda: one.nodes[1].partition("orders").watermark_waiters, "the fetch waits")
-    text = one.nodes[1].metrics.exposition().decode()
+    text = Exposition(one.nodes[1].metrics).text().decode()
     assert 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"} 1.0' in text
     assert "kafka_server_replicamanager_leadercount 2.0" in text
     await one.produce(1, "orders", "a", "b")
     await waiting
-    text = one.nodes[1].metrics.exposition().decode()
+    text = Exposition(one.nodes[1].metrics).text().decode()
     assert 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"} 0.0' in text
     assert 'kafka_server_brokertopicmetrics_messagesin_total{topic="orders"} 2.0' in text
