@@ -34,6 +34,7 @@ from ottla_broker.groups.live_group import LiveGroup
 from ottla_broker.groups.log import AppendOutcome, GroupLog
 from ottla_broker.groups.machine import Group
 from ottla_broker.groups.metrics import GroupMetrics
+from ottla_broker.groups.moves import Moves
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC, partition_for
 from ottla_broker.groups.records import Record, group_record, group_tombstone, offset_record, offset_tombstone
@@ -134,6 +135,7 @@ class GroupCoordinator:
         self._partition_count = partition_count
         self._partitions: dict[int, _Partition] = {}
         self._epochs: dict[int, int] = {}
+        self._moves = Moves(clock)
         self._is_active = False
         self._retention_timer: Timer | None = None
         self._metrics = GroupMetrics(metrics, self._live_groups)
@@ -151,11 +153,12 @@ class GroupCoordinator:
             self._retention_timer.cancel()
         for partition in list(self._partitions):
             self._unload(partition)
+        self._moves.tell_unloads()
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition of `__consumer_offsets` from now on: its groups are loaded."""
         if leader_epoch < self._epochs.get(partition, -1):
-            logger.info("not loading %s-%d: epoch %d is old", OFFSETS_TOPIC, partition, leader_epoch)
+            logger.debug("not loading %s-%d: epoch %d is old", OFFSETS_TOPIC, partition, leader_epoch)
             return
         self._epochs[partition] = leader_epoch
         owned = self._partitions.get(partition)
@@ -164,6 +167,7 @@ class GroupCoordinator:
             owned.leader_epoch = leader_epoch
             return
         owned = self._partitions[partition] = _Partition(leader_epoch)
+        self._moves.load_begins(partition)
         owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {OFFSETS_TOPIC}-{partition}")
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
@@ -492,7 +496,7 @@ class GroupCoordinator:
         owned.load = None
         elapsed = self._clock.monotonic() - started
         self._metrics.partition_load.observe(elapsed)
-        logger.info("loaded %d groups of %s-%d in %.3f s", len(owned.groups), OFFSETS_TOPIC, index, elapsed)
+        self._moves.loaded(index, len(owned.groups))
         for live in list(owned.groups.values()):
             live.start()
 
@@ -523,7 +527,7 @@ class GroupCoordinator:
             owned.load.cancel()
         for live in owned.groups.values():
             live.unload()
-        logger.info("unloaded %d groups of %s-%d", len(owned.groups), OFFSETS_TOPIC, partition)
+        self._moves.unloaded(partition, len(owned.groups))
 
     # Retention
 
