@@ -7,6 +7,7 @@ summary counts them. With OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -79,6 +80,20 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
     with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture
+def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test at a time has it, whichever process of the run (pytest-xdist) it is in.
+
+    For tests of what takes a well-known port: `ottla local up` does.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "whole-machine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it when the file is closed
+        yield
 
 
 @pytest.fixture

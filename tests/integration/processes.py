@@ -34,7 +34,7 @@ class BrokerProcess:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
             "zookeeper.connect": zookeeper,
-            "zookeeper.session.timeout.ms": "6000",
+            "zookeeper.session.timeout.ms": "3000",
             "ottla.http.listener": f"127.0.0.1:{self.http_port}",
             "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",

@@ -37,7 +37,7 @@ class Ottla:
 
 
 @pytest.fixture
-def ottla(tmp_path: Path) -> Iterator[Ottla]:
+def ottla(tmp_path: Path, whole_machine: None) -> Iterator[Ottla]:
     run = Ottla(tmp_path)
     yield run
     if list(tmp_path.glob(".ottla/*/control.sock")):

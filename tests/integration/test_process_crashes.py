@@ -28,7 +28,7 @@ def chroot(zookeeper: ZooKeeperServer, tmp_path: Path) -> str:
 def three(tmp_path: Path, chroot: str) -> Iterator[list[BrokerProcess]]:
     brokers = [
         BrokerProcess(
-            tmp_path / f"broker-{n}", n, chroot, {"min.insync.replicas": "2", "replica.lag.time.max.ms": "5000"}
+            tmp_path / f"broker-{n}", n, chroot, {"min.insync.replicas": "2", "replica.lag.time.max.ms": "3000"}
         )
         for n in range(3)
     ]

@@ -44,7 +44,8 @@ def test_taking_torn_batches_for_whole_ones_is_found(monkeypatch: pytest.MonkeyP
             return False
 
     monkeypatch.setattr(recovery, "crc32c", lambda data: Anything())
-    assert found_by("log", range(80)) != ""
+    # One seed in sixty has such a batch where it does harm: from shortly before one that has, as far as it takes.
+    assert found_by("log", range(70, 470)) != ""
 
 
 def test_forgetting_the_sequences_of_idempotent_producers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
