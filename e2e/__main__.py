@@ -1,0 +1,204 @@
+"""The command `python -m e2e`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from e2e.binaries import CHECKOUT
+from e2e.machine import CommandFailed, NotInTime, within
+from e2e.providers import Cluster, Provider
+from ottla_broker.local.jars import cache_directory
+
+app = typer.Typer(add_completion=False, no_args_is_help=False)
+console = Console(highlight=False)
+HANDLE = "cluster.json"
+
+
+class Where(StrEnum):
+    """Where the cluster comes from."""
+
+    processes = "processes"
+    kind = "kind"
+    existing = "existing"
+
+
+ProviderOption = Annotated[
+    Where,
+    typer.Option(
+        "--provider",
+        help="processes: Kubernetes as plain processes of this machine (root on Debian). kind: nodes as Docker "
+        "containers. existing: the cluster of KUBECONFIG, with images from a registry (OTTLA_E2E_IMAGE and so on).",
+    ),
+]
+TestsOption = Annotated[str, typer.Option("--tests", help="Only the tests that this expression names, as pytest's -k.")]
+
+
+class Steps:
+    """Tells what is being done and how long it took."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._what: str | None = None
+        self._status = console.status("")
+
+    def __call__(self, what: str) -> None:
+        self.done()
+        self._what, self._began = what, time.monotonic()
+        self._status = console.status(what)
+        self._status.start()
+
+    def done(self) -> None:
+        self._status.stop()
+        if self._what is not None:
+            console.print(f"{time.monotonic() - self._began:6.1f} s  {self._what}")
+            self._what = None
+
+
+@app.callback(invoke_without_command=True)
+def everything(
+    context: typer.Context,
+    provider: ProviderOption = Where.processes,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the cluster up: `python -m e2e kubectl get pods`.")
+    ] = False,
+    tests: TestsOption = "",
+) -> None:
+    """Brings a real Kubernetes cluster up, runs the end-to-end tests in it and takes it down again.
+
+    The first run builds Kubernetes from Go modules (ten minutes) into ${OTTLA_CACHE:-~/.cache/ottla}. Without a command
+    everything is done; up, test and down are its parts.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    began = time.monotonic()
+    chosen = _provider(provider)
+    status = 1
+    try:
+        cluster = _up(chosen)
+        status = _test(cluster, tests)
+    except (CommandFailed, NotInTime) as error:
+        console.print(f"[red]{error}[/red]", soft_wrap=True, markup=True)
+    finally:
+        if keep:
+            console.print("the cluster stays up: python -m e2e kubectl get pods -A; python -m e2e down", soft_wrap=True)
+        elif not _down(chosen):
+            status = 1
+    console.print(f"all of it took {time.monotonic() - began:.0f} s")
+    raise typer.Exit(status)
+
+
+@app.command()
+def up(provider: ProviderOption = Where.processes) -> None:
+    """Brings the cluster up and leaves it."""
+    try:
+        _up(_provider(provider))
+    except (CommandFailed, NotInTime) as error:
+        console.print(f"[red]{error}[/red]", soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def test(tests: TestsOption = "") -> None:
+    """Runs the tests in the cluster that is up."""
+    raise typer.Exit(_test(_handle(), tests))
+
+
+@app.command()
+def down(provider: ProviderOption = Where.processes) -> None:
+    """Takes the cluster down, also one that did not come up, and looks whether anything is left behind."""
+    if not _down(_provider(provider)):
+        raise typer.Exit(1)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def kubectl(context: typer.Context) -> None:
+    """kubectl in the cluster that is up: python -m e2e kubectl get pods -A."""
+    cluster = _handle()
+    command = [*within(cluster.netns), cluster.kubectl, "--kubeconfig", str(cluster.kubeconfig), *context.args]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+def _provider(where: Where) -> Provider:
+    if where is Where.processes:
+        from e2e.providers.processes import Processes
+
+        return Processes()
+    if where is Where.kind:
+        from e2e.providers.kind import Kind
+
+        return Kind()
+    from e2e.providers.existing import Existing
+
+    return Existing()
+
+
+def _up(provider: Provider) -> Cluster:
+    steps = Steps()
+    try:
+        cluster = provider.up(steps)
+    finally:
+        steps.done()
+    handle = _handle_path()
+    handle.parent.mkdir(parents=True, exist_ok=True)
+    handle.write_text(json.dumps(asdict(cluster), default=str))
+    return cluster
+
+
+def _down(provider: Provider) -> bool:
+    """Whether nothing is left behind."""
+    steps = Steps()
+    try:
+        left = provider.down(steps)
+    finally:
+        steps.done()
+    _handle_path().unlink(missing_ok=True)
+    for line in left:
+        console.print(f"[red]left behind: {line}[/red]", soft_wrap=True)
+    if not left:
+        console.print("nothing is left behind")
+    return not left
+
+
+def _test(cluster: Cluster, expression: str) -> int:
+    """pytest, in the network namespace from which the cluster is reached."""
+    results = CHECKOUT / "build" / "e2e" / "junit.xml"
+    command = [
+        *within(cluster.netns), sys.executable, "-m", "pytest", "-v", "--tb=short", "-x", "--color=auto",
+        "--rootdir", str(CHECKOUT), "-c", str(CHECKOUT / "pyproject.toml"), f"--junit-xml={results}",
+        *(["-k", expression] if expression else []), str(CHECKOUT / "e2e" / "tests"),
+    ]  # fmt: skip
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "OTTLA_E2E": str(_handle_path())}
+    return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+
+
+def _handle() -> Cluster:
+    if not _handle_path().exists():
+        console.print("no cluster is up: python -m e2e up")
+        raise typer.Exit(1)
+    return load_cluster(_handle_path())
+
+
+def _handle_path() -> Path:
+    return cache_directory() / "e2e" / HANDLE
+
+
+def load_cluster(path: Path) -> Cluster:
+    """The cluster that `up` has described in a file."""
+    from e2e.providers import cluster_from_json
+
+    return cluster_from_json(json.loads(path.read_text()))
+
+
+if __name__ == "__main__":
+    app()

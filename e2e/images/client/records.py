@@ -1,0 +1,129 @@
+"""Sends numbered records and reads them again, with librdkafka (confluent-kafka) or kafka-python. Runs in a pod.
+
+records.py send TOPIC COUNT|- FILE   acks=all; the numbers that were acknowledged go to FILE; "-" goes on until SIGTERM
+records.py check TOPIC FILE          reads everything and prints {"acknowledged", "read", "lost", "repeated"}
+records.py python TOPIC COUNT        kafka-python sends COUNT records and reads them; prints how many
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+
+BOOTSTRAP = os.environ["BOOTSTRAP"]
+PER_SECOND = 400
+TIMEOUT_MS = 120_000
+
+
+def send(topic: str, count: int | None, path: str) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": BOOTSTRAP,
+            "acks": "all",
+            "enable.idempotence": True,
+            "delivery.timeout.ms": TIMEOUT_MS,
+            "linger.ms": 5,
+            "topic.metadata.refresh.interval.ms": 5000,
+        }
+    )
+    acknowledged: list[int] = []
+    refused: list[str] = []
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+
+    def delivered(error, message) -> None:  # type: ignore[no-untyped-def]
+        if error is None:
+            acknowledged.append(int(message.key()))
+        else:
+            refused.append(str(error))
+
+    began = time.monotonic()
+    for number in itertools.count() if count is None else range(count):
+        if stopping:
+            break
+        while True:
+            try:
+                producer.produce(topic, key=str(number), value=b"x" * 200, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+        if count is None:
+            time.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
+            if number % PER_SECOND == 0:
+                print(json.dumps({"sent": number, "acknowledged": len(acknowledged)}), flush=True)
+    left = producer.flush(TIMEOUT_MS / 1000)
+    with open(path, "w") as file:
+        file.write("\n".join(map(str, acknowledged)))
+    print(json.dumps({"acknowledged": len(acknowledged), "refused": refused[:5], "unknown": left}), flush=True)
+
+
+def check(topic: str, path: str) -> None:
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    with open(path) as file:
+        wanted = {int(line) for line in file.read().split()}
+    settings = {"bootstrap.servers": BOOTSTRAP, "group.id": "check", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    partitions = list(consumer.list_topics(topic, 60).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    found: Counter[int] = Counter()
+    ends: set[int] = set()
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while len(ends) < len(partitions) and time.monotonic() < deadline:
+        for message in consumer.consume(500, 1.0):
+            error = message.error()
+            if error is None:
+                found[int(message.key() or b"-1")] += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends.add(message.partition() or 0)
+    consumer.close()
+    lost = sorted(wanted - found.keys())
+    repeated = sum(times - 1 for times in found.values())
+    summary = {"acknowledged": len(wanted), "read": len(found), "lost": len(lost), "repeated": repeated}
+    print(json.dumps({**summary, "complete": len(ends) == len(partitions), "examples": lost[:5]}))
+
+
+def python(topic: str, count: int) -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, acks="all")
+    futures = [producer.send(topic, key=str(number).encode(), value=b"python") for number in range(count)]
+    for future in futures:
+        future.get(timeout=60)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=BOOTSTRAP,
+        group_id=f"python-{time.time_ns()}",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=30_000,
+    )
+    read = 0
+    for message in consumer:
+        read += message.value == b"python"
+        if read == count:
+            break
+    consumer.close()
+    print(json.dumps({"sent": count, "read": read}))
+
+
+def main(arguments: list[str]) -> None:
+    what, topic, *rest = arguments
+    if what == "send":
+        send(topic, None if rest[0] == "-" else int(rest[0]), rest[1])
+    elif what == "check":
+        check(topic, rest[0])
+    else:
+        python(topic, int(rest[0]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

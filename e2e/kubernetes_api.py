@@ -1,0 +1,177 @@
+"""The cluster as the tests see it: objects as JSON, the official client below, kubectl for files and exec."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+
+from e2e.machine import CommandFailed, NotInTime, run
+from ottla_operator.api.objects import KAFKA_CLUSTER, NODE, POD, Kind, Obj, dig
+from ottla_operator.effects.kubernetes_api import path_of
+
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
+VOLUME = Kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
+POLL_S = 0.5
+
+
+class Refused(RuntimeError):
+    """The API server's answer, with its HTTP `status`."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+class Kubernetes:
+    """One API server, with the rights of its kubeconfig. Namespaces default to `default`."""
+
+    def __init__(self, kubeconfig: Path, kubectl: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._kubectl = kubectl
+        config.load_kube_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+        self._client = client.ApiClient()
+
+    def get(self, kind: Kind, name: str, namespace: str = "default") -> Obj | None:
+        try:
+            return self.request("GET", path_of(kind, namespace, name))
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+
+    def there(self, kind: Kind, name: str, namespace: str = "default") -> Obj:
+        """An object that has to exist."""
+        found = self.get(kind, name, namespace)
+        assert found is not None, f"{kind.kind} {namespace}/{name} does not exist"
+        return found
+
+    def list(self, kind: Kind, namespace: str | None = "default", selector: str = "") -> Sequence[Obj]:
+        query = f"?labelSelector={selector}" if selector else ""
+        return list(self.request("GET", path_of(kind, namespace, None) + query)["items"])
+
+    def create(self, obj: Obj) -> Obj:
+        kind = Kind(obj["apiVersion"], obj["kind"], f"{obj['kind'].lower()}s")
+        return self.request("POST", path_of(kind, dig(obj, "metadata", "namespace") or "default", None), obj)
+
+    def patch(self, kind: Kind, name: str, change: Obj, namespace: str = "default", subresource: str = "") -> Obj:
+        """A merge patch."""
+        path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        return self.request("PATCH", path, change, "application/merge-patch+json")
+
+    def delete(self, kind: Kind, name: str, namespace: str = "default", grace_s: int | None = None) -> None:
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        self.request("DELETE", path_of(kind, namespace, name), options)
+
+    def evict(self, pod: str, namespace: str = "default") -> None:
+        """As a drain does. Raises Refused with status 429 when a disruption budget does not allow it."""
+        metadata = {"name": pod, "namespace": namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        self.request("POST", f"{path_of(POD, namespace, pod)}/eviction", eviction)
+
+    def cordon(self, node: str, cordoned: bool) -> None:
+        self.patch(NODE, node, {"spec": {"unschedulable": cordoned}})
+
+    def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 120) -> str:
+        return run([self._kubectl, "--kubeconfig", self._kubeconfig, *arguments], text=text, timeout_s=timeout_s)
+
+    def execute(self, pod: str, *command: str, timeout_s: float = 180) -> str:
+        """The standard output of a command in a pod's first container."""
+        return self.kubectl("exec", pod, "--", *command, timeout_s=timeout_s)
+
+    def start(self, pod: str, *command: str, output: Path) -> subprocess.Popen[bytes]:
+        """A command in a pod that goes on; its output goes to a file."""
+        arguments = ["--kubeconfig", str(self._kubeconfig), "exec", pod, "--", *command]
+        with open(output, "wb") as file:
+            return subprocess.Popen([self._kubectl, *arguments], stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+
+    def until(self, holds: Callable[[], Any], what: str, timeout_s: float = 120) -> None:
+        """Waits until something is so. An answer that is an error counts as not so."""
+        deadline = time.monotonic() + timeout_s
+        last = ""
+        while True:
+            try:
+                if holds():
+                    return
+            except (Refused, CommandFailed) as error:
+                last = f" ({error})"
+            if time.monotonic() > deadline:
+                raise NotInTime(f"{what}: not within {timeout_s:.0f} s{last}")
+            time.sleep(POLL_S)
+
+    def until_condition(
+        self,
+        kind: Kind,
+        name: str,
+        condition: str,
+        reason: str = "",
+        *,
+        namespace: str = "default",
+        timeout_s: float = 180,
+    ) -> Obj:
+        """Waits for a condition to be True, or, with a reason, to have that reason; gives the condition."""
+        found: Obj = {}
+
+        def holds() -> bool:
+            found.clear()
+            found.update(condition_of(self.there(kind, name, namespace), condition))
+            return found.get("reason") == reason if reason else found.get("status") == "True"
+
+        try:
+            self.until(holds, f"{condition} of {kind.kind} {name}", timeout_s)
+        except NotInTime as error:
+            said = dig(self.there(kind, name, namespace), "status", "conditions") or []
+            lines = [f"{item['type']} {item['status']} {item['reason']}: {item.get('message', '')}" for item in said]
+            raise NotInTime("\n".join([str(error), *lines])) from error
+        return found
+
+    def until_ready(self, name: str = "orders", *, namespace: str = "default", timeout_s: float = 240) -> Obj:
+        """Waits until a KafkaCluster is Ready and no roll is under way, for its newest generation; gives its status."""
+
+        def holds() -> bool:
+            live = self.there(KAFKA_CLUSTER, name, namespace)
+            ready = condition_of(live, "Ready")
+            is_seen = dig(live, "status", "observedGeneration") == live["metadata"]["generation"]
+            rolled = condition_of(live, "Rolled").get("status") == "True" and dig(live, "status", "roll") is None
+            return bool(is_seen and rolled and ready.get("status") == "True")
+
+        try:
+            self.until(holds, f"KafkaCluster {name} is Ready", timeout_s)
+        except NotInTime as error:
+            status = dig(self.there(KAFKA_CLUSTER, name, namespace), "status")
+            raise NotInTime(f"{error}\n{json.dumps(status, indent=1)}") from error
+        return dict(self.there(KAFKA_CLUSTER, name, namespace)["status"])
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Obj:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        url = f"{self._client.configuration.host}{path}"
+        # update_params_for_auth, so that tokens and exec plugins of a kubeconfig work too
+        queries: list[tuple[str, str]] = []
+        self._client.update_params_for_auth(headers, queries, ["BearerToken"], path, method, body)
+        try:
+            response = self._client.call_api(method, url, headers, body, _request_timeout=30)
+            text = response.read()  # type: ignore[no-untyped-call]
+        except client.ApiException as error:
+            raise Refused(int(error.status or 0), str(error.body)) from error
+        answer = json.loads(text) if text else {}
+        if response.status >= 400:
+            raise Refused(response.status, str(answer.get("message", text[:300])))
+        return dict(answer)
+
+
+def condition_of(obj: Obj, kind: str) -> Obj:
+    """One condition of an object's status, {} when it has none of that type."""
+    return next((item for item in dig(obj, "status", "conditions") or [] if item["type"] == kind), {})
+
+
+def is_ready(pod: Obj | None) -> bool:
+    return pod is not None and condition_of(pod, "Ready").get("status") == "True" and not is_leaving(pod)
+
+
+def is_leaving(obj: Obj) -> bool:
+    return dig(obj, "metadata", "deletionTimestamp") is not None

@@ -1,0 +1,54 @@
+"""Where a cluster comes from. Every provider has the same few methods; what the tests get is a `Cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from e2e.images import Image, Images
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the tests need to know.
+
+    `netns`: the network namespace from which the API server is reached, None where it is this machine's own.
+    `volumes`: the folder below which the nodes' volumes are, None where the tests cannot reach them.
+    """
+
+    kubeconfig: Path
+    images: Images
+    storage_class: str
+    kubectl: str
+    helm: str
+    netns: str | None = None
+    volumes: Path | None = None
+
+
+Step = Callable[[str], object]
+"""Told what is being done, a few words."""
+
+
+class Provider(Protocol):
+    """`up` and `down` may run in different processes."""
+
+    def up(self, step: Step) -> Cluster:
+        """A cluster with three nodes in three zones, the images loaded, a storage class `local`."""
+        ...
+
+    def down(self, step: Step) -> list[str]:
+        """Takes it down as far as it was brought up; gives what is left behind, one line each."""
+        ...
+
+
+def cluster_from_json(found: dict[str, Any]) -> Cluster:
+    """The Cluster that was written as JSON: paths are text there."""
+    images = {name: _image(image) for name, image in found["images"].items() if image is not None}
+    paths = {name: Path(found[name]) if found[name] else None for name in ("kubeconfig", "volumes")}
+    return Cluster(**{**found, **paths, "images": Images(**images)})
+
+
+def _image(found: dict[str, Any]) -> Image:
+    return Image(found["name"], found["tag"], Path(found["archive"]) if found["archive"] else None)

@@ -1,0 +1,159 @@
+"""The provider `processes`: Kubernetes as plain processes of this machine. Needs root and a few Debian packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from e2e import binaries, leftovers, network, nodes
+from e2e.control_plane import ADMIN, ControlPlane, Place
+from e2e.images import build_images
+from e2e.machine import NETNS, CommandFailed, run
+from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, Node
+from e2e.nodes import STORAGE_CLASS, NodeProcesses
+from e2e.providers import Cluster, Step
+from ottla_broker.local.jars import cache_directory
+
+NODES = (Node(1, "zone-a"), Node(2, "zone-b"), Node(3, "zone-c"))
+INSTALL_SCRIPT = binaries.CHECKOUT / "scripts" / "install-kubernetes.sh"
+LONGEST_FOLDER = 60
+"""Unix sockets are below the folder, and their paths end at 108 bytes."""
+
+COREFILE = """\
+.:53 {{
+    bind {address}
+    errors
+    ready 127.0.0.1:8181
+    cache 1
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig}
+        ttl 1
+    }}
+}}
+"""
+
+
+class Processes:
+    """One cluster at a time per machine; its state is in the cache's folder e2e/cluster."""
+
+    def __init__(self) -> None:
+        self.folder = cache_directory() / "e2e" / "cluster"
+        self._before = cache_directory() / "e2e" / "before.json"
+        place = Place(CONTROL_PLANE_ADDRESS, 6443, 2379, 2380, CONTROL_PLANE)
+        self._plane = ControlPlane(self.folder, binaries.folder(), place)
+        self._nodes = [NodeProcesses(node, self.folder, self._plane) for node in NODES]
+
+    def up(self, step: Step) -> Cluster:
+        if os.geteuid() != 0:
+            raise CommandFailed("the provider processes needs root (network namespaces, mounts, cgroups)")
+        if len(str(self.folder)) > LONGEST_FOLDER:
+            raise CommandFailed(
+                f"{self.folder}: longer than {LONGEST_FOLDER} characters; set OTTLA_CACHE to a short one"
+            )
+        if self._before.exists():
+            raise CommandFailed("a cluster is up, or what is left of one: `python -m e2e down` first")
+        step("Debian packages")
+        if subprocess.run([INSTALL_SCRIPT], check=False).returncode != 0:
+            raise CommandFailed(f"{INSTALL_SCRIPT.name} failed, see above")
+        self._before.parent.mkdir(parents=True, exist_ok=True)
+        leftovers.look().save(self._before)
+        step("programs of Kubernetes (ten minutes the first time)")
+        binaries.build()
+        images = build_images(step)
+        step("network, control plane, container runtimes")
+        self.folder.mkdir(parents=True)
+        network.create(NODES)
+        for node in self._nodes:
+            node.start_runtime()
+        self._plane.start_api_server()
+        self._plane.start_controllers()
+        self._plane.start_scheduler()
+        step("images into the nodes")
+        nodes.load_images(self._nodes, images.archives())
+        step("nodes and DNS")
+        self._plane.certificates.issue("kube-proxy", "system:kube-proxy")
+        for node in self._nodes:
+            node.start_kubelet()
+        self._start_dns()
+        self._create_volumes()
+        self._plane.daemons.until("n1-kubelet", self._nodes_exist)
+        self._plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=90s", timeout_s=120)
+        return Cluster(
+            kubeconfig=self._plane.certificates.kubeconfig(ADMIN),
+            images=images,
+            storage_class=STORAGE_CLASS,
+            kubectl=str(binaries.folder() / "kubectl"),
+            helm=str(binaries.folder() / "helm"),
+            netns=CONTROL_PLANE,
+            volumes=self.folder,
+        )
+
+    def down(self, step: Step) -> list[str]:
+        if not self._before.exists():
+            return []
+        step("processes and pods")
+        before = leftovers.Machine.load(self._before)
+        daemons = self._plane.daemons
+        daemons.stop(*(name for name in daemons.running() if name.endswith(("-kubelet", "-kube-proxy"))))
+        nodes.stop_containers(NODES, self.folder)
+        daemons.stop(*daemons.running())
+        step("mounts, namespaces, cgroups, kernel parameters")
+        self._unmount()
+        network.delete([name for name in network.namespaces() if name not in before.namespaces])
+        if str(NETNS) not in before.mounts:  # `ip netns` mounts the folder of the names
+            while str(NETNS) in leftovers.look().mounts:
+                run(["umount", NETNS])
+        nodes.delete_cgroups(NODES)
+        leftovers.put_back(before)
+        self._delete_host_paths(before)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        found = leftovers.leftovers(before, leftovers.look(), self.folder, binaries.folder())
+        if self.folder.exists():
+            found.append(f"files: {self.folder}")
+        if not found:
+            self._before.unlink()
+        return found
+
+    def _start_dns(self) -> None:
+        corefile = self.folder / "Corefile"
+        kubeconfig = self._plane.certificates.kubeconfig(ADMIN)
+        corefile.write_text(COREFILE.format(address=CONTROL_PLANE_ADDRESS, kubeconfig=kubeconfig))
+        self._plane.daemons.start("coredns", [binaries.folder() / "coredns", "-conf", corefile], netns=CONTROL_PLANE)
+
+    def _create_volumes(self) -> None:
+        storage_class = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {
+                "name": STORAGE_CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+        items = [storage_class, *(volume for node in self._nodes for volume in node.volumes())]
+        listed = {"apiVersion": "v1", "kind": "List", "items": items}
+        self._plane.kubectl("create", "-f", "-", text=json.dumps(listed))
+
+    def _nodes_exist(self) -> bool:
+        return len(self._plane.kubectl("get", "nodes", "-o", "name").split()) == len(NODES)
+
+    def _unmount(self) -> None:
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True):
+            run(["umount", "--lazy", mount])
+
+    def _delete_host_paths(self, before: leftovers.Machine) -> None:
+        """What the programs keep beside the folder that they are told: sockets, links to logs, locks."""
+        for path in map(Path, leftovers.HOST_PATHS):
+            if str(path) in before.paths:
+                for link in path.rglob("*") if path.name == "containers" else ():
+                    if link.is_symlink() and not link.exists():
+                        link.unlink()
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

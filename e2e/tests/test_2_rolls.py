@@ -1,0 +1,176 @@
+"""Pods go and come back, one at a time and under load; nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.kubernetes_api import Kubernetes, Refused, is_ready
+from e2e.tests.conftest import Operator
+from e2e.tests.records import Records
+from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
+
+BROKERS = (0, 1, 2)
+
+
+def pod_of(broker: int) -> str:
+    return f"orders-broker-{broker}-0"
+
+
+def uids(kubernetes: Kubernetes) -> dict[int, str]:
+    return {broker: uid_of(kubernetes.there(POD, pod_of(broker))) for broker in BROKERS}
+
+
+def configure(kubernetes: Kubernetes, config: Obj) -> None:
+    kubernetes.patch(KAFKA_CLUSTER, "orders", {"spec": {"brokers": {"config": config}}})
+
+
+def roll(kubernetes: Kubernetes) -> Obj:
+    return dict(dig(kubernetes.there(KAFKA_CLUSTER, "orders"), "status", "roll") or {})
+
+
+def rolled(kubernetes: Kubernetes) -> list[int]:
+    """The brokers that are done in the roll that is under way."""
+    return list(roll(kubernetes).get("done") or [])
+
+
+def properties(kubernetes: Kubernetes, broker: int) -> str:
+    """server.properties as the broker's container sees it."""
+    return kubernetes.execute(pod_of(broker), "cat", "/etc/ottla/server.properties")
+
+
+def test_a_deleted_broker_pod_loses_nothing(records: Records, kubernetes: Kubernetes) -> None:
+    records.start()
+    before = uids(kubernetes)
+    kubernetes.delete(POD, pod_of(1))
+    kubernetes.until(
+        lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before[1] and is_ready(kubernetes.get(POD, pod_of(1))),
+        "broker 1 is back",
+    )
+    records.until_more(1000)
+    said = records.stop()
+    assert said["refused"] == [] and said["unknown"] == 0
+    records.assert_nothing_is_lost()
+    kubernetes.until_ready()
+
+
+def test_a_killed_broker_loses_nothing(records: Records, kubernetes: Kubernetes) -> None:
+    """Without grace: no clean shutdown, as when the process dies."""
+    records.start()
+    before = uids(kubernetes)
+    kubernetes.delete(POD, pod_of(2), grace_s=0)
+    kubernetes.until(
+        lambda: uid_of(kubernetes.there(POD, pod_of(2))) != before[2] and is_ready(kubernetes.get(POD, pod_of(2))),
+        "broker 2 is back",
+    )
+    records.until_more(1000)
+    said = records.stop()
+    assert said["refused"] == [] and said["unknown"] == 0
+    records.assert_nothing_is_lost()
+    kubernetes.until_ready()
+
+
+def test_a_changed_configuration_rolls_under_load_while_the_operator_dies(
+    records: Records, kubernetes: Kubernetes, operator: Operator
+) -> None:
+    records.start()
+    before = uids(kubernetes)
+    configure(kubernetes, {"log.retention.hours": 72})
+    kubernetes.until(lambda: len(rolled(kubernetes)) == 1, "the first broker is rolled", 180)
+    operator.kill()
+    kubernetes.until_ready()
+    records.until_more(1000)
+    said = records.stop()
+    assert said["refused"] == [] and said["unknown"] == 0
+    found = records.assert_nothing_is_lost()
+    assert found["acknowledged"] == said["acknowledged"] > 0
+    after = uids(kubernetes)
+    assert all(after[broker] != before[broker] for broker in BROKERS)
+    for broker in BROKERS:
+        pod = kubernetes.there(POD, pod_of(broker))
+        assert dig(pod, "status", "containerStatuses", 0, "restartCount") == 0
+        assert "log.retention.hours=72\n" in properties(kubernetes, broker)
+
+
+def test_a_pod_evicted_in_the_middle_of_a_roll_keeps_the_old_template(
+    orders: str, kubernetes: Kubernetes, operator: Operator
+) -> None:
+    kubernetes.until_ready()
+    old = annotation(kubernetes.there(POD, pod_of(0)), "kafka.ottla.dev/config")
+    configure(kubernetes, {"log.retention.hours": 48})
+    kubernetes.until(lambda: len(rolled(kubernetes)) >= 1, "the first broker is rolled", 180)
+    operator.scale(0)
+    waiting = [
+        broker
+        for broker in BROKERS
+        if "log.retention.hours=72" in _config_of_template(kubernetes, broker) and _is_up(kubernetes, broker)
+    ]
+    assert waiting, "a broker has not had its turn"
+    victim = waiting[-1]
+    before = uid_of(kubernetes.there(POD, pod_of(victim)))
+    kubernetes.until(lambda: all(_is_up(kubernetes, broker) for broker in BROKERS), "every broker is ready")
+    kubernetes.until(lambda: _evicted(kubernetes, victim), "the eviction is allowed", 60)
+    kubernetes.until(
+        lambda: uid_of(kubernetes.there(POD, pod_of(victim))) != before and _is_up(kubernetes, victim),
+        f"broker {victim} is back",
+    )
+    assert "log.retention.hours=72\n" in properties(kubernetes, victim)
+    operator.scale(1)
+    kubernetes.until_ready()
+    assert all("log.retention.hours=48\n" in properties(kubernetes, broker) for broker in BROKERS)
+    assert old != annotation(kubernetes.there(POD, pod_of(0)), "kafka.ottla.dev/config")
+
+
+def test_a_second_eviction_is_refused_while_a_pod_is_missing(orders: str, kubernetes: Kubernetes) -> None:
+    kubernetes.until_ready()
+    node = str(dig(kubernetes.there(POD, pod_of(0)), "spec", "nodeName"))
+    before = uid_of(kubernetes.there(POD, pod_of(0)))
+    kubernetes.cordon(node, True)
+    try:
+        kubernetes.until(lambda: _evicted(kubernetes, 0), "the first eviction is allowed", 60)
+        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(0))) != before, "the first pod is gone")
+        with pytest.raises(Refused) as refused:
+            kubernetes.evict(pod_of(1))
+        assert refused.value.status == 429
+    finally:
+        kubernetes.cordon(node, False)
+    kubernetes.until_ready()
+
+
+def test_rollout_restart_takes_its_turn(orders: str, kubernetes: Kubernetes) -> None:
+    before = uids(kubernetes)
+    kubernetes.kubectl("rollout", "restart", "statefulset/orders-broker-2")
+    kubernetes.until(lambda: uids(kubernetes)[2] != before[2], "broker 2 is restarted")
+    kubernetes.until_ready()
+    after = uids(kubernetes)
+    assert {broker for broker in BROKERS if after[broker] != before[broker]} == {2}
+
+
+def test_a_configuration_that_cannot_be_used_is_a_condition_and_stops_nothing_else(
+    orders: str, kubernetes: Kubernetes
+) -> None:
+    before = uids(kubernetes)
+    configure(kubernetes, {"no.such.key": 1})
+    condition = kubernetes.until_condition(KAFKA_CLUSTER, orders, "ConfigValid", "InvalidSpec")
+    assert "spec.brokers.config.no.such.key" in condition["message"]
+    configure(kubernetes, {"no.such.key": None})
+    kubernetes.until_ready()
+    assert uids(kubernetes) == before
+
+
+def _evicted(kubernetes: Kubernetes, broker: int) -> bool:
+    """Tries; a budget that has not seen the pods yet refuses with 429."""
+    kubernetes.evict(pod_of(broker))
+    return True
+
+
+def _is_up(kubernetes: Kubernetes, broker: int) -> bool:
+    return is_ready(kubernetes.get(POD, pod_of(broker)))
+
+
+def _config_of_template(kubernetes: Kubernetes, broker: int) -> str:
+    """server.properties that a broker's next pod will see."""
+    from ottla_operator.api.objects import CONFIG_MAP
+
+    stateful_set = kubernetes.there(STATEFUL_SET, f"orders-broker-{broker}")
+    name = annotation(dig(stateful_set, "spec", "template"), "kafka.ottla.dev/config") or ""
+    return str(dig(kubernetes.there(CONFIG_MAP, name), "data", "server.properties"))

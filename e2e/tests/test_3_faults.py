@@ -1,0 +1,163 @@
+"""What people and machines do to a fleet behind the operator's back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from e2e.kubernetes_api import VOLUME, Kubernetes, is_ready
+from e2e.providers import Cluster
+from e2e.tests.conftest import MANIFESTS, Operator
+from e2e.tests.records import Records
+from e2e.tests.test_2_rolls import pod_of, uids
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NAMESPACE,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+    Obj,
+    dig,
+    uid_of,
+)
+
+OTHER = "payments"
+"""A second fleet in a namespace of its own, on the ensemble of the first."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (SERVICE, "orders-bootstrap"),
+        (CONFIG_MAP, "orders-broker-0-format"),
+        (DISRUPTION_BUDGET, "orders-brokers"),
+        (STATEFUL_SET, "orders-broker-1"),
+        (STATEFUL_SET, "orders-zookeeper-2"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.kind,
+)
+def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: Kind, name: str) -> None:
+    before = uid_of(kubernetes.there(kind, name))
+    kubernetes.delete(kind, name)
+    kubernetes.until(
+        lambda: (found := kubernetes.get(kind, name)) is not None and uid_of(found) != before, f"{name} is back"
+    )
+    kubernetes.until_ready()
+
+
+def test_a_wiped_status_changes_no_id_and_no_rack(orders: str, kubernetes: Kubernetes, operator: Operator) -> None:
+    before, pods = _brokers(kubernetes), uids(kubernetes)
+    operator.scale(0)
+    live = kubernetes.there(KAFKA_CLUSTER, orders)
+    path = "/apis/kafka.ottla.dev/v1alpha1/namespaces/default/kafkaclusters/orders/status"
+    kubernetes.request("PUT", path, {**live, "status": {}})
+    operator.scale(1)
+    kubernetes.until_ready()
+    assert _brokers(kubernetes) == before and uids(kubernetes) == pods
+
+
+def test_an_empty_mount_is_refused_and_not_formatted(
+    records: Records, kubernetes: Kubernetes, cluster: Cluster
+) -> None:
+    """A node comes back without one of its disks: the folder is there and holds nothing."""
+    if cluster.volumes is None:
+        pytest.skip("the nodes' volumes cannot be reached")
+    records.send(5000)
+    node = str(dig(kubernetes.there(POD, pod_of(1)), "spec", "nodeName"))
+    folder = _folder_of(kubernetes, "orders-broker-1-d0-1")
+    aside = folder.with_name(f"{folder.name}.aside")
+    before = uids(kubernetes)[1]
+    kubernetes.cordon(node, True)
+    try:
+        kubernetes.delete(POD, pod_of(1))
+        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before, "broker 1 stands still")
+        aside.mkdir()
+        for entry in folder.iterdir():
+            entry.rename(aside / entry.name)
+    finally:
+        kubernetes.cordon(node, False)
+    condition = kubernetes.until_condition(KAFKA_CLUSTER, "orders", "DisksReady", "DirectoryOffline")
+    assert "d0 of broker 1" in condition["message"]
+    assert not list(folder.rglob("meta.properties")) and not list(folder.rglob("*.log")), "it was formatted"
+    assert records.check()["lost"] == 0
+    before = uids(kubernetes)[1]
+    kubernetes.cordon(node, True)
+    try:
+        kubernetes.delete(POD, pod_of(1))
+        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before, "broker 1 stands still")
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for entry in aside.iterdir():
+            entry.rename(folder / entry.name)
+        aside.rmdir()
+    finally:
+        kubernetes.cordon(node, False)
+    kubernetes.until_ready()
+    records.assert_nothing_is_lost()
+
+
+def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(kubernetes: Kubernetes, orders: str) -> None:
+    kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}})
+    text = (MANIFESTS / "cluster-existing-zookeeper.yaml").read_text()
+    servers = ",".join(f"orders-zookeeper-{n}-0.orders-zookeeper.default.svc:2181" for n in (1, 2, 3))
+    text = text.replace("zk-0.zk:2181,zk-1.zk:2181,zk-2.zk:2181", servers)
+    assert servers in text, "the manifest names an ensemble"
+    kubernetes.kubectl("apply", "--namespace", OTHER, "-f", "-", text=text)
+    kubernetes.until_ready("payments", namespace=OTHER)
+    topic = {
+        "apiVersion": "kafka.ottla.dev/v1alpha1",
+        "kind": "KafkaTopic",
+        "metadata": {"name": "invoices", "namespace": OTHER},
+        "spec": {"clusterRef": {"name": "payments"}, "partitions": 3, "replicas": 3},
+    }
+    kubernetes.create(topic)
+    kubernetes.until_condition(KAFKA_TOPIC, "invoices", "Ready", namespace=OTHER)
+
+
+def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kubernetes, orders: str) -> None:
+    """It is shown, the broker runs on, and no empty volume takes its place."""
+    claim, pod = "payments-broker-2-d0-1", "payments-broker-2-0"
+    kubernetes.delete(CLAIM, claim, OTHER)
+    kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimDeleting", namespace=OTHER)
+    assert is_ready(kubernetes.get(POD, pod, OTHER))
+    before = uid_of(kubernetes.there(POD, pod, OTHER))
+    kubernetes.delete(POD, pod, OTHER)
+    condition = kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimLost", namespace=OTHER)
+    assert claim in condition["message"]
+    kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod, OTHER)) != before, "the pod is replaced")
+    assert kubernetes.get(CLAIM, claim, OTHER) is None, "it was made again"
+    assert not is_ready(kubernetes.get(POD, pod, OTHER))
+    others = [f"payments-broker-{number}-0" for number in (0, 1)]
+    assert all(is_ready(kubernetes.get(POD, name, OTHER)) for name in others)
+
+
+def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
+    kubernetes: Kubernetes, operator: Operator
+) -> None:
+    operator.scale(0)
+    try:
+        kubernetes.delete(NAMESPACE, OTHER)
+        kubernetes.until(lambda: not kubernetes.list(STATEFUL_SET, OTHER), "the fleet goes without the operator")
+        topic = kubernetes.there(KAFKA_TOPIC, "invoices", OTHER)
+        assert dig(topic, "metadata", "finalizers") == ["kafka.ottla.dev/topic"]
+    finally:
+        operator.scale(1)
+    kubernetes.until(lambda: kubernetes.get(NAMESPACE, OTHER) is None, "the namespace is gone", 180)
+    kubernetes.until_ready("orders")
+
+
+def _brokers(kubernetes: Kubernetes) -> list[tuple[int, str]]:
+    brokers = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]["brokers"]
+    return [(broker["id"], broker["rack"]) for broker in brokers]
+
+
+def _folder_of(kubernetes: Kubernetes, claim: str) -> Path:
+    volume: Obj = kubernetes.there(VOLUME, str(dig(kubernetes.there(CLAIM, claim), "spec", "volumeName")))
+    return Path(str(dig(volume, "spec", "local", "path")))

@@ -1,0 +1,71 @@
+"""A fleet that is given up and taken back, and the end of everything."""
+
+from __future__ import annotations
+
+from e2e.kubernetes_api import DEPLOYMENT, Kubernetes
+from e2e.tests.conftest import MANIFESTS, OPERATOR, RELEASE, SYSTEM, Helm
+from e2e.tests.records import Records
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    dig,
+)
+
+OURS = "kafka.ottla.dev/cluster=orders"
+
+
+def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(records: Records, kubernetes: Kubernetes) -> None:
+    records.send(10_000)
+    status = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
+    claims = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in kubernetes.list(CLAIM, selector=OURS)}
+    kubernetes.delete(KAFKA_CLUSTER, "orders")
+    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "every pod of the fleet is gone", 120)
+    kubernetes.until(lambda: not kubernetes.list(STATEFUL_SET, selector=OURS), "and every StatefulSet")
+    kubernetes.kubectl("apply", "-f", str(MANIFESTS / "cluster.yaml"))
+    kubernetes.until_ready()
+    again = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
+    assert [(b["id"], b["rack"]) for b in again["brokers"]] == [(b["id"], b["rack"]) for b in status["brokers"]]
+    assert again["clusterId"] == status["clusterId"]
+    assert claims == {c["metadata"]["name"]: c["metadata"]["uid"] for c in kubernetes.list(CLAIM, selector=OURS)}
+    assert records.assert_nothing_is_lost()["read"] == 10_000
+
+
+def test_a_deleted_topic_is_deleted_in_the_fleet(records: Records, kubernetes: Kubernetes, client: str) -> None:
+    records.send(100)
+    kubernetes.delete(KAFKA_TOPIC, records.topic)
+    kubernetes.until(lambda: kubernetes.get(KAFKA_TOPIC, records.topic) is None, "the document is gone")
+    program = "import os, kafka; print(kafka.KafkaAdminClient(bootstrap_servers=os.environ['BOOTSTRAP']).list_topics())"
+    kubernetes.until(
+        lambda: records.topic not in kubernetes.execute(client, "python3", "-c", program), "so is the topic"
+    )
+
+
+def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes: Kubernetes, helm: Helm) -> None:
+    finalizers = [dig(topic, "metadata", "finalizers") for topic in kubernetes.list(KAFKA_TOPIC)]
+    assert any(finalizers), "a topic that the operator made would be deleted with its document"
+    helm.uninstall()
+    assert kubernetes.get(DEPLOYMENT, OPERATOR, SYSTEM) is None
+    assert [
+        dig(topic, "metadata", "finalizers")
+        for topic in kubernetes.list(KAFKA_TOPIC)
+        if dig(topic, "metadata", "finalizers")
+    ] == []
+    assert len(kubernetes.list(STATEFUL_SET, selector=OURS)) == 6
+    left = kubernetes.kubectl("get", "all,clusterroles,clusterrolebindings", "--all-namespaces", "--output", "name")
+    assert not [line for line in left.split() if f"/{RELEASE}-operator" in line or "release-topics" in line]
+
+
+def test_everything_is_deleted(kubernetes: Kubernetes) -> None:
+    kubernetes.kubectl("delete", "kafkatopics,kafkaclusters", "--all", timeout_s=120)
+    for kind in (POD, STATEFUL_SET, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET):
+        kubernetes.until(lambda kind=kind: not kubernetes.list(kind, selector=OURS), f"every {kind.kind} is gone")  # type: ignore[misc]
+    assert len(kubernetes.list(CLAIM, selector=OURS)) == 12
+    kubernetes.kubectl("delete", "pvc", "--selector", OURS)
+    kubernetes.kubectl("delete", "crd", "kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev")
+    assert kubernetes.kubectl("api-resources", "--api-group=kafka.ottla.dev", "-o", "name").split() == []
