@@ -1,11 +1,13 @@
 """Requests of this broker to whichever broker is the controller: AlterPartition, and topics created on demand.
 
 The controller is found in the metadata that it sent us. An answer NOT_CONTROLLER or a broken connection is tried again
-within the caller's time, at whoever is the controller by then.
+within the caller's time, at whoever is the controller by then. Nobody waits for a controller that hangs: a connection
+to it is given up as soon as the metadata names another one.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +48,19 @@ class ControllerClient:
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000.0
         self._client: BrokerClient | None = None
+        metadata.add_listener(self._leave_former_controller)
 
     async def ask(self, api_key: int, version: int, request: Any, timeout_s: float | None = None) -> Any:
         """The controller's answer, whatever its error code.
 
-        Raises BrokerDisconnected when none could be had in time.
+        Raises BrokerDisconnected when none could be had within `timeout_s` (default: the client's).
         """
-        deadline = self._clock.monotonic() + (timeout_s or self._timeout_s)
+        deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
             try:
-                client = self._connected_to_controller()
-                await client.connect()
-                return await client.send(api_key, version, request)
+                client = self._client_of_controller()
+                await self._connect(client, self._left_s(deadline))
+                return await client.send(api_key, version, request, timeout_s=self._left_s(deadline))
             except BrokerDisconnected:
                 if self._clock.monotonic() >= deadline:
                     raise
@@ -71,8 +74,7 @@ class ControllerClient:
         request = create_topics_api.CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=False)
         while True:
             try:
-                left_s = max(deadline - self._clock.monotonic(), _PAUSE_S)
-                response = await self.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, request, left_s)
+                response = await self.ask(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, request, self._left_s(deadline))
             except BrokerDisconnected as error:
                 return {topic.name: (int(ErrorCode.REQUEST_TIMED_OUT), str(error)) for topic in topics}
             results = {result.name: (result.error_code, result.error_message) for result in response.topics}
@@ -86,13 +88,28 @@ class ControllerClient:
             self._client.close()
             self._client = None
 
-    def _connected_to_controller(self) -> BrokerClient:
+    def _left_s(self, deadline: float) -> float:
+        return max(deadline - self._clock.monotonic(), _PAUSE_S)
+
+    async def _connect(self, client: BrokerClient, limit_s: float) -> None:
+        try:
+            await asyncio.wait_for(client.connect(), limit_s)
+        except TimeoutError:
+            raise BrokerDisconnected(f"{client.host}:{client.port} does not answer in time") from None
+
+    def _leave_former_controller(self) -> None:
+        """What is under way fails, and is asked again of the new one."""
+        endpoint = self._metadata.endpoint(self._metadata.controller_id, self._listener)
+        client = self._client
+        if client is not None and endpoint is not None and (client.host, client.port) != (endpoint.host, endpoint.port):
+            self.close()
+
+    def _client_of_controller(self) -> BrokerClient:
         endpoint = self._metadata.endpoint(self._metadata.controller_id, self._listener)
         if endpoint is None:
             raise BrokerDisconnected("no controller is known yet")
-        client = self._client
-        if client is None or (client.host, client.port) != (endpoint.host, endpoint.port):
-            self.close()
+        client = self._client  # to that endpoint: one to another was closed when the metadata named this one
+        if client is None:
             client = self._client = BrokerClient(
                 self._network,
                 self._clock,
