@@ -12,4 +12,4 @@ compile --extra dev pyproject.toml -o requirements/dev.txt
 # jar in Maven Central, which tests and the benchmark run beside ours, is for 4.2.
 echo "pyspark==4.2.1" | compile --extra pipeline pyproject.toml -c requirements/dev.txt -c - -o requirements/pipeline.txt
 # What installs the rest: pyspark comes as source and is built with this setuptools.
-printf 'uv\nsetuptools\n' | compile - -o requirements/uv.txt
+printf 'uv\nsetuptools\n' | compile - -c requirements/dev.txt -o requirements/uv.txt
