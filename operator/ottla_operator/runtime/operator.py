@@ -67,6 +67,7 @@ class Operator:
         )
         await kopf.operator(
             registry=registry,
+            identity=settings.identity,  # type: ignore[arg-type] # else kopf asks for the user's name, and ours has none
             standalone=True,
             clusterwide=not settings.watch_namespace,
             namespaces=[settings.watch_namespace] if settings.watch_namespace else [],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import pwd
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -110,3 +111,17 @@ async def _from_a_document_to_rest(running: Running) -> None:
     assert annotations == {"a": "user's"} and not dig(
         kubernetes.there(KAFKA_CLUSTER, "orders"), "metadata", "finalizers"
     )
+
+
+async def test_it_runs_as_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in its own image: the uid is a number that no /etc/passwd knows."""
+
+    def nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    async with _running(tmp_path, monkeypatch) as running:
+        running.kubernetes.put(copy.deepcopy(CLUSTER))
+        await running.until(running.is_ready)
