@@ -3,8 +3,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup-venv.sh
-rm -rf build/wheels
-mkdir -p build/wheels
+stamp=build/wheels/.requirements.sha256 # what others publish is fetched again only when the list has changed
+wanted=$(sha256sum < requirements/operator.txt | cut -d' ' -f1)
 pip() { .venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
-pip wheel --require-hashes --wheel-dir build/wheels --requirement requirements/operator.txt
+if [ "$(cat "$stamp" 2> /dev/null)" != "$wanted" ]; then
+  rm -rf build/wheels
+  mkdir -p build/wheels
+  pip wheel --require-hashes --wheel-dir build/wheels --requirement requirements/operator.txt
+  echo "$wanted" > "$stamp"
+fi
+rm -f build/wheels/ottla-*.whl
 pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels .
