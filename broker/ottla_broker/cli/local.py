@@ -44,7 +44,8 @@ def _group() -> None:
 @app.command()
 def up(
     file: Annotated[
-        list[Path], typer.Option("-f", "--file", help="KafkaCluster and KafkaTopic documents; may be repeated.")
+        list[Path],
+        typer.Option("-f", "--file", metavar="FILE", help="KafkaCluster and KafkaTopic documents; may be repeated."),
     ],
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Where the fleet lives (default: .ottla/<cluster>).")
@@ -101,7 +102,9 @@ def up(
 @app.command()
 def status(
     data: DataOption = None,
-    output: Annotated[str, typer.Option("-o", "--output", help="json, or a table.")] = "table",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="json|table", help="For programs, or for people.")
+    ] = "table",
 ) -> None:
     """Shows the brokers, their addresses, racks and disks."""
     if output not in ("json", "table"):
@@ -117,8 +120,14 @@ def status(
 
 
 @app.command()
-def kill(broker: Annotated[int, typer.Argument(help="The broker's id.")], data: DataOption = None) -> None:
-    """Kills one broker without a clean shutdown (SIGKILL with --processes, which starts it again)."""
+def kill(
+    broker: Annotated[int, typer.Argument(metavar="ID", help="The broker's id, as `status` shows it.")],
+    data: DataOption = None,
+) -> None:
+    """Kills one broker without a clean shutdown, and its leaders move.
+
+    With --processes it gets SIGKILL and is started again; in one process it stays down until `down` and `up`.
+    """
     directory = _the_fleet(data)
     comes_back = _ask(directory, {"command": "kill", "broker": broker})["comes_back"]
     later = "it is started again at once" if comes_back else "it stays down until the fleet is stopped and started"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -11,7 +12,7 @@ from typer.core import TyperGroup
 _GROUPS = {
     "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
     "local": ("ottla_broker.cli.local", "A whole fleet on this machine, from the documents that Kubernetes gets."),
-    "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra of that name)."),
+    "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra: ottla[operator])."),
 }
 
 
@@ -41,8 +42,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"ottla {version('ottla')}, as Apache Kafka 3.9 in ZooKeeper mode")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Only groups below."""
 
 
