@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
-from typing import Any
 
 import cramjam
 import zstandard
@@ -66,7 +65,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = _MAX_BYTES) -> bytes
         elif codec is Codec.SNAPPY:
             result = _decompress_snappy(data, max_bytes)
         elif codec is Codec.LZ4:
-            result = _read_bounded(cramjam.lz4.Decompressor(), data, max_bytes)
+            result = _unlz4(data, max_bytes)
         else:
             result = _unzstd(data, max_bytes)
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, OSError, EOFError, ValueError) as error:
@@ -103,14 +102,13 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     return bytes(result)
 
 
-def _read_bounded(decompressor: Any, data: Buffer, max_bytes: int) -> bytes:
-    view = memoryview(data)
-    step = 64 * 1024
-    for start in range(0, len(view), step):
-        decompressor.decompress(bytes(view[start : start + step]))
-        if decompressor.len() > max_bytes:
-            raise _too_large(max_bytes)
-    return bytes(decompressor.finish())
+def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+    # Whole: the library's incremental reader takes a frame that is fed in pieces for a truncated one. What may be
+    # allocated in vain is bounded by the format, in which nothing grows more than 255-fold.
+    result = cramjam.lz4.decompress(data)
+    if len(result) > max_bytes:
+        raise _too_large(max_bytes)
+    return bytes(result)
 
 
 def _compress_xerial(data: Buffer) -> bytes:

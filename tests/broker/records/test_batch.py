@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import cramjam
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -151,6 +153,12 @@ def test_snappy_is_read_raw_and_in_xerial_blocks() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
     assert compress(Codec.SNAPPY, data).startswith(b"\x82SNAPPY\x00")
     assert decompress(Codec.SNAPPY, compress(Codec.SNAPPY, data)) == data
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_of_many_blocks_is_read(codec: Codec) -> None:
+    data = random.Random(1).randbytes(300_000) + bytes(300_000)  # compressed it is far larger than one block
+    assert decompress(codec, compress(codec, data)) == data
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
