@@ -243,7 +243,11 @@ def _print_started(found: dict[str, Any], directory: Path) -> None:
 
 
 def _print_table(found: dict[str, Any], directory: Path) -> None:
-    _console.print(f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}", highlight=False)
+    down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
+    why = f", broker {', '.join(down)} is down" if down else ""
+    _console.print(
+        f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}{why}", highlight=False
+    )
     _console.print(f"bootstrap  {found['bootstrap']}", soft_wrap=True, highlight=False)
     _console.print(f"data       {directory}", soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
