@@ -12,6 +12,7 @@ from typing import Any
 from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record
 
 _NOTHING = "~null~"
+_ALL_DOWN = "All broker connections are down"
 
 
 def record_of(found: dict[str, Any]) -> Record:
@@ -32,6 +33,10 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class _Member(Member):
+    """kcat ends when it is connected to no broker at all, as may happen to it when all are restarted one after the
+    other: it does not come back to a broker that it has no use for. Whoever needs it then starts it again: we do.
+    """
+
     def __init__(self, bootstrap: str, member: GroupMember, gathering: Gathering) -> None:
         self._name = member.name
         self._gathering = gathering
@@ -42,42 +47,58 @@ class _Member(Member):
             **member.config,
         }
         options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
-        self._process = subprocess.Popen(
-            ["kcat", "-b", bootstrap, *options, "-J", "-u", "-G", member.group, member.topic],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._threads = [
-            threading.Thread(target=self._read_records, daemon=True),
-            threading.Thread(target=self._read_messages, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._command = ["kcat", "-b", bootstrap, *options, "-J", "-u", "-G", member.group, member.topic]
+        self._lock = threading.Lock()
+        self._is_closing = False
+        self._process = self._start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(LIMIT_S)
-        for thread in self._threads:
-            thread.join(LIMIT_S)
+        with self._lock:
+            self._is_closing = True
+            self._process.terminate()
+        self._thread.join(LIMIT_S)
         self._gathering.left(self._name)
 
-    def _read_records(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def _run(self) -> None:
+        while True:
+            process = self._process
+            records = threading.Thread(target=self._read_records, args=(process,), daemon=True)
+            records.start()
+            last = self._read_messages(process)
+            records.join(LIMIT_S)
+            process.wait(LIMIT_S)
+            with self._lock:
+                if self._is_closing:
+                    return
+                self._gathering.left(self._name)
+                if _ALL_DOWN not in last:
+                    self._gathering.failed(self._name, f"ended with {process.returncode}: {last}")
+                    return
+                self._process = self._start()
+
+    def _read_records(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
             found = json.loads(line)
             if found.get("topic") and "offset" in found and "payload" in found:
                 self._gathering.received(self._name, [record_of(found)])
 
-    def _read_messages(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+    def _read_messages(self, process: subprocess.Popen[str]) -> str:
+        """Until kcat ends; the last thing it said."""
+        assert process.stderr is not None
+        line = ""
+        for line in process.stderr:
             if "rebalanced" in line and ("assigned:" in line or "revoked:" in line):
                 partitions = frozenset(map(int, re.findall(r"\[(\d+)\]", line)))
                 self._gathering.assigned(self._name, partitions if "assigned:" in line else frozenset())
-            elif "ERROR" in line and "fatal" in line.lower():
-                self._gathering.failed(self._name, line)
+        return line.strip()
 
 
 class Kcat(Driver):
