@@ -67,11 +67,15 @@ class TopicCreation:
 
     async def _ask(self, topics: list[CreatableTopic]) -> None:
         results: dict[str, tuple[int, str | None]] = {}
+        without_result = ErrorCode.UNKNOWN_SERVER_ERROR
         try:
             results = await self._controller.create_topics(topics, _TIMEOUT_MS)
+        except asyncio.CancelledError:
+            without_result = ErrorCode.REQUEST_TIMED_OUT  # this broker stops: the controller may do it all the same
+            raise
         finally:
             for topic in topics:
-                code, message = results.get(topic.name, (int(ErrorCode.UNKNOWN_SERVER_ERROR), None))
+                code, message = results.get(topic.name, (int(without_result), None))
                 if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
                     why = message or ErrorCode.of(code).message
                     self._logger.warning("topic %s is not created: %s", topic.name, why)
