@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from demo.fleet import CHECKOUT, DemoFleet, can_run_processes, stops_itself
 from demo.flights import leader_of, load_flights, read_and_compare, send
 from demo.plot import plot
+from demo.spark import second_act
 from ottla_broker.local.jars import kafka_class_path
 
 TOPIC = "flights"
@@ -20,7 +21,7 @@ BUILD = CHECKOUT / "build" / "demo"
 
 
 def main() -> int:
-    """Runs the demo; 0 when nothing was lost, altered or repeated."""
+    """Runs the demo; 0 when nothing was lost, altered or repeated, and Spark could read it."""
     console = Console()
     began = time.monotonic()
     processes = can_run_processes()
@@ -75,12 +76,13 @@ def _run(console: Console, fleet: DemoFleet, bootstrap: str, began: float) -> in
     console.print(f"picture    {_short(picture)}: records per second over time, the kill marked", soft_wrap=True)
     console.print(f"records    {_short(fleet.data)}; the fleet's log is fleet.log in it", soft_wrap=True)
     console.print(f"all of it took {time.monotonic() - began:.0f} s")
+    is_read_by_spark = second_act(console, bootstrap, BUILD)
     if not stops_itself():
         _next_steps(console, fleet, bootstrap)
     for error in sent.errors[:5]:
         console.print(f"not acknowledged: {error}", style="red")
     is_whole = not (found.lost or found.altered or found.repeated) and sent.acknowledged == len(flights)
-    return 0 if is_whole else 1
+    return 0 if is_whole and is_read_by_spark else 1
 
 
 def _next_steps(console: Console, fleet: DemoFleet, bootstrap: str) -> None:

