@@ -31,7 +31,7 @@ from ottla_broker.ports.coordination import (
     WatchKind,
 )
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 T = TypeVar("T")
 Open = Callable[[], Awaitable[Coordination]]
 

@@ -44,7 +44,7 @@ class Recorder:
         self.changed.set()
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition(self):
                 self.changed.clear()
                 await self.changed.wait()

@@ -41,7 +41,7 @@ def get(fleet: Cluster, path: str, method: str = "GET") -> tuple[int, str, str]:
 
 
 def ask(address: str, path: str, method: str = "GET") -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     try:
         connection.request(method, path)
         answer = connection.getresponse()

@@ -19,7 +19,7 @@ class Wire:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect((host, int(port)))
         self._correlation_id = 0
 

@@ -24,6 +24,8 @@ class ApiServer:
         self.kubernetes = kubernetes
         self.url = ""
         self.reads: list[str] = []
+        self.slow: dict[str, float] = {}
+        """Seconds that the list of a kind takes, by plural."""
         self._watchers: list[tuple[str, str, asyncio.Queue[tuple[str, Obj] | None]]] = []
         self._runner: web.AppRunner | None = None
         kubernetes.on_change = self._publish
@@ -93,6 +95,7 @@ class ApiServer:
             if obj is None:
                 raise ApiError(404, "NotFound", name)
             return web.json_response(obj)
+        await asyncio.sleep(self.slow.get(kind.plural, 0))
         items = await self.kubernetes.list(kind, namespace, selector)
         version = str(self.kubernetes.version)
         return web.json_response(

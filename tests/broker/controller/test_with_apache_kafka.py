@@ -216,7 +216,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
         admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
 
         def wait_until(is_true):
-            for _ in range(200):
+            for _ in range(1200):
                 if is_true(admin.list_topics(timeout=10)):
                     return
                 threading.Event().wait(0.1)

@@ -172,7 +172,7 @@ async def test_a_session_whose_end_could_not_be_written_ends_later(path: str, st
         assert not gone.is_set()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await gone.wait()
         await connected.wait()
     assert await session.exists("/e") is None

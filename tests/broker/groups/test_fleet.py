@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from ottla_broker.testing import cluster
 from ottla_broker.testing.cluster import Cluster
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 PARTITIONS = 4
 RECORDS = 200
 

@@ -154,7 +154,7 @@ def java(jar: Path) -> Any:
 
     yield ask
     requests.close()
-    process.wait(timeout=30)
+    process.wait(timeout=60)
     answers.close()
 
 

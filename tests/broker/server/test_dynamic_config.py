@@ -25,7 +25,7 @@ from ottla_broker.server.handlers import alter_configs, describe_configs, increm
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-WAIT_S = 10
+WAIT_S = 60
 
 
 class Broker:

@@ -154,7 +154,7 @@ async def test_a_write_that_fails_for_no_reason_of_the_disk_fails_the_directory_
     file = await disk.open("f", create=True)
     nothing: Any = None
     for buffers in ([nothing], [b"x"]):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(OSError):
                 await file.append(buffers)
     assert await disk.exists("f")
@@ -173,6 +173,6 @@ async def test_a_chore_that_failed_once_is_done_again(broker: Broker) -> None:
 
     manager = await broker.start()
     manager._every(1, chore)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await done.wait()
     assert failures == ["one bad log"]

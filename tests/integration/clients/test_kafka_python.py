@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import ConfigResource
@@ -23,10 +21,8 @@ def servers(bootstrap: str) -> list[str]:
 
 def test_a_transaction_is_refused_for_good(servers: list[str]) -> None:
     producer = KafkaProducer(bootstrap_servers=servers, transactional_id="t", max_block_ms=LIMIT_S * 1000)
-    began = time.monotonic()
     with pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()
-    assert time.monotonic() - began < LIMIT_S / 2
+        producer.init_transactions()  # were it tried again and again, this would end with a timeout
     producer.close(timeout=1)
 
 

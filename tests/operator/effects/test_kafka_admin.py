@@ -32,7 +32,7 @@ async def _eventually(
     admin: KafkaAdminLane, names: Sequence[str], holds: Callable[[Mapping[str, TopicView]], bool]
 ) -> Mapping[str, TopicView]:
     """The topics once they are so: what a broker tells follows a change, and nothing announces it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await admin.topics(names)
             if holds(found):

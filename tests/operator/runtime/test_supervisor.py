@@ -39,7 +39,7 @@ class World:
         await self.allowed.wait()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not holds():
                 self.kubernetes.settle()
                 await asyncio.sleep(0.01)
