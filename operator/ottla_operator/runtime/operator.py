@@ -15,7 +15,10 @@ from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.store import Store
-from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.runtime.supervisor import FIRST_BACK_OFF_S, Supervisor
+
+WATCHES_BEGIN_S = 10.0
+"""What is deleted between our first list and the beginning of a watch is seen by a list after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Operator:
         self._surroundings = surroundings
         self._store = Store()
         self._stop = asyncio.Event()
+        self._has_listed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._api: KubernetesClient | None = None
         self._supervisor: Supervisor | None = None
@@ -55,7 +59,7 @@ class Operator:
             self._surroundings,
             settings.images,
             reads_nodes=settings.reads_nodes,
-            may_write=self._lease.wait,
+            may_write=self._may_write,
         )
         registry = make_registry(
             self._supervisor.see,
@@ -100,12 +104,26 @@ class Operator:
         await self._lease.release()
         await self._api.close()
 
+    async def _may_write(self) -> None:
+        """Until we hold the lease and have seen everything that there is.
+
+        The watches begin one after the other: a pass between them would take what is not seen yet for missing.
+        """
+        assert self._lease is not None, "run makes it"
+        await self._has_listed.wait()
+        await self._lease.wait()
+
     async def _resync(self) -> None:
+        """Lists everything at the start, once more when the watches have begun, and then every ten minutes."""
         assert self._supervisor is not None, "run makes it"
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
         while True:
-            await asyncio.sleep(RESYNC_S)
             try:
                 await self._supervisor.resync(kinds, self._settings.watch_namespace or None)
             except ApiError as error:
                 self._log.warning("the resync could not read: %s", error)
+                await asyncio.sleep(FIRST_BACK_OFF_S if not self._has_listed.is_set() else RESYNC_S)
+                continue
+            pause = RESYNC_S if self._has_listed.is_set() else WATCHES_BEGIN_S
+            self._has_listed.set()
+            await asyncio.sleep(pause)
