@@ -1,7 +1,7 @@
 """What every test may ask for: a real ZooKeeper, a free port; and what happens to tests whose needs are not met.
 
 Tests marked `java` need a Java runtime and the jars of scripts/fetch-jars.sh, tests marked `kcat` Debian's kcat, tests
-marked `root` need root. Where that is missing they are skipped, with a reason that names the script, so that pytest's
+marked `spark` Spark, tests marked `root` need root. Where that is missing they are skipped, with a reason that names the script, so that pytest's
 summary counts them. With OTTLA_TEST_ALL=1 (make test-all, CI) they fail instead: nothing goes untested unseen.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -36,6 +37,14 @@ def why_java_tests_cannot_run() -> str:
     return ""
 
 
+@functools.cache
+def why_spark_tests_cannot_run() -> str:
+    """The reason, or "" when they can."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "Spark is missing: run scripts/setup-venv.sh --spark"
+    return "" if shutil.which("javac") else "javac is missing: run scripts/install-system.sh"
+
+
 def why_root_tests_cannot_run() -> str:
     """The reason, or "" when they can."""
     return "" if os.geteuid() == 0 else "needs root: run it as root, packages come from scripts/install-system.sh"
@@ -50,6 +59,7 @@ REASONS: dict[str, Callable[[], str]] = {
     "java": why_java_tests_cannot_run,
     "kcat": why_kcat_tests_cannot_run,
     "root": why_root_tests_cannot_run,
+    "spark": why_spark_tests_cannot_run,
 }
 
 

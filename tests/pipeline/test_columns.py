@@ -1,0 +1,188 @@
+"""Record batches as Arrow columns, compared with the broker's own decoder record by record."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.errors import CorruptBatch, UnsupportedMessageFormat
+from ottla_broker.records.record import Record, build_batch
+
+pytest.importorskip("pyarrow")
+
+from ottla_pipeline.columns import ROWS, AbortedTransaction, Wanted, choose, columns
+
+EVERYTHING = Wanted("flights", 3, 0, 2**60, with_headers=True)
+Row = dict[str, object]
+
+
+def rows(
+    answer: bytes | bytearray, wanted: Wanted = EVERYTHING, aborted: Sequence[AbortedTransaction] = ()
+) -> list[Row]:
+    found: list[Row] = []
+    for batch in columns(answer, choose(answer, wanted, aborted), wanted):
+        batch.validate(full=True)
+        assert batch.schema == wanted.schema and 0 < batch.num_rows <= ROWS
+        found += batch.to_pylist()
+    return found
+
+
+def expected(records: Sequence[Record], timestamp_type: int = 0) -> list[Row]:
+    return [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": "flights",
+            "partition": 3,
+            "offset": record.offset,
+            "timestamp": record.timestamp * 1000,
+            "timestampType": timestamp_type,
+            "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+        }
+        for record in records
+    ]
+
+
+def plain(found: list[Row]) -> list[Row]:
+    """Times as microseconds."""
+    for row in found:
+        row["timestamp"] = int(row["timestamp"].timestamp() * 1_000_000)  # type: ignore[attr-defined]
+    return found
+
+
+optional_bytes = st.none() | st.binary(max_size=200)
+record_headers = st.lists(st.tuples(st.text(max_size=5), optional_bytes), max_size=3).map(tuple)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[Codec, list[Record]]]:
+    """Batches with offsets that grow and may have gaps, as compaction leaves them."""
+    found: list[tuple[Codec, list[Record]]] = []
+    offset = 0
+    for _ in range(draw(st.integers(min_value=1, max_value=40))):
+        records: list[Record] = []
+        for _ in range(draw(st.integers(min_value=1, max_value=4))):
+            offset += draw(st.sampled_from([1, 1, 1, 2, 70, 10_000]))
+            timestamp = draw(st.integers(min_value=0, max_value=10**12))
+            records.append(Record(offset, timestamp, draw(optional_bytes), draw(optional_bytes), draw(record_headers)))
+        found.append((draw(st.sampled_from(list(Codec))), records))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(logs(), st.booleans())
+def test_every_record_is_a_row_whatever_its_codec(log: list[tuple[Codec, list[Record]]], is_plain: bool) -> None:
+    answer = bytearray()
+    for codec, records in log:
+        answer += build_batch(records, codec=Codec.NONE if is_plain else codec)
+    every = [record for _, records in log for record in records]
+    assert plain(rows(answer)) == expected(every)
+    start, end = every[len(every) // 3].offset, every[-1].offset
+    inside = [record for record in every if start <= record.offset < end]
+    assert plain(rows(answer, replace(EVERYTHING, start=start, end=end))) == expected(inside)
+
+
+def test_large_and_small_records_are_found_in_many_batches_of_different_length() -> None:
+    shuffled = random.Random(1)
+    answer, every, offset = bytearray(), [], 0
+    for _ in range(60):
+        records = []
+        for _ in range(shuffled.choice([1, 3, 300])):
+            value = shuffled.randbytes(shuffled.choice([0, 5, 60, 63, 64, 130, 8000, 20000 if offset % 50 == 0 else 9]))
+            records.append(Record(offset, 1_000_000 + offset, b"%d" % offset, value))
+            offset += 1
+        answer += build_batch(records)
+        every += records
+    assert plain(rows(answer)) == expected(every)
+
+
+def test_more_rows_than_an_arrow_batch_holds_come_in_several() -> None:
+    records = [Record(offset, 5, None, b"") for offset in range(2 * ROWS + 1)]
+    found = list(columns(answer := build_batch(records), choose(answer, EVERYTHING, ()), EVERYTHING))
+    assert [batch.num_rows for batch in found] == [ROWS, ROWS, 1]
+
+
+def test_append_time_counts_for_all_records_of_its_batch() -> None:
+    records = [Record(0, 100, None, b"a"), Record(1, 300, None, b"b")]
+    stamped = build_batch(records, attributes=0x08)
+    assert plain(rows(stamped)) == expected([record._replace(timestamp=300) for record in records], timestamp_type=1)
+
+
+def test_a_cut_off_batch_is_left_for_the_next_fetch_and_gaps_are_jumped_over() -> None:
+    first, second = build_batch([Record(5, 0, None, b"x")]), build_batch([Record(9, 0, None, b"y")])
+    chosen = choose(first + second[:-1], replace(EVERYTHING, start=2), ())
+    assert (len(chosen.batches), chosen.next_offset) == (1, 6)
+    chosen = choose(first + second, replace(EVERYTHING, start=6), ())
+    assert (len(chosen.batches), chosen.next_offset) == (1, 10)
+    assert choose(first + second, replace(EVERYTHING, end=8), ()).next_offset == 8
+    assert choose(b"", replace(EVERYTHING, start=2), ()) == ([], 2)
+
+
+def transaction(offset: int, producer: int, value: bytes) -> bytearray:
+    return build_batch(
+        [Record(offset, 0, None, value)],
+        attributes=TRANSACTIONAL_MASK, producer_id=producer, producer_epoch=0, base_sequence=0,
+    )  # fmt: skip
+
+
+def marker(offset: int, producer: int, kind: ControlType) -> bytearray:
+    found = build_marker(EndTransactionMarker(kind, 0), producer_id=producer, producer_epoch=0, timestamp=0)
+    found[:8] = offset.to_bytes(8, "big")
+    assert found[22] & CONTROL_MASK
+    return found
+
+
+def test_aborted_records_are_left_out_when_only_committed_ones_are_wanted() -> None:
+    answer = bytearray().join(
+        [
+            transaction(0, 7, b"aborted"),
+            transaction(1, 8, b"committed"),
+            build_batch([Record(2, 0, None, b"plain")]),
+            marker(3, 7, ControlType.ABORT),
+            transaction(4, 7, b"the next transaction of the same producer"),
+            marker(5, 8, ControlType.COMMIT),
+            marker(6, 7, ControlType.COMMIT),
+            transaction(7, 8, b"aborted later"),
+            marker(8, 8, ControlType.ABORT),
+        ]
+    )
+    aborted = [AbortedTransaction(8, 7), AbortedTransaction(7, 0)]
+    committed = replace(EVERYTHING, committed_only=True)
+    assert [row["offset"] for row in rows(answer, committed, aborted)] == [1, 2, 4]
+    assert [row["offset"] for row in rows(answer)] == [0, 1, 2, 4, 7]
+    assert choose(answer, committed, aborted).next_offset == 9
+
+
+def test_bytes_that_are_no_batch_are_refused() -> None:
+    batch = build_batch([Record(0, 0, b"key", b"value")])
+    altered = bytearray(batch)
+    altered[-2] ^= 1
+    with pytest.raises(CorruptBatch, match="checksum of the batch at offset 0"):
+        rows(altered)
+    assert len(rows(altered, replace(EVERYTHING, checks_crcs=False))) == 1
+    old = bytearray(batch)
+    old[16] = 1
+    with pytest.raises(UnsupportedMessageFormat, match="message format 1"):
+        rows(old)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_corrupt_records_under_a_valid_checksum_end_in_an_error_or_in_rows(data: st.DataObject) -> None:
+    """Never in another exception, nor in bytes from outside of the records."""
+    batch = build_batch([Record(n, n, b"key", b"value" * n, (("h", b"x"),)) for n in range(4)])
+    for _ in range(data.draw(st.integers(min_value=1, max_value=3))):
+        place = data.draw(st.integers(min_value=61, max_value=len(batch) - 1))
+        batch[place] = data.draw(st.integers(min_value=0, max_value=255))
+    try:
+        rows(batch, replace(EVERYTHING, checks_crcs=False))
+    except CorruptBatch:
+        pass

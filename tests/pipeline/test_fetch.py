@@ -1,0 +1,147 @@
+"""The source without Spark, against real brokers: planning and reading of ranges, and what happens when things go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from ottla_broker.testing import Cluster, cluster
+from ottla_pipeline.cluster import Cluster as Brokers
+from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
+from ottla_pipeline.options import TopicPartition, parse
+from ottla_pipeline.plan import OffsetRange, plan
+
+pytest.importorskip("pyarrow")
+
+from ottla_pipeline import fetch
+
+RECORDS = 3000
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Cluster]:
+    with cluster(brokers=3, racks=3) as found:
+        yield found
+
+
+def fill(fleet: Cluster, topic: str, codec: str = "none") -> dict[TopicPartition, list[tuple[int, bytes]]]:
+    """Writes a topic; gives (offset, value) of every record by partition."""
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": fleet.bootstrap, "compression.type": codec, "acks": "all"})
+    written: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+    for number in range(RECORDS):
+        value = b"%d " % number * 30
+
+        def delivered(error: object, message: object, value: bytes = value) -> None:
+            assert error is None
+            partition = TopicPartition(topic, message.partition())  # type: ignore[attr-defined]
+            written.setdefault(partition, []).append((message.offset(), value))  # type: ignore[attr-defined]
+
+        producer.produce(topic, value=value, key=b"%d" % number, partition=number % PARTITIONS, on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return {partition: sorted(found) for partition, found in written.items()}
+
+
+def read_all(fleet: Cluster, **options: str) -> dict[TopicPartition, list[tuple[int, bytes]]]:
+    checked = parse({"kafka.bootstrap.servers": fleet.bootstrap, **options})
+    with Brokers(checked.connecting) as brokers:
+        ranges = plan(checked, brokers, fleet.bootstrap)
+    found: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+    for part in ranges:
+        for batch in fetch.read(part, checked):
+            rows = zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            found.setdefault(part.partition, []).extend(rows)
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_is_read_whole_whatever_its_codec(fleet: Cluster, codec: str) -> None:
+    written = fill(fleet, f"whole-{codec}", codec)
+    assert read_all(fleet, subscribe=f"whole-{codec}", minPartitions="7") == written
+    # A fetch smaller than a batch brings that batch nevertheless.
+    assert read_all(fleet, subscribe=f"whole-{codec}", **{"kafka.max.partition.fetch.bytes": "100"}) == written
+
+
+def test_only_the_offsets_asked_for_are_read(fleet: Cluster) -> None:
+    written = fill(fleet, "bounded")
+    starts = json.dumps({"bounded": {"0": 10, "1": 20, "2": -2}})
+    ends = json.dumps({"bounded": {"0": 990, "1": 21, "2": -1}})
+    found = read_all(fleet, subscribe="bounded", startingOffsets=starts, endingOffsets=ends)
+    bounds = {0: (10, 990), 1: (20, 21), 2: (0, RECORDS)}
+    assert found == {
+        partition: [
+            record for record in records if bounds[partition.partition][0] <= record[0] < bounds[partition.partition][1]
+        ]
+        for partition, records in written.items()
+    }
+    assert read_all(fleet, subscribePattern="^bound.*") == written
+    assert read_all(fleet, subscribe="bounded", startingTimestamp="0") == written
+
+
+def test_a_topic_that_does_not_exist_is_named_and_not_created(fleet: Cluster) -> None:
+    for _ in range(2):
+        with pytest.raises(UnknownTopic, match="option subscribe: topic 'missing' does not exist at"):
+            read_all(fleet, subscribe="missing")
+
+
+def test_brokers_that_do_not_answer_are_named(free_port: int) -> None:
+    checked = parse(
+        {
+            "kafka.bootstrap.servers": f"127.0.0.1:{free_port}",
+            "subscribe": "t",
+            "fetchOffset.numRetries": "1",
+            "fetchOffset.retryIntervalMs": "1",
+        }
+    )
+    with Brokers(checked.connecting) as brokers, pytest.raises(ClusterUnreachable) as raised:
+        plan(checked, brokers, "")
+    assert f"no broker of kafka.bootstrap.servers answers: 127.0.0.1:{free_port}" in str(raised.value)
+
+
+def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: Cluster) -> None:
+    written = fill(fleet, "short")
+    partition = TopicPartition("short", 0)
+    end = len(written[partition])
+    behind = OffsetRange(partition, end - 5, end + 10)  # as if the log had lost its end since the planning
+    options = {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "short", "kafkaConsumer.pollTimeoutMs": "1"}
+    with pytest.raises(ClusterUnreachable, match="nothing of short-0 from offset"):
+        list(fetch.read(behind, parse(options)))
+    beyond = OffsetRange(partition, end + 5, end + 10)
+    with pytest.raises(
+        DataLoss, match=f"short-0: offsets {end + 5} to {end + 9} are gone, the log holds 0 to {end - 1}"
+    ):
+        list(fetch.read(beyond, parse(options)))
+    assert list(fetch.read(beyond, parse({**options, "failOnDataLoss": "false"}))) == []
+
+
+def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: Cluster) -> None:
+    written = fill(fleet, "failover")
+    options = parse(
+        {
+            "kafka.bootstrap.servers": fleet.bootstrap,
+            "subscribe": "failover",
+            "kafka.max.partition.fetch.bytes": "2000",
+            "fetchOffset.numRetries": "200",
+            "fetchOffset.retryIntervalMs": "100",
+        }
+    )
+    with Brokers(options.connecting) as brokers:
+        part = plan(options, brokers, "")[0]
+    metadata = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics("failover", timeout=30)
+    leader = metadata.topics["failover"].partitions[0].leader
+    offsets: list[int] = []
+    is_killed = False
+    for batch in fetch.read(part, options):
+        offsets += batch.column("offset").to_pylist()
+        if not is_killed:
+            fleet.kill(leader)
+            is_killed = True
+    fleet.start(leader)
+    assert offsets == [offset for offset, _ in written[part.partition]]
