@@ -11,7 +11,7 @@ import sys
 
 SMALLEST_BYTES = 4 * 1024
 _FREE_REFERENCES = 3  # the pool's list, the loop variable, getrefcount's argument
-_PROBES = 4
+_PROBES = 8
 
 
 class BufferPool:
@@ -39,17 +39,17 @@ class BufferPool:
             size *= 2
         kept = self._by_size.setdefault(size, [])
         count = len(kept)
+        # The first free one, so that few buffers go round: their bytes are still in the processor's cache.
         start = self._next.get(size, 0)
-        for probe in range(min(_PROBES, count)):
-            index = (start + probe) % count
+        for probe in range(min(2 * _PROBES, count)):
+            index = probe if probe < _PROBES else (start + probe) % count
             buffer = kept[index]
             if sys.getrefcount(buffer) == _FREE_REFERENCES:
-                self._next[size] = index + 1
                 return buffer
+        # All of the first may belong to connections that keep them: the next request looks elsewhere too.
+        self._next[size] = start + _PROBES
         buffer = bytearray(size)
         if self.kept_bytes + size <= self._limit_bytes:
             kept.append(buffer)
             self.kept_bytes += size
-            # Oldest first: a buffer handed out longest ago is the likeliest to be free again.
-            self._next[size] = 0 if start >= count else start
         return buffer

@@ -1,0 +1,45 @@
+"""Receive buffers: few of them go round, and those that somebody holds stop nobody."""
+
+from __future__ import annotations
+
+from ottla_broker.adapters.buffers import BufferPool
+
+
+def test_as_many_buffers_as_are_in_use_go_round() -> None:
+    pool = BufferPool(limit_bytes=1 << 20)
+    seen = set()
+    for _ in range(50):
+        first, second = pool.take(8192), pool.take(8192)
+        seen |= {id(first), id(second)}
+        del first, second
+    assert len(seen) == 2
+    assert pool.kept_bytes == 2 * 8192
+
+
+def test_a_slice_keeps_its_buffer() -> None:
+    pool = BufferPool(limit_bytes=1 << 20)
+    held = memoryview(pool.take(8192))[10:20]
+    held[:] = b"0123456789"
+    for _ in range(5):
+        other = pool.take(8192)
+        other[:] = bytes(8192)
+        del other
+    assert bytes(held) == b"0123456789"
+
+
+def test_buffers_that_connections_keep_do_not_hide_the_free_ones() -> None:
+    pool = BufferPool(limit_bytes=1 << 20)
+    kept = [pool.take(8192) for _ in range(40)]
+    del kept[20:24]
+    before = pool.kept_bytes
+    for _ in range(100):
+        pool.take(8192)
+    assert pool.kept_bytes <= before + 8 * 8192, "free buffers further back are found again"
+    assert len(kept) == 36
+
+
+def test_more_than_the_limit_is_served_and_not_kept() -> None:
+    pool = BufferPool(limit_bytes=16384)
+    held = [pool.take(8192) for _ in range(5)]
+    assert len({id(buffer) for buffer in held}) == 5
+    assert pool.kept_bytes == 16384
