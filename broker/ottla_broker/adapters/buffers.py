@@ -47,7 +47,7 @@ class BufferPool:
             if sys.getrefcount(buffer) == _FREE_REFERENCES:
                 return buffer
         # All of the first may belong to connections that keep them: the next request looks elsewhere too.
-        self._next[size] = start + _PROBES
+        self._next[size] = (start + _PROBES) % max(count, 1)
         buffer = bytearray(size)
         if self.kept_bytes + size <= self._limit_bytes:
             kept.append(buffer)
