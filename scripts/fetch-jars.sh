@@ -47,10 +47,6 @@ if [ "${1:-}" = zookeeper-image ]; then # only those of the image that e2e/ buil
   fetch zookeeper-image zookeeper-image-jars
   exit
 fi
-if [ "${1:-}" = zookeeper-image ]; then # only those of the image that e2e/ builds
-  fetch zookeeper-image zookeeper-image-jars
-  exit
-fi
 fetch kafka jars
 fetch zookeeper zookeeper-jars
 fetch spark-connector spark-connector-jars
