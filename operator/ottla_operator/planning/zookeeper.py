@@ -158,7 +158,7 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
     desired: list[Obj] = [_service(snapshot), _budget(snapshot), _files(snapshot)]
     stateful_sets: dict[int, Obj] = {}
     for server in wanted:
-        for role, disk, field in _disks(cluster):
+        for role, disk, field in _disks(snapshot):
             desired.append(_claim(snapshot, server, role, disk))
             faults += _claim_faults(snapshot, server, role, disk, field)
         stateful_sets[server] = _server(snapshot, server)
@@ -203,6 +203,10 @@ def _spec_faults(snapshot: Snapshot) -> list[Condition]:
         message = f"spec.zookeeper.replicas: changing {now} to {asked} servers is not served yet; nothing was changed"
         found.append(bad(ZOOKEEPER_READY, "ResizeNotServed", message))
     spec = snapshot.cluster.zookeeper
+    if not spec.connect and has_log_disk(snapshot) != (spec.log_disk is not None):
+        act = "adding" if spec.log_disk is not None else "removing"
+        message = f"spec.zookeeper.logDisk: {act} it is not served; the ensemble keeps its log where it is"
+        found.append(bad(ZOOKEEPER_READY, "DisksChanged", message))
     if not spec.connect and not spec.disk.size:
         found.append(bad(ZOOKEEPER_READY, "NoSize", "spec.zookeeper.disk.size: is required on Kubernetes"))
     return found
@@ -253,7 +257,7 @@ def _budget(snapshot: Snapshot) -> Obj:
 def _files(snapshot: Snapshot) -> Obj:
     cluster = snapshot.cluster
     data = {
-        "zoo.cfg": static_config(cluster.zookeeper.log_disk is not None),
+        "zoo.cfg": static_config(has_log_disk(snapshot)),
         "members": members(cluster),
         "logback.xml": LOGBACK,
         "start.sh": start_script(),
@@ -264,12 +268,28 @@ def _files(snapshot: Snapshot) -> Obj:
     )
 
 
-def _disks(cluster: KafkaCluster) -> list[tuple[str, DiskSpec, str]]:
+def _disks(snapshot: Snapshot) -> list[tuple[str, DiskSpec, str]]:
     """(role, disk, field of the spec)."""
-    found = [("data", cluster.zookeeper.disk, "spec.zookeeper.disk")]
-    if cluster.zookeeper.log_disk is not None:
-        found.append(("log", cluster.zookeeper.log_disk, "spec.zookeeper.logDisk"))
+    spec = snapshot.cluster.zookeeper
+    found = [("data", spec.disk, "spec.zookeeper.disk")]
+    if has_log_disk(snapshot):
+        found.append(("log", spec.log_disk or spec.disk, "spec.zookeeper.logDisk"))
     return found
+
+
+def has_log_disk(snapshot: Snapshot) -> bool:
+    """Whether the servers keep their transaction log on a volume of its own: as the ensemble was made, else the spec.
+
+    A server whose log is suddenly elsewhere does not find its last transactions. Its StatefulSet tells best; then the
+    files, which are written before the first claim; then claims that a deleted cluster has left.
+    """
+    templates = [dig(obj, "spec", "template", "spec", "volumes") or [] for obj in servers_of(snapshot).values()]
+    if templates:
+        return any(volume.get("name") == "log" for volumes in templates for volume in volumes)
+    if text := dig(snapshot.get(CONFIG_MAP, _files_name(snapshot.cluster)), "data", "zoo.cfg"):
+        return f"dataLogDir={LOG}\n" in str(text)
+    claims = {label(claim, names.DISK) for claim in snapshot.all(CLAIM) if label(claim, names.SERVER_ID) is not None}
+    return "log" in claims if claims else snapshot.cluster.zookeeper.log_disk is not None
 
 
 def _claim_name(cluster: KafkaCluster, server: int, role: str) -> str:
@@ -313,7 +333,7 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
         {"name": "files", "configMap": {"name": _files_name(cluster)}},
         {"name": "tmp", "emptyDir": {}},
     ]
-    for role, _, _ in _disks(cluster):
+    for role, _, _ in _disks(snapshot):
         mounts.append({"name": role, "mountPath": DATA if role == "data" else LOG})
         volumes.append({"name": role, "persistentVolumeClaim": {"claimName": _claim_name(cluster, server, role)}})
     container: Obj = {

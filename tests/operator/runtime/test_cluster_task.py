@@ -299,6 +299,8 @@ async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
         ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec"),
         ("spec.zookeeper.replicas", 5, "ZooKeeperReady", "ResizeNotServed"),
         ("spec.zookeeper.replicas", 2, "ZooKeeperReady", "InvalidSpec"),
+        ("spec.zookeeper.logDisk", None, "ZooKeeperReady", "DisksChanged"),
+        ("spec.zookeeper", None, "ZooKeeperReady", "DisksChanged"),
     ],
 )
 async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
@@ -317,6 +319,17 @@ async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
     after = fleet.picture()
     assert after.keys() == before.keys()
     assert fleet.condition("Ready")[0] == "True"
+    assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+
+
+async def test_a_log_disk_added_to_an_ensemble_is_a_condition_and_leaves_its_log_where_it_is() -> None:
+    document = _changed("spec.zookeeper", {"replicas": 3, "disk": {"size": "5Gi"}})
+    fleet = await _running(document)
+    pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    fleet.edit("spec.zookeeper.logDisk", {"size": "5Gi"})
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "DisksChanged"
+    assert "dataLogDir=/data\n" in fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["zoo.cfg"]
     assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
 
 
