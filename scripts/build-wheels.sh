@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Wheels of ottla and of everything its image needs, into build/wheels, for the Dockerfile.
+# Wheels of everything ottla's image needs into build/wheels, ottla's own into build/wheels/ottla, for the Dockerfile.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup-venv.sh
@@ -12,5 +12,5 @@ if [ "$(cat "$stamp" 2> /dev/null)" != "$wanted" ]; then
   pip wheel --require-hashes --wheel-dir build/wheels --requirement requirements/operator.txt
   echo "$wanted" > "$stamp"
 fi
-rm -f build/wheels/ottla-*.whl
-pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels .
+rm -rf build/wheels/ottla
+pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels/ottla .
