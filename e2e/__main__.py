@@ -109,6 +109,19 @@ def up(provider: ProviderOption = Where.processes) -> None:
 
 
 @app.command()
+def reload() -> None:
+    """Builds the images anew and puts them into the nodes of the cluster that is up (processes)."""
+    from e2e.providers.processes import Processes
+
+    _handle()
+    steps = Steps()
+    try:
+        _remember(Processes().reload(steps))
+    finally:
+        steps.done()
+
+
+@app.command()
 def test(tests: TestsOption = "") -> None:
     """Runs the tests in the cluster that is up."""
     raise typer.Exit(_test(_handle(), tests))
@@ -149,10 +162,14 @@ def _up(provider: Provider) -> Cluster:
         cluster = provider.up(steps)
     finally:
         steps.done()
+    _remember(cluster)
+    return cluster
+
+
+def _remember(cluster: Cluster) -> None:
     handle = _handle_path()
     handle.parent.mkdir(parents=True, exist_ok=True)
     handle.write_text(json.dumps(asdict(cluster), default=str))
-    return cluster
 
 
 def _down(provider: Provider) -> bool:
@@ -174,7 +191,7 @@ def _test(cluster: Cluster, expression: str) -> int:
     """pytest, in the network namespace from which the cluster is reached."""
     results = CHECKOUT / "build" / "e2e" / "junit.xml"
     command = [
-        *within(cluster.netns), sys.executable, "-m", "pytest", "-v", "--tb=short", "-x", "--color=auto",
+        *within(cluster.netns), sys.executable, "-m", "pytest", "-v", "--tb=short", "--color=auto",
         "--rootdir", str(CHECKOUT), "-c", str(CHECKOUT / "pyproject.toml"), f"--junit-xml={results}",
         *(["-k", expression] if expression else []), str(CHECKOUT / "e2e" / "tests"),
     ]  # fmt: skip

@@ -170,7 +170,7 @@ class _Builder:
         except CommandFailed:
             self._import(reference, base, ["--env", "PIP_BREAK_SYSTEM_PACKAGES=1", "--cmd", '["python3"]'])
         self._buildah(
-            "build", "--isolation", "chroot", "--pull-never", "--build-arg", f"BASE_IMAGE={reference}",
+            "build", "--isolation", "chroot", "--pull-never", "--layers", "--build-arg", f"BASE_IMAGE={reference}",
             "--file", str(dockerfile), "--tag", f"localhost/{name}:building", str(folder),
         )  # fmt: skip
 

@@ -47,8 +47,16 @@ class NodeProcesses:
 
     def load_images(self, archives: Sequence[Path]) -> None:
         self._plane.daemons.until(self._daemon("containerd"), self._runtime_answers)
+        loaded = self._folder_of_loaded
+        loaded.mkdir(exist_ok=True)
         for archive in archives:
-            self._ctr("images", "import", str(archive))
+            if not (loaded / archive.name).exists():
+                self._ctr("images", "import", str(archive))
+                (loaded / archive.name).touch()
+
+    @property
+    def _folder_of_loaded(self) -> Path:
+        return self.folder / "loaded"
 
     def start_kubelet(self) -> None:
         """The kubelet and kube-proxy; `plane` serves by now."""

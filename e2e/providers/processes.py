@@ -10,7 +10,7 @@ from pathlib import Path
 
 from e2e import binaries, leftovers, network, nodes
 from e2e.control_plane import ADMIN, ControlPlane, Place
-from e2e.images import build_images
+from e2e.images import Images, build_images
 from e2e.machine import NETNS, CommandFailed, run
 from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, Node
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
@@ -81,6 +81,16 @@ class Processes:
         self._create_volumes()
         self._plane.daemons.until("n1-kubelet", self._nodes_exist)
         self._plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=90s", timeout_s=120)
+        return self._cluster(images)
+
+    def reload(self, step: Step) -> Cluster:
+        """Builds the images anew and puts those that changed into the nodes of the cluster that is up."""
+        images = build_images(step)
+        step("images into the nodes")
+        nodes.load_images(self._nodes, images.archives())
+        return self._cluster(images)
+
+    def _cluster(self, images: Images) -> Cluster:
         return Cluster(
             kubeconfig=self._plane.certificates.kubeconfig(ADMIN),
             images=images,

@@ -30,7 +30,7 @@ def test_the_chart_is_what_helm_and_the_api_server_accept(helm: Helm, kubernetes
     assert "0 chart(s) failed" in helm.lint()
     documents = [document for document in yaml.safe_load_all(helm.template()) if document]
     assert {"Deployment", "CustomResourceDefinition", "Job"} <= {document["kind"] for document in documents}
-    kubernetes.kubectl("apply", "--dry-run=client", "-f", "-", text=yaml.safe_dump_all(documents))
+    kubernetes.kubectl("create", "--dry-run=client", "-f", "-", text=yaml.safe_dump_all(documents))
 
 
 def test_the_operator_runs(operator: Operator, kubernetes: Kubernetes) -> None:
@@ -119,7 +119,7 @@ def test_a_converged_cluster_is_left_alone(orders: str, kubernetes: Kubernetes, 
     [
         ({"spec": {"brokers": {"replicas": 0}}}, "spec.brokers.replicas"),
         ({"spec": {"brokers": {"rackKey": "other"}}}, "rackKey"),
-        ({"spec": {"zookeeper": None}}, "zookeeper"),
+        ({"spec": {"zookeeper": {"connect": "zk:2181"}}}, "spec.zookeeper"),
         ({"spec": {"brokers": {"disks": []}}}, "spec.brokers.disks"),
     ],
 )
