@@ -1,8 +1,10 @@
 """A flame graph of our broker under one scenario: `python -m bench.profile produce-java-64k`.
 
-py-spy samples the broker from outside, without a profiler inside that would change what it measures; it needs the right
-to trace, which root has. Writes build/bench/profile-<scenario>.svg (the flame graph) and .txt (the share of samples in
-each function itself and below it), and prints the top of the latter.
+py-spy samples the broker from outside, without a profiler inside that would change what it measures; it needs the
+right to trace, which root has. It counts a thread only while that holds the interpreter: one that waits in a system
+call looks busy from outside. What the interpreter does not see, copies, page cache and checksums, is sampled by Linux'
+`perf` where that is installed. Writes build/bench/profile-<scenario>.svg (the flame graph) and .txt (CPU of each
+thread, shares of the kernel and of each library, shares of each function), and prints the latter.
 """
 
 from __future__ import annotations
@@ -57,12 +59,13 @@ def main(
         chosen.load(request)
         drawn = out / f"profile-{scenario}.svg"
         folded = work / "folded"
-        options = ["--rate", str(rate), *(["--native"] if native else [])]
+        options = ["--gil", "--rate", str(rate), *(["--native"] if native else [])]
         pid = profiled.pids[0]
         samplers = [
             _start(sampler, pid, drawn, "flamegraph", options),
             _start(sampler, pid, folded, "raw", options),
         ]
+        kernel = _sample_kernel(pid, work / "perf.data")
         before = thread_cpu_seconds(pid)
         try:
             result: LoadResult = chosen.load(request)
@@ -72,7 +75,9 @@ def main(
                 process.send_signal(signal.SIGINT)
             for process in samplers:
                 process.wait(60)
-        text = _threads(before, after, result) + _shares(folded.read_text())
+        text = (
+            _threads(before, after, result) + _kernel_shares(kernel, work / "perf.data") + _shares(folded.read_text())
+        )
         drawn.with_suffix(".txt").write_text(text)
         typer.echo(text)
         typer.echo(f"{result.bytes / result.seconds / 1e6:.0f} MB/s while sampled; flame graph: {drawn}")
@@ -84,6 +89,63 @@ def main(
 def _start(sampler: str, pid: int, output: Path, kind: str, options: list[str]) -> subprocess.Popen[bytes]:
     line = [sampler, "record", "--pid", str(pid), "--format", kind, "--function", "--output", str(output), *options]
     return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _sample_kernel(pid: int, data: Path) -> subprocess.Popen[bytes] | None:
+    """Starts `perf record`; None where there is none."""
+    perf = shutil.which("perf")
+    if perf is None:
+        return None
+    line = [perf, "record", "--quiet", "-e", "cpu-clock", "-F", "499", "-g", "--pid", str(pid), "--output", str(data)]
+    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _kernel_shares(sampler: subprocess.Popen[bytes] | None, data: Path) -> str:
+    """Where the CPU time of all threads goes: by kernel and library, then by system call and what it waits on."""
+    if sampler is None:
+        return "Linux' perf is not installed: nothing is known of the kernel's share\n"
+    sampler.send_signal(signal.SIGINT)
+    sampler.wait(60)
+    parts = _report(data, "--no-children", "dso")[:6]
+    calls = [(share, name) for share, name in _report(data, "--children", "symbol") if name in _KERNEL_FUNCTIONS]
+    rows = [f"{share:>7}  {name}" for share, name in parts]
+    rows += [f"{share:>7}  {name}: {_KERNEL_FUNCTIONS[name]}" for share, name in calls]
+    return "CPU time of all threads\n" + "\n".join(rows) + "\n"
+
+
+_KERNEL_FUNCTIONS = {
+    "__x64_sys_recvfrom": "receiving from sockets, the copy included",
+    "__x64_sys_writev": "writing to the page cache",
+    "copy_folio_from_iter_atomic": "of that the copy",
+    "__alloc_frozen_pages_noprof": "of that finding pages",
+    "try_to_compact_pages": "of that moving others' pages to make large ones",
+    "__x64_sys_sendto": "sending answers",
+    "__x64_sys_sendmsg": "sending answers in several buffers",
+    "__x64_sys_sendfile64": "sending file ranges",
+    "__x64_sys_epoll_pwait": "waiting for sockets",
+    "__x64_sys_futex": "handing over between threads",
+    "__x64_sys_fdatasync": "flushing",
+    "asm_exc_page_fault": "memory touched for the first time",
+}
+
+
+def _report(data: Path, *options: str) -> list[tuple[str, str]]:
+    """(share, name) out of `perf report`, largest first."""
+    line = [
+        "perf",
+        "report",
+        "--input",
+        str(data),
+        "--call-graph",
+        "none",
+        "--stdio",
+        *options[:-1],
+        "--sort",
+        options[-1],
+    ]
+    text = subprocess.run(line, capture_output=True, text=True, check=False).stdout
+    rows = [row.split() for row in text.splitlines() if row.strip() and not row.startswith("#")]
+    return [(row[0], next(word for word in reversed(row) if word != "-")) for row in rows if len(row) > 1]
 
 
 def _threads(before: dict[int, tuple[float, float]], after: dict[int, tuple[float, float]], result: LoadResult) -> str:
