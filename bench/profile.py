@@ -59,7 +59,7 @@ def main(
         chosen.load(request)
         drawn = out / f"profile-{scenario}.svg"
         folded = work / "folded"
-        options = ["--gil", "--rate", str(rate), *(["--native"] if native else [])]
+        options = ["--gil", "--nonblocking", "--rate", str(rate), *(["--native"] if native else [])]
         pid = profiled.pids[0]
         samplers = [
             _start(sampler, pid, drawn, "flamegraph", options),
