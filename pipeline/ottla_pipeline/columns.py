@@ -60,6 +60,9 @@ _GROUP_BYTES = 8 * 1024 * 1024
 _MAX_BATCH_BYTES = 1 << 30
 """Bound on one batch's decompressed records, as `records.record` has it."""
 
+_MIN_RECORD_BYTES = 7
+"""Length, attributes, both deltas, two absent fields and no headers."""
+
 _ABREAST = 16
 """From so many batches on, their records are walked abreast: a step of numpy costs what so many of the loop cost."""
 
@@ -170,8 +173,9 @@ def _rows(data: Buffer, group: Sequence[tuple[int, int, BatchHeader]], wanted: W
     octets = np.frombuffer(data, np.uint8)
     headers = [header for _, _, header in group]
     counts = np.array([header.record_count for header in headers], np.int64)
-    if counts.min() < 0:
-        raise CorruptBatch("a batch has a negative number of records")
+    sizes = np.array([end - begin for begin, end, _ in group], np.int64)
+    if (counts < 0).any() or (counts * _MIN_RECORD_BYTES > sizes).any():
+        raise CorruptBatch("a batch has fewer bytes than its number of records needs")
     limit = np.repeat(np.array([end for _, end, _ in group], np.int64), counts)
     starts = _record_starts(data, octets, group, counts)
     size, at = _varints(octets, starts)

@@ -156,7 +156,8 @@ class _RangeReader:
         latest = self._cluster.offsets_at({self._partition: LATEST})[self._partition]
         gone = (self._next, min(earliest, self._end)) if self._next < earliest else (max(self._next, latest), self._end)
         message = (
-            f"{self._partition}: offsets {gone[0]} to {gone[1] - 1} are gone, the log holds {earliest} to {latest - 1}"
+            f"{self._partition}: offsets {gone[0]} to {gone[1] - 1} are gone,"
+            f" the log begins at {earliest} and ends at {latest}"
         )
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{message}; failOnDataLoss=false reads on without them")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ pytest.importorskip("pyarrow")
 from ottla_pipeline.columns import ROWS, AbortedTransaction, Wanted, choose, columns
 
 EVERYTHING = Wanted("flights", 3, 0, 2**60, with_headers=True)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, object]
 
 
@@ -54,7 +56,7 @@ def expected(records: Sequence[Record], timestamp_type: int = 0) -> list[Row]:
 def plain(found: list[Row]) -> list[Row]:
     """Times as microseconds."""
     for row in found:
-        row["timestamp"] = int(row["timestamp"].timestamp() * 1_000_000)  # type: ignore[attr-defined]
+        row["timestamp"] = (row["timestamp"] - EPOCH) // timedelta(microseconds=1)  # type: ignore[operator]
     return found
 
 
@@ -168,6 +170,10 @@ def test_bytes_that_are_no_batch_are_refused() -> None:
     with pytest.raises(CorruptBatch, match="checksum of the batch at offset 0"):
         rows(altered)
     assert len(rows(altered, replace(EVERYTHING, checks_crcs=False))) == 1
+    many = bytearray(batch)
+    many[57:61] = (2**31 - 1).to_bytes(4, "big")
+    with pytest.raises(CorruptBatch, match="fewer bytes than its number of records needs"):
+        rows(many, replace(EVERYTHING, checks_crcs=False))
     old = bytearray(batch)
     old[16] = 1
     with pytest.raises(UnsupportedMessageFormat, match="message format 1"):
