@@ -210,7 +210,7 @@ class SimulatedConnection:
     def is_closed(self) -> bool:
         return self._closed_reason is not None
 
-    def send(self, chunks: Sequence[Chunk]) -> None:
+    def send(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         if self._closed_reason is not None or self._is_closing:
             for chunk in chunks:
                 _release(chunk)

@@ -183,7 +183,7 @@ class SocketConnection:
 
     # Sending
 
-    def send(self, chunks: Sequence[Chunk]) -> None:
+    def send(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         if self._is_closed:
             for chunk in chunks:
                 _drop(chunk)
@@ -194,9 +194,13 @@ class SocketConnection:
             size += _size(chunk)
             queue.append(chunk)
         self._unsent += size
-        if not self._flush_is_scheduled and not self._is_writing:
+        if self._is_writing:
+            return
+        if now:
+            self._flush()
+        elif not self._flush_is_scheduled:
             self._flush_is_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_scheduled)
 
     def close_after_send(self) -> None:
         self.pause()
@@ -204,8 +208,14 @@ class SocketConnection:
         if not self._queue and not self._flush_is_scheduled:
             self._end_connection("")
 
-    def _flush(self) -> None:
+    def _flush_scheduled(self) -> None:
         self._flush_is_scheduled = False
+        if self._queue:
+            self._flush()
+        elif self._closing:
+            self._end_connection("")
+
+    def _flush(self) -> None:
         if self._is_closed:
             return
         queue = self._queue

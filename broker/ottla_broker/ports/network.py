@@ -32,8 +32,11 @@ class Connection(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
-    def send(self, chunks: Sequence[Chunk]) -> None:
+    def send(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         """Queues the chunks in order. The caller builds the length prefix. A closed connection drops them.
+
+        They leave together with whatever else is queued in this turn of the loop; `now` says that nothing more will
+        be, and saves the turn.
 
         Buffers must not change until sent. A FileRange is sent from the page cache (sendfile) and unpinned after.
         """

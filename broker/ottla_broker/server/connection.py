@@ -117,7 +117,7 @@ class ClientConnection:
         while in_flight and in_flight[0].is_done:
             chunks = in_flight.popleft().chunks
             if chunks:
-                self._connection.send(chunks)
+                self._connection.send(chunks, now=not in_flight)
         if self._is_paused:
             self._continue()
 
