@@ -112,9 +112,8 @@ class BatchReader(DataSourceReader):
         with Cluster(connecting) as cluster:
             return [RangePartition(found) for found in plan(self._options, cluster, connecting.addresses)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; see `fetch.read` for the errors. Where nothing was planned Spark has a task with None."""
-        if partition is None:
-            return iter(())
-        assert isinstance(partition, RangePartition)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task; see `fetch.read` for the errors."""
+        if not isinstance(partition, RangePartition):
+            return iter(())  # where nothing was planned, Spark runs one task with a partition of its own
         return fetch.read(partition.range, self._options)
