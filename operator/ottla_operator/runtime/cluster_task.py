@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import READY, Condition, merged
+from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
 from ottla_operator.api.fleet import BrokerReport, KafkaView
 from ottla_operator.api.objects import (
     CLAIM,
@@ -27,6 +27,7 @@ from ottla_operator.api.objects import (
     dig,
     has_condition,
     is_deleting,
+    is_owned_by,
     name_of,
     new,
     short_hash,
@@ -48,8 +49,12 @@ RESYNC_S = 600.0
 
 @dataclass(slots=True)
 class _Facts:
-    """What is read seldom: storage classes by name, and whether the super user's Secret exists."""
+    """What is read seldom: storage classes by name, and whether the super user's Secret of this cluster exists.
 
+    `cluster` is the uid of the KafkaCluster that it was read for: the Secret goes with the cluster.
+    """
+
+    cluster: str
     storage_classes: dict[str, Obj]
     has_super_secret: bool
     read_at: float
@@ -128,7 +133,10 @@ class ClusterTask:
         return replace(snapshot, reports=reports, kafka=kafka)
 
     async def _seldom_read(self, resource: Obj) -> _Facts:
-        """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes."""
+        """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes.
+
+        While the ensemble is not ready more often: its pods do not start without the Secret.
+        """
         wanted = {
             str(disk["storageClassName"])
             for disk in dig(resource, "spec", "brokers", "disks") or []
@@ -139,7 +147,12 @@ class ClusterTask:
                 wanted.add(str(name))  # the default class is named on the claims only
         now = self._monotonic()
         facts = self._facts
-        if facts is not None and wanted <= set(facts.storage_classes) and now - facts.read_at < RESYNC_S:
+        known = facts is not None and facts.cluster == uid_of(resource) and wanted <= set(facts.storage_classes)
+        if (
+            facts is not None
+            and known
+            and now - facts.read_at < (RESYNC_S if _is_ensemble_ready(resource) else LOOK_AGAIN_S)
+        ):
             return facts
         classes: dict[str, Obj] = {}
         for name in sorted(wanted):
@@ -151,8 +164,8 @@ class ClusterTask:
                 classes[name] = {}  # without that right volumes do not grow and nothing is tolerated for ever
         own_ensemble = not dig(resource, "spec", "zookeeper", "connect")
         secret = names.zookeeper_secret(self.key[1])
-        has_secret = own_ensemble and await self._api.get(SECRET, self.key[0], secret) is not None
-        self._facts = _Facts(classes, has_secret, now)
+        has_secret = own_ensemble and is_owned_by(await self._api.get(SECRET, self.key[0], secret) or {}, resource)
+        self._facts = _Facts(uid_of(resource), classes, has_secret, now)
         return self._facts
 
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], KafkaView | None]:
@@ -185,6 +198,7 @@ class ClusterTask:
         except ApiError as error:
             if error.status != 409:
                 raise
+            return  # that of a cluster of this name which is going, or somebody else's; the next pass looks again
         if self._facts is not None:
             self._facts.has_super_secret = True
 
@@ -248,6 +262,11 @@ class ClusterTask:
                 await self._api.create(event)
             except ApiError as error:
                 self._log.info("an event was not written: %s", error)
+
+
+def _is_ensemble_ready(resource: Obj) -> bool:
+    conditions = dig(resource, "status", "conditions") or []
+    return any(item.get("type") == ZOOKEEPER_READY and item.get("status") == "True" for item in conditions)
 
 
 def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:

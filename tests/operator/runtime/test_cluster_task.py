@@ -23,6 +23,7 @@ from ottla_operator.api.objects import (
     Kind,
     annotation,
     dig,
+    is_owned_by,
     uid_of,
 )
 from tests.operator.fleet import CLUSTER, Fleet
@@ -401,6 +402,32 @@ async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
     await fleet.converge()
     assert fleet.racks() == racks and fleet.surroundings.directories == directories
     assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_cluster_that_comes_again_under_the_same_operator_has_its_secret() -> None:
+    """The Secret went with the document; the pods of the ensemble do not start without it."""
+    fleet = await _running()
+    fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    assert await fleet.task.pass_once() is None
+    fleet.kubernetes.settle()
+    assert fleet.kubernetes.names(SECRET) == []
+    fleet.kubernetes.put(CLUSTER)
+    await fleet.converge()
+    assert fleet.kubernetes.names(SECRET) == ["orders-zookeeper-super"]
+
+
+async def test_a_secret_of_the_cluster_that_is_still_going_is_waited_for() -> None:
+    fleet = Fleet()
+    owner = {"apiVersion": "kafka.ottla.dev/v1alpha1", "kind": "KafkaCluster", "name": "orders", "uid": "another"}
+    metadata = {"name": "orders-zookeeper-super", "namespace": "default", "ownerReferences": [owner]}
+    fleet.kubernetes.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    await fleet.converge()
+    fleet.kubernetes.remove(SECRET, "orders-zookeeper-super")  # by the garbage collector
+    fleet.time += 601
+    await fleet.converge()
+    assert is_owned_by(
+        fleet.kubernetes.there(SECRET, "orders-zookeeper-super"), fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
+    )
 
 
 async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made_again() -> None:
