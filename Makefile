@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=
 .DEFAULT_GOAL := help
 # Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup system demo test test-all simulate bench lint format protocol lock clean
+.PHONY: help setup system kubernetes demo test test-all e2e simulate bench lint format protocol lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,8 +25,14 @@ test: setup ## the tests that need neither root nor Java; the rest runs where it
 	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
 	@$(PYTEST)
 
-test-all: system ## every test, nothing skipped
+kubernetes: ## the programs of a Kubernetes control plane and its nodes, from Go modules (ten minutes, once)
+	@scripts/build-kubernetes.sh > /dev/null
+
+test-all: system kubernetes ## every test, nothing skipped
 	@OTTLA_TEST_ALL=1 $(PYTEST)
+
+e2e: setup ## a real Kubernetes with three nodes, and everything a person does with it (root on Debian; first run 15 minutes)
+	@$(PYTHON) -m e2e $(E2E)
 
 # CI always runs the same seeds, so that a red run is the change's doing; people get new ones.
 simulate: setup ## the fleet under virtual time with injected faults: 8 minutes, or SEEDS=n
@@ -38,7 +44,7 @@ bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, 
 lint: setup ## style, types, import layers
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator pipeline/ottla_pipeline demo simulation bench
+	@.venv/bin/mypy broker/ottla_broker operator/ottla_operator pipeline/ottla_pipeline demo simulation bench e2e
 	@.venv/bin/lint-imports
 
 format: setup ## let ruff write the style

@@ -12,7 +12,7 @@ from typing import Any
 from kubernetes import client, config
 
 from e2e.machine import CommandFailed, NotInTime, run
-from ottla_operator.api.objects import KAFKA_CLUSTER, NODE, POD, Kind, Obj, dig
+from ottla_operator.api.objects import KAFKA_CLUSTER, KINDS, NODE, POD, Kind, Obj, dig, uid_of
 from ottla_operator.effects.kubernetes_api import path_of
 
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
@@ -56,7 +56,7 @@ class Kubernetes:
         return list(self.request("GET", path_of(kind, namespace, None) + query)["items"])
 
     def create(self, obj: Obj) -> Obj:
-        kind = Kind(obj["apiVersion"], obj["kind"], f"{obj['kind'].lower()}s")
+        kind = KINDS[obj["kind"]]
         return self.request("POST", path_of(kind, dig(obj, "metadata", "namespace") or "default", None), obj)
 
     def patch(self, kind: Kind, name: str, change: Obj, namespace: str = "default", subresource: str = "") -> Obj:
@@ -103,6 +103,15 @@ class Kubernetes:
             if time.monotonic() > deadline:
                 raise NotInTime(f"{what}: not within {timeout_s:.0f} s{last}")
             time.sleep(POLL_S)
+
+    def until_replaced(self, pod: str, uid: str, namespace: str = "default", *, ready: bool = True) -> None:
+        """Waits until another pod of that name is there, and ready unless `ready` is False."""
+
+        def replaced() -> bool:
+            found = self.get(POD, pod, namespace)
+            return found is not None and uid_of(found) != uid and (is_ready(found) or not ready)
+
+        self.until(replaced, f"pod {pod} is replaced", 180)
 
     def until_condition(
         self,

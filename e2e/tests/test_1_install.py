@@ -119,7 +119,7 @@ def test_a_converged_cluster_is_left_alone(orders: str, kubernetes: Kubernetes, 
     [
         ({"spec": {"brokers": {"replicas": 0}}}, "spec.brokers.replicas"),
         ({"spec": {"brokers": {"rackKey": "other"}}}, "rackKey"),
-        ({"spec": {"zookeeper": {"connect": "zk:2181"}}}, "spec.zookeeper"),
+        ({"spec": {"zookeeper": {"connect": "zk:2181"}}}, "zookeeper cannot change between an ensemble of its own"),
         ({"spec": {"brokers": {"disks": []}}}, "spec.brokers.disks"),
     ],
 )

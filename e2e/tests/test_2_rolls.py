@@ -42,10 +42,7 @@ def test_a_deleted_broker_pod_loses_nothing(records: Records, kubernetes: Kubern
     records.start()
     before = uids(kubernetes)
     kubernetes.delete(POD, pod_of(1))
-    kubernetes.until(
-        lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before[1] and is_ready(kubernetes.get(POD, pod_of(1))),
-        "broker 1 is back",
-    )
+    kubernetes.until_replaced(pod_of(1), before[1])
     records.until_more(1000)
     said = records.stop()
     assert said["refused"] == [] and said["unknown"] == 0
@@ -58,10 +55,7 @@ def test_a_killed_broker_loses_nothing(records: Records, kubernetes: Kubernetes)
     records.start()
     before = uids(kubernetes)
     kubernetes.delete(POD, pod_of(2), grace_s=0)
-    kubernetes.until(
-        lambda: uid_of(kubernetes.there(POD, pod_of(2))) != before[2] and is_ready(kubernetes.get(POD, pod_of(2))),
-        "broker 2 is back",
-    )
+    kubernetes.until_replaced(pod_of(2), before[2])
     records.until_more(1000)
     said = records.stop()
     assert said["refused"] == [] and said["unknown"] == 0
@@ -109,10 +103,7 @@ def test_a_pod_evicted_in_the_middle_of_a_roll_keeps_the_old_template(
     before = uid_of(kubernetes.there(POD, pod_of(victim)))
     kubernetes.until(lambda: all(_is_up(kubernetes, broker) for broker in BROKERS), "every broker is ready")
     kubernetes.until(lambda: _evicted(kubernetes, victim), "the eviction is allowed", 60)
-    kubernetes.until(
-        lambda: uid_of(kubernetes.there(POD, pod_of(victim))) != before and _is_up(kubernetes, victim),
-        f"broker {victim} is back",
-    )
+    kubernetes.until_replaced(pod_of(victim), before)
     assert "log.retention.hours=72\n" in properties(kubernetes, victim)
     operator.scale(1)
     kubernetes.until_ready()
@@ -127,7 +118,7 @@ def test_a_second_eviction_is_refused_while_a_pod_is_missing(orders: str, kubern
     kubernetes.cordon(node, True)
     try:
         kubernetes.until(lambda: _evicted(kubernetes, 0), "the first eviction is allowed", 60)
-        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(0))) != before, "the first pod is gone")
+        kubernetes.until_replaced(pod_of(0), before, ready=False)
         with pytest.raises(Refused) as refused:
             kubernetes.evict(pod_of(1))
         assert refused.value.status == 429
@@ -139,7 +130,7 @@ def test_a_second_eviction_is_refused_while_a_pod_is_missing(orders: str, kubern
 def test_rollout_restart_takes_its_turn(orders: str, kubernetes: Kubernetes) -> None:
     before = uids(kubernetes)
     kubernetes.kubectl("rollout", "restart", "statefulset/orders-broker-2")
-    kubernetes.until(lambda: uids(kubernetes)[2] != before[2], "broker 2 is restarted")
+    kubernetes.until_replaced(pod_of(2), before[2])
     kubernetes.until_ready()
     after = uids(kubernetes)
     assert {broker for broker in BROKERS if after[broker] != before[broker]} == {2}

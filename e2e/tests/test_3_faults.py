@@ -45,10 +45,13 @@ OTHER = "payments"
 )
 def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: Kind, name: str) -> None:
     before = uid_of(kubernetes.there(kind, name))
+    pod = kubernetes.get(POD, f"{name}-0")
     kubernetes.delete(kind, name)
     kubernetes.until(
         lambda: (found := kubernetes.get(kind, name)) is not None and uid_of(found) != before, f"{name} is back"
     )
+    if pod is not None:  # it goes with its StatefulSet
+        kubernetes.until_replaced(f"{name}-0", uid_of(pod))
     kubernetes.until_ready()
 
 
@@ -77,7 +80,7 @@ def test_an_empty_mount_is_refused_and_not_formatted(
     kubernetes.cordon(node, True)
     try:
         kubernetes.delete(POD, pod_of(1))
-        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before, "broker 1 stands still")
+        kubernetes.until_replaced(pod_of(1), before, ready=False)  # it stands still: its node takes no pods
         aside.mkdir()
         for entry in folder.iterdir():
             entry.rename(aside / entry.name)
@@ -91,7 +94,7 @@ def test_an_empty_mount_is_refused_and_not_formatted(
     kubernetes.cordon(node, True)
     try:
         kubernetes.delete(POD, pod_of(1))
-        kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod_of(1))) != before, "broker 1 stands still")
+        kubernetes.until_replaced(pod_of(1), before, ready=False)  # it stands still: its node takes no pods
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         for entry in aside.iterdir():
@@ -131,7 +134,7 @@ def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kuber
     kubernetes.delete(POD, pod, OTHER)
     condition = kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimLost", namespace=OTHER)
     assert claim in condition["message"]
-    kubernetes.until(lambda: uid_of(kubernetes.there(POD, pod, OTHER)) != before, "the pod is replaced")
+    kubernetes.until_replaced(pod, before, OTHER, ready=False)
     assert kubernetes.get(CLAIM, claim, OTHER) is None, "it was made again"
     assert not is_ready(kubernetes.get(POD, pod, OTHER))
     others = [f"payments-broker-{number}-0" for number in (0, 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,8 +145,11 @@ class InMemorySurroundings:
 class Fleet:
     """One cluster, its operator and everything around them."""
 
+    make_kubernetes: Callable[[], InMemoryKubernetes] = InMemoryKubernetes
+    """tests/operator/real_api puts a real API server here."""
+
     def __init__(self, document: dict[str, Any] = CLUSTER, *, reads_nodes: bool = True) -> None:
-        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes = self.make_kubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
         self.images = Images("ottla:1", "zookeeper:3.9")

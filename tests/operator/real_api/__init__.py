@@ -1,0 +1,1 @@
+"""The operator against a real API server: etcd, kube-apiserver, nothing else. Marker `kubernetes`."""

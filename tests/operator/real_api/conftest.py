@@ -1,0 +1,67 @@
+"""One control plane for the whole run, and the operator's tests on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e import binaries
+from e2e.control_plane import ADMIN, ControlPlane, loopback
+from e2e.kubernetes_api import Kubernetes
+from tests.operator.fleet import Fleet
+from tests.operator.real_api.kubernetes import RealKubernetes
+
+CRDS = binaries.CHECKOUT / "crds"
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver on free ports of the loopback, with our CRDs."""
+    plane = ControlPlane(tmp_path_factory.mktemp("kubernetes"), binaries.folder(), loopback())
+    try:
+        # Nobody makes service accounts here, and every pod would have to have one.
+        plane.start_api_server("--disable-admission-plugins=ServiceAccount")
+        plane.kubectl("apply", "-f", str(CRDS))
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        plane.daemons.until("kube-apiserver", lambda: _serves_our_kinds(plane))
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Kubernetes:
+    """The API server as its administrator sees it."""
+    return Kubernetes(control_plane.certificates.kubeconfig(ADMIN), str(control_plane.binaries / "kubectl"))
+
+
+@pytest.fixture
+def kubeconfig(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Also in KUBECONFIG."""
+    path = control_plane.certificates.kubeconfig(ADMIN)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+@pytest.fixture
+async def real_fleets(api: Kubernetes, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Every `Fleet` of the test stands on the real API server."""
+    made: list[RealKubernetes] = []
+
+    def make() -> RealKubernetes:
+        made.append(RealKubernetes())
+        return made[-1]
+
+    monkeypatch.setattr(RealKubernetes, "api", api, raising=False)
+    monkeypatch.setattr(Fleet, "make_kubernetes", staticmethod(make))
+    yield
+    for kubernetes in made:
+        await kubernetes.close()
+
+
+def _serves_our_kinds(plane: ControlPlane) -> bool:
+    found = json.loads(plane.kubectl("get", "--raw", "/apis/kafka.ottla.dev/v1alpha1"))
+    return {item["name"] for item in found["resources"]} >= {"kafkaclusters", "kafkatopics"}

@@ -1,0 +1,296 @@
+"""A real API server in the place of the Kubernetes in memory, so that the same tests run against both.
+
+There are no controllers: `settle` does their work as it does in memory, but through the API, with everything the API
+server checks, defaults and refuses. What was listed is kept until something is written.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from e2e.kubernetes_api import Kubernetes, Refused
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    EVENT,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    Kind,
+    Obj,
+    dig,
+    is_deleting,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.kubernetes_api import KubernetesClient, path_of
+from tests.operator.kubernetes import InMemoryKubernetes, _claims, _kind
+
+SEEN = (
+    NODE, STORAGE_CLASS, KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, SECRET,
+    DISRUPTION_BUDGET, EVENT,
+)  # fmt: skip
+PROTECTION = "kubernetes.io/pvc-protection"
+HAS_STATUS = (KAFKA_CLUSTER, KAFKA_TOPIC, STATEFUL_SET, POD, CLAIM)
+SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "deletionTimestamp")
+
+
+class RealKubernetes(InMemoryKubernetes):
+    """`api` is the cluster's administrator. Starts with everything of the namespace `default` deleted."""
+
+    api: Kubernetes
+
+    def __init__(self) -> None:
+        self.writes = []
+        self.kill_after = None
+        self.on_change = None
+        self.not_starting = set()
+        self._version = 0
+        self._known: dict[str, Obj] = {}
+        self._listed: dict[str, dict[str, Obj]] | None = None
+        self._port: KubernetesClient | None = None
+        for kind in SEEN:
+            for obj in self._list(kind):
+                self._delete_now(kind, obj)
+        self._listed = None
+
+    def copy(self) -> InMemoryKubernetes:
+        raise NotImplementedError("there is one API server")
+
+    # What the test does
+
+    def put(self, obj: Obj) -> Obj:
+        kind, wanted = _kind(obj), _without_server_fields(obj)
+        status = wanted.pop("status", {})
+        live = self.api.get(kind, name_of(obj))
+        if live is None:
+            live = self.api.request("POST", path_of(kind, "default", None), wanted)
+        else:
+            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+            changed = {**wanted, "metadata": {**wanted["metadata"], **version}}
+            live = self.api.request("PUT", path_of(kind, "default", name_of(obj)), changed)
+        if kind in HAS_STATUS and (live.get("status") or {}) != status and (status or kind == KAFKA_CLUSTER):
+            live = self.api.request(
+                "PUT", f"{path_of(kind, 'default', name_of(obj))}/status", {**live, "status": status}
+            )
+        self._refresh()
+        return live
+
+    def there(self, kind: Kind, name: str) -> Obj:
+        return copy.deepcopy(self._all_of(kind)[name])
+
+    def names(self, kind: Kind) -> list[str]:
+        return sorted(self._all_of(kind))
+
+    @property
+    def objects(self) -> dict[tuple[str, str, str], Obj]:  # type: ignore[override]
+        """Without the addresses that the API server gives out, which differ from run to run."""
+        found = {}
+        for kind in SEEN:
+            for obj in self._list(kind):
+                if kind == SERVICE and dig(obj, "spec", "clusterIP") != "None":
+                    obj = {
+                        **obj,
+                        "spec": {k: v for k, v in obj["spec"].items() if k not in ("clusterIP", "clusterIPs")},
+                    }
+                found[kind.kind, dig(obj, "metadata", "namespace") or "", name_of(obj)] = obj
+        return found
+
+    @objects.setter
+    def objects(self, value: object) -> None:
+        raise AttributeError("the API server has the objects")
+
+    def remove(self, kind: Kind, name: str) -> None:
+        obj = self.there(kind, name)
+        if kind == CLAIM and self._is_mounted(name):
+            self.api.patch(kind, name, {"metadata": {"finalizers": [PROTECTION]}})
+        self.api.delete(kind, name, grace_s=0)
+        if self.api.get(kind, name) is None:
+            self._collect_garbage(uid_of(obj))
+        self._refresh()
+
+    def settle(self) -> None:
+        for pod in self._list(POD):
+            if is_deleting(pod):
+                self.api.delete(POD, name_of(pod), grace_s=0)
+                del self._all_of(POD)[name_of(pod)]
+        for claim in self._list(CLAIM):
+            if is_deleting(claim):
+                if not self._is_mounted(name_of(claim)):
+                    self.api.patch(CLAIM, name_of(claim), {"metadata": {"finalizers": None}})
+                    del self._all_of(CLAIM)[name_of(claim)]
+            elif dig(claim, "status", "phase") != "Bound":
+                self._set_status(CLAIM, claim, {"phase": "Bound"})
+        for stateful_set in self._list(STATEFUL_SET):
+            self._run(stateful_set)
+        self._refresh()
+
+    # The port: what the operator's own client does
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+        return await (await self._client(reads=True)).get(kind, namespace, name)
+
+    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+        return await (await self._client(reads=True)).list(kind, namespace, selector)
+
+    async def create(self, obj: Obj) -> Obj:
+        self._record("create", obj)
+        return await (await self._client()).create(obj)
+
+    async def apply(self, obj: Obj) -> Obj:
+        self._record("apply", obj)
+        return await (await self._client()).apply(obj)
+
+    async def replace_status(self, obj: Obj) -> Obj:
+        self._record("status", obj)
+        return await (await self._client()).replace_status(obj)
+
+    async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
+        self._record("finalizers", obj)
+        changed = await (await self._client()).set_finalizers(obj, finalizers)
+        self._refresh()
+        return changed
+
+    async def replace(self, obj: Obj) -> Obj:
+        self._record("replace", obj)
+        return await (await self._client()).replace(obj)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+        live = self.api.get(kind, name)
+        if live is not None and uid_of(live) == uid:
+            self._record("delete", live)
+        return await (await self._client()).delete(kind, namespace, name, uid)
+
+    async def close(self) -> None:
+        if self._port is not None:
+            await self._port.close()
+
+    # Inside
+
+    async def _client(self, *, reads: bool = False) -> KubernetesClient:
+        if self._port is None:
+            self._port = await KubernetesClient.connect()
+        if not reads:
+            self._listed = None
+        return self._port
+
+    def _all_of(self, kind: Kind) -> dict[str, Obj]:
+        """The objects of a kind by name, as they were listed last."""
+        if self._listed is None:
+            self._listed = {}
+            for known in SEEN:
+                items = [{**obj, "apiVersion": known.api_version, "kind": known.kind} for obj in self.api.list(known)]
+                self._listed[known.kind] = {name_of(obj): obj for obj in items}
+            self._listed[SERVICE.kind].pop("kubernetes", None)
+        return self._listed[kind.kind]
+
+    def _list(self, kind: Kind) -> list[Obj]:
+        return [copy.deepcopy(obj) for _, obj in sorted(self._all_of(kind).items())]
+
+    def _refresh(self) -> None:
+        """Tells what has changed since it told last, as watches do."""
+        self._listed = None
+        now = {uid_of(obj): obj for kind in SEEN for obj in self._all_of(kind).values()}
+        before, self._known = self._known, now
+        for uid, obj in before.items():
+            if uid not in now:
+                self._version += 1
+                self._tell("DELETED", obj)
+        for uid, obj in now.items():
+            known = before.get(uid)
+            if known is None or known["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+                self._version += 1
+                self._tell("ADDED" if known is None else "MODIFIED", obj)
+
+    def _all(self, kind: str) -> list[Obj]:
+        return self._list(next(known for known in SEEN if known.kind == kind))
+
+    def _delete_now(self, kind: Kind, obj: Obj) -> None:
+        try:
+            if dig(obj, "metadata", "finalizers"):
+                self.api.patch(kind, name_of(obj), {"metadata": {"finalizers": None}})
+            self.api.delete(kind, name_of(obj), grace_s=0)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+
+    def _collect_garbage(self, owner: str) -> None:
+        self._listed = None
+        for kind in SEEN:
+            for obj in self._list(kind):
+                if any(reference["uid"] == owner for reference in dig(obj, "metadata", "ownerReferences") or []):
+                    self.api.delete(kind, name_of(obj), grace_s=0)
+                    self._collect_garbage(uid_of(obj))
+
+    def _set_status(self, kind: Kind, obj: Obj, status: Obj) -> None:
+        self.api.patch(kind, name_of(obj), {"status": status}, subresource="status")
+
+    def _run(self, stateful_set: Obj) -> None:
+        template = stateful_set["spec"]["template"]
+        revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
+        generation = stateful_set["metadata"]["generation"]
+        status = {"replicas": 1, "observedGeneration": generation, "updateRevision": revision}
+        if any(dig(stateful_set, "status", key) != value for key, value in status.items()):
+            self._set_status(STATEFUL_SET, stateful_set, status)
+        name = f"{name_of(stateful_set)}-0"
+        pod = self._all_of(POD).get(name)
+        if pod is None and stateful_set["spec"]["replicas"] == 1:
+            owner = {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "name": name_of(stateful_set),
+                "uid": uid_of(stateful_set),
+                "controller": True,
+            }
+            metadata = {
+                "name": name,
+                "namespace": "default",
+                "labels": {**template["metadata"]["labels"], "controller-revision-hash": revision},
+                "annotations": dict(template["metadata"].get("annotations") or {}),
+                "ownerReferences": [owner],
+            }
+            spec = copy.deepcopy(template["spec"])
+            wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            pod = self.api.request("POST", path_of(POD, "default", None), wanted)
+        if pod is not None and not is_deleting(pod):
+            self._start(pod)
+
+    def _start(self, pod: Obj) -> None:
+        volumes = dig(pod, "spec", "volumes") or []
+        needs = [(CLAIM, name) for name in _claims(pod)]
+        needs += [(CONFIG_MAP, v["configMap"]["name"]) for v in volumes if "configMap" in v]
+        if any(name not in self._all_of(kind) for kind, name in needs):
+            return
+        if not dig(pod, "spec", "nodeName"):
+            node = self._node_for(pod)
+            if not node:
+                return
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(pod)}, "target": target}
+            self.api.request("POST", f"{path_of(POD, 'default', name_of(pod))}/binding", binding)
+        config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
+        ready = "False" if config in self.not_starting else "True"
+        known = dig(pod, "status", "conditions") or []
+        if dig(pod, "status", "podIP") is None or {"type": "Ready", "status": ready} not in [
+            {"type": item["type"], "status": item["status"]} for item in known
+        ]:
+            conditions = [{"type": "Ready", "status": ready}]
+            status = {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": conditions}
+            self._set_status(POD, pod, status)
+
+
+def _without_server_fields(obj: Obj) -> Obj:
+    wanted: dict[str, Any] = copy.deepcopy(obj)
+    for field in SERVER_FIELDS:
+        wanted["metadata"].pop(field, None)
+    return wanted

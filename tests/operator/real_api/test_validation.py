@@ -1,0 +1,130 @@
+"""What the API server itself refuses: the schemas and the CEL rules of crds/."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.binaries import CHECKOUT
+from e2e.kubernetes_api import Kubernetes, Refused
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Kind, Obj
+from ottla_operator.effects.kubernetes_api import path_of
+from tests.operator.crds.test_schemas import CLUSTER, TOPIC, _with
+
+pytestmark = pytest.mark.kubernetes
+DRY = "?dryRun=All"
+
+
+def _create(api: Kubernetes, document: Obj) -> Obj:
+    kind = KAFKA_CLUSTER if document["kind"] == "KafkaCluster" else KAFKA_TOPIC
+    return api.request("POST", path_of(kind, "default", None) + DRY, copy.deepcopy(document))
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "manifests").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_manifests_are_accepted(api: Kubernetes, path: Any) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        _create(api, document)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("spec.brokers.replicas", "3", "spec.brokers.replicas"),
+        ("spec.brokers.replicas", 0, "spec.brokers.replicas"),
+        ("spec.brokers.replicas", 1001, "spec.brokers.replicas"),
+        ("spec.brokers.disks", [], "spec.brokers.disks"),
+        ("spec.brokers.disks", [{"name": "UPPER"}], "spec.brokers.disks[0].name"),
+        ("spec.brokers.disks", [{"name": "thirteen-long"}], "spec.brokers.disks[0].name"),
+        ("spec.brokers.disks", [{"name": "d0"}, {"name": "d0"}], "spec.brokers.disks[1]"),
+        ("spec.brokers.disks", [{"name": "d0", "size": "a lot"}], "spec.brokers.disks[0].size"),
+        ("spec.brokers.disks", [{"size": "1Gi"}], "spec.brokers.disks[0].name"),
+        ("spec.brokers.racks", ["a", "a"], "spec.brokers.racks"),
+        ("spec.zookeeper.replicas", 10, "spec.zookeeper.replicas"),
+        ("spec.paused", "yes", "spec.paused"),
+        ("metadata.name", "x" * 41, "name"),
+    ],
+)
+def test_a_cluster_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: str, value: Any, named: str) -> None:
+    with pytest.raises(Refused) as refused:
+        _create(api, _with(CLUSTER, path, value))
+    assert refused.value.status == 422 and named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("spec.partitions", 0, "spec.partitions"),
+        ("spec.partitions", "12", "spec.partitions"),
+        ("spec.replicas", 0, "spec.replicas"),
+        ("spec.deletionPolicy", "Sometimes", "spec.deletionPolicy"),
+        ("spec.topicName", "with space", "spec.topicName"),
+        ("spec.clusterRef", None, "spec.clusterRef"),
+    ],
+)
+def test_a_topic_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: str, value: Any, named: str) -> None:
+    with pytest.raises(Refused) as refused:
+        _create(api, _with(TOPIC, path, value))
+    assert refused.value.status == 422 and named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "path", "value", "named"),
+    [
+        (CLUSTER, "spec.brokers.rackKey", "other/key", "rackKey"),
+        (CLUSTER, "spec.zookeeper", {"connect": "zk:2181/orders"}, "zookeeper"),
+        (
+            _with(CLUSTER, "spec.zookeeper", {"connect": "zk:2181/orders"}),
+            "spec.zookeeper.connect",
+            "zk:2181/other",
+            "chroot",
+        ),
+        (TOPIC, "spec.clusterRef.name", "other", "clusterRef"),
+        (TOPIC, "spec.topicName", "other", "topicName"),
+    ],
+    ids=("rackKey", "zookeeper", "chroot", "clusterRef", "topicName"),
+)
+def test_identity_cannot_change(api: Kubernetes, before: Obj, path: str, value: Any, named: str) -> None:
+    kind = KAFKA_CLUSTER if before["kind"] == "KafkaCluster" else KAFKA_TOPIC
+    with _created(api, kind, before) as live, pytest.raises(Refused) as refused:
+        api.request("PUT", path_of(kind, "default", live["metadata"]["name"]), _with(live, path, value))
+    assert refused.value.status == 422 and named in str(refused.value)
+
+
+def test_hosts_of_an_ensemble_may_change_below_the_same_chroot(api: Kubernetes) -> None:
+    before = _with(CLUSTER, "spec.zookeeper", {"connect": "zk:2181/orders"})
+    with _created(api, KAFKA_CLUSTER, before) as live:
+        changed = _with(live, "spec.zookeeper.connect", "a:2181,b:2181/orders")
+        api.request("PUT", path_of(KAFKA_CLUSTER, "default", "orders"), changed)
+
+
+@pytest.mark.parametrize("value", [604800000, "604800000", 6.048e8, True, ["a"], {"a": 1}], ids=str)
+def test_values_of_config_are_kept_as_they_were_written(api: Kubernetes, value: Any) -> None:
+    """Also those that cannot work: the operator names them in a condition."""
+    live = _create(api, _with(CLUSTER, "spec.brokers.config", {"log.retention.ms": value}))
+    assert live["spec"]["brokers"]["config"] == {"log.retention.ms": value}
+
+
+def test_a_conflict_of_field_managers_is_named(api: Kubernetes) -> None:
+    """Somebody who applies the status subresource or the spec as another manager is told."""
+    with _created(api, KAFKA_CLUSTER, _with(CLUSTER, "spec.brokers.replicas", 3)):
+        text = yaml.safe_dump(_with(CLUSTER, "spec.brokers.replicas", 4))
+        applied = ["apply", "--server-side", "--field-manager", "somebody", "-f", "-"]
+        with pytest.raises(Exception, match=r"spec\.brokers\.replicas"):
+            api.kubectl(*applied, text=text)
+        api.kubectl(*applied, "--force-conflicts", text=text)
+
+
+class _created:
+    """A document that exists for a while."""
+
+    def __init__(self, api: Kubernetes, kind: Kind, document: Obj) -> None:
+        self._api, self._kind, self._document = api, kind, document
+
+    def __enter__(self) -> Obj:
+        return self._api.request("POST", path_of(self._kind, "default", None), copy.deepcopy(self._document))
+
+    def __exit__(self, *_: object) -> None:
+        self._api.delete(self._kind, self._document["metadata"]["name"])
