@@ -150,7 +150,7 @@ def refused(facts: TopicFacts, error: str) -> Obj:
 
 def waiting(facts: TopicFacts) -> Obj:
     """The status of a document whose fleet does not answer."""
-    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"), None)
+    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"), is_adopted(facts))
 
 
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:

@@ -313,3 +313,23 @@ async def test_a_cluster_of_a_thousand_topics_is_at_rest_without_a_write(topics:
     topics.kafka.requests.clear()
     await topics.settle()
     assert topics.fleet.kubernetes.writes == [] and topics.kafka.requests == []
+
+
+async def test_a_topic_stays_ours_while_its_cluster_is_away_and_does_not_answer_yet(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    cluster = topics.fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
+    topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    await topics.settle()
+    assert topics.ready() == ("False", "NoCluster") and not dig(topics.there(), "metadata", "finalizers")
+    topics.kafka.answers = False
+    topics.fleet.kubernetes.put({**cluster, "metadata": {"name": "orders", "namespace": "default"}})
+    with pytest.raises(KafkaError):
+        await topics.settle()
+    assert topics.ready() == ("False", "WaitingForKafka")
+    topics.kafka.answers = True
+    await topics.fleet.converge()
+    await topics.settle()
+    assert topics.ready()[0] == "True"
+    assert dig(topics.there(), "status", "adopted") is False
+    assert dig(topics.there(), "metadata", "finalizers") == [TOPIC_FINALIZER]
