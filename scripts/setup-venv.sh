@@ -19,17 +19,20 @@ if [ ! -x .venv/bin/python ] && ! "$python" -m venv .venv; then
   echo "the Python module venv is missing: apt-get install python3-venv" >&2
   exit 1
 fi
-quiet=--quiet
-if [ ${#lists[@]} = 3 ]; then
-  quiet=--no-progress
-  if [ -t 2 ]; then quiet=--color=auto; fi # its progress bars
-  echo "setting up .venv with Spark (once, 450 MB to fetch, about a minute)"
-else
-  echo "setting up .venv (once, about a minute)"
+pip() { .venv/bin/python -m pip "$@"; }
+with_hashes=(--disable-pip-version-check --require-hashes)
+echo "setting up .venv (once, about a minute)"
+pip install --quiet "${with_hashes[@]}" -r requirements/uv.txt
+if [ ${#lists[@]} = 3 ] && ! .venv/bin/python -c 'import pyspark' 2> /dev/null; then
+  # By pip, for its progress bar: pyspark comes as source, whose download uv does not show. It is built by the locked
+  # setuptools that the line above installed, not by one of its own choice.
+  echo "fetching Spark (once, 450 MB, about a minute)"
+  only_spark=$(mktemp)
+  trap 'rm -f "$only_spark"' EXIT
+  awk '/^[^ ]/ { is_spark = /^(pyspark|py4j)==/ } is_spark' requirements/pipeline.txt > "$only_spark"
+  pip install "${with_hashes[@]}" --no-deps --no-build-isolation --use-pep517 -r "$only_spark"
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-# pyspark is built by the locked setuptools that the line above installed, not by one of its own choice.
-.venv/bin/uv pip sync "$quiet" --python .venv/bin/python --require-hashes --no-build-isolation "${lists[@]}"
+.venv/bin/uv pip sync --quiet --python .venv/bin/python --require-hashes --no-build-isolation "${lists[@]}"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 if [ ${#lists[@]} = 3 ]; then touch "$with_spark"; fi
 echo "$wanted" > "$stamp"
