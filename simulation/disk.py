@@ -298,7 +298,9 @@ class SimulatedFile:
     def size(self) -> int:
         return self._size
 
-    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+    def append(
+        self, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None = None
+    ) -> asyncio.Future[int]:
         disk = self._disk
 
         def act() -> int:
@@ -319,7 +321,10 @@ class SimulatedFile:
             data = joined(buffers)
             self._node.append(data[: int(len(data) * fraction)])
 
-        return disk.call("append " + self.name, act, partial=part)
+        future: asyncio.Future[int] = disk.call("append " + self.name, act, partial=part)
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        return future
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
         def act() -> bytes:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ottla_broker.ports.disk import Disk
@@ -38,6 +40,14 @@ class DiskContract:
         assert sizes[1::2] == [3 * (number + 1) for number in range(100)]
         assert await first.read(0, 1000) == b"".join(b"%04d" % number for number in range(100))
         assert await second.read(0, 1000) == b"".join(b"%03d" % number for number in range(100))
+
+    async def test_whoever_appends_is_told_in_order_and_never_within_the_call(self, disk: Disk) -> None:
+        file = await disk.open("a", create=True)
+        told: asyncio.Queue[int] = asyncio.Queue()
+        for text in (b"a", b"bc", b"def"):
+            file.append([text], lambda done: told.put_nowait(done.result()))
+            assert told.empty()
+        assert [await told.get() for _ in range(3)] == [1, 3, 6]
 
     async def test_an_empty_append_completes_in_order(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters.pinned_range import PinnedRange
 from ottla_broker.ports.disk import Buffer, File
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
@@ -27,27 +28,6 @@ def _done(call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         future.set_exception(error)
         future.exception()  # a caller that drops the future has decided not to look
     return future
-
-
-class DirectRange:
-    """A pinned run of bytes."""
-
-    __slots__ = ("_file", "fd", "length", "position")
-
-    def __init__(self, file: DirectFile, fd: int, position: int, length: int) -> None:
-        self._file: DirectFile | None = file
-        self.fd = fd
-        self.position = position
-        self.length = length
-
-    def read(self) -> bytes:
-        return disk_calls.read_at(self.fd, self.position, self.length)
-
-    def release(self) -> None:
-        file = self._file
-        if file is not None:
-            self._file = None
-            file.unpin()
 
 
 class DirectFile:
@@ -67,19 +47,24 @@ class DirectFile:
     def size(self) -> int:
         return self._size
 
-    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        return self._disk.guarded(self._append, buffers)
+    def append(
+        self, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None = None
+    ) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = self._disk.guarded(self._append, buffers)
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        return future
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
         return _done(disk_calls.read_at, self._fd, position, length)
 
-    def range(self, position: int, length: int) -> DirectRange:
+    def range(self, position: int, length: int) -> PinnedRange:
         if position < 0 or length < 0 or position + length > self._size:
             raise ValueError(f"{self.name}: bytes {position}+{length} are not written (size {self._size})")
         if self._is_closing:
             raise ValueError(f"{self.name}: the file is closed")
         self._pins += 1
-        return DirectRange(self, self._fd, position, length)
+        return PinnedRange(self, self._fd, position, length)
 
     def is_cached(self, position: int, length: int) -> bool:
         try:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.lane import Lane, LaneFile
+from ottla_broker.adapters.pinned_range import PinnedRange
 from ottla_broker.ports.disk import Buffer, File
 
 _INLINE_READ_BYTES = 1024 * 1024
@@ -24,27 +25,6 @@ _INLINE_READ_BYTES = 1024 * 1024
 LOCK_FILE = ".lock"
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
-
-
-class DiskRange:
-    """A pinned run of bytes: `fd` and `position` are what the sockets' sendfile takes."""
-
-    __slots__ = ("_file", "fd", "length", "position")
-
-    def __init__(self, file: DiskFile, fd: int, position: int, length: int) -> None:
-        self._file: DiskFile | None = file
-        self.fd = fd
-        self.position = position
-        self.length = length
-
-    def read(self) -> bytes:
-        return disk_calls.read_at(self.fd, self.position, self.length)
-
-    def release(self) -> None:
-        file = self._file
-        if file is not None:
-            self._file = None
-            file.unpin()
 
 
 class DiskFile:
@@ -64,8 +44,10 @@ class DiskFile:
     def size(self) -> int:
         return self._lane_file.written
 
-    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        return self._lane.append(self._lane_file, buffers)
+    def append(
+        self, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None = None
+    ) -> asyncio.Future[int]:
+        return self._lane.append(self._lane_file, buffers, on_done)
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
         fd = self._lane_file.fd
@@ -84,14 +66,14 @@ class DiskFile:
                     return future
         return self._lane.call(partial(disk_calls.read_at, fd, position, length))
 
-    def range(self, position: int, length: int) -> DiskRange:
+    def range(self, position: int, length: int) -> PinnedRange:
         if position < 0 or length < 0 or position + length > self.size:
             raise ValueError(f"{self.name}: bytes {position}+{length} are not written (size {self.size})")
         if self._closing is not None:
             raise ValueError(f"{self.name}: the file is closed")
         self._pins += 1
         self._disk.pinned[self._lane_file.fd] = None
-        return DiskRange(self, self._lane_file.fd, position, length)
+        return PinnedRange(self, self._lane_file.fd, position, length)
 
     def is_cached(self, position: int, length: int) -> bool:
         if not self._disk.can_probe or self._closing is not None:

@@ -41,7 +41,7 @@ class LaneFile:
 class _Work:
     """A call queued for the lane. `file` is set for appends and fsyncs, `call` for everything else."""
 
-    __slots__ = ("buffers", "call", "file", "future", "is_guarded")
+    __slots__ = ("buffers", "call", "file", "future", "is_guarded", "on_done")
 
     def __init__(
         self,
@@ -50,15 +50,17 @@ class _Work:
         buffers: Sequence[Buffer] | None,
         call: Callable[[], Any] | None,
         is_guarded: bool,
+        on_done: Callable[[asyncio.Future[int]], None] | None = None,
     ) -> None:
         self.future = future
+        self.on_done = on_done
         self.file = file
         self.buffers = buffers
         self.call = call
         self.is_guarded = is_guarded
 
 
-_Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
+_Result = tuple[_Work, Any, BaseException | None]
 
 
 class Lane:
@@ -76,9 +78,14 @@ class Lane:
         self._failure: OSError | None = None
         self._on_exit: Callable[[], None] | None = None
 
-    def append(self, file: LaneFile, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+    def append(
+        self,
+        file: LaneFile,
+        buffers: Sequence[Buffer],
+        on_done: Callable[[asyncio.Future[int]], None] | None = None,
+    ) -> asyncio.Future[int]:
         future: asyncio.Future[int] = self._loop.create_future()
-        self._put(_Work(future, file, buffers, None, True))
+        self._put(_Work(future, file, buffers, None, True, on_done))
         return future
 
     def fsync(self, file: LaneFile) -> asyncio.Future[None]:
@@ -114,6 +121,8 @@ class Lane:
     def _put(self, work: _Work) -> None:
         if self._is_closed:
             work.future.set_exception(OSError(errno.EBADF, "the disk is closed", self._name))
+            if work.on_done is not None:
+                work.future.add_done_callback(work.on_done)
             return
         if self._thread is None:
             # A daemon: a disk that hangs must not keep the process from ending.
@@ -179,7 +188,7 @@ class Lane:
                     self._failure = failure
             except Exception as failure:  # a bug in a call must not end the lane in silence
                 error = failure
-        self._post([(work.future, value, error)])
+        self._post([(work, value, error)])
 
     def _write(self, run: list[_Work]) -> None:
         """A run of appends and fsyncs. Example: [a1, b1, a2, sync a] becomes writev(a: a1 a2), writev(b: b1),
@@ -218,24 +227,24 @@ class Lane:
         file = works[0].file
         assert file is not None
         if self._failure is not None:
-            results.extend((work.future, None, self._sticky()) for work in works)
+            results.extend((work, None, self._sticky()) for work in works)
             return
         try:
             written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
         except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
             self._failure = failure
-            results.extend((work.future, None, failure) for work in works)
+            results.extend((work, None, failure) for work in works)
             return
         if len(works) == 1:
             file.written += written
-            results.append((works[0].future, file.written, None))
+            results.append((works[0], file.written, None))
             return
         size = file.written
         file.written += written
         for work in works:
             size += sum(map(len, work.buffers or ()))
-            results.append((work.future, size, None))
+            results.append((work, size, None))
 
     def _fsync(self, works: list[_Work], results: list[_Result]) -> None:
         error: OSError | None = None
@@ -247,7 +256,7 @@ class Lane:
             except OSError as failure:
                 # Linux marks the pages clean after a failed sync: asking again would report a success that is none.
                 error = self._failure = failure
-        results.extend((work.future, None, error) for work in works)
+        results.extend((work, None, error) for work in works)
 
     def _sticky(self) -> OSError:
         assert self._failure is not None
@@ -265,28 +274,38 @@ class Lane:
             works += more or []
         if works:
             try:
-                self._loop.call_soon_threadsafe(_cancel, [work.future for work in works])
+                self._loop.call_soon_threadsafe(_cancel, works)
             except RuntimeError:
                 return
 
     def _post(self, results: list[_Result]) -> None:
         try:
-            self._loop.call_soon_threadsafe(_complete, results)
+            self._loop.call_soon_threadsafe(_complete, self._loop, results)
         except RuntimeError:
             # The loop has closed while the disk was busy; nobody waits any more.
             return
 
 
-def _complete(results: list[_Result]) -> None:
-    for future, value, error in results:
+def _complete(loop: asyncio.AbstractEventLoop, results: list[_Result]) -> None:
+    """All futures first: who is told of one sees that the others of the batch are done as well."""
+    for work, value, error in results:
+        future = work.future
         if future.done():
             continue
         if error is None:
             future.set_result(value)
         else:
             future.set_exception(error)
+    for work, _, _ in results:
+        if work.on_done is not None:
+            try:
+                work.on_done(work.future)
+            except Exception as failure:  # the others are told all the same, as the loop does with callbacks
+                loop.call_exception_handler({"message": "on_done of an append failed", "exception": failure})
 
 
-def _cancel(futures: list[asyncio.Future[Any]]) -> None:
-    for future in futures:
-        future.cancel()
+def _cancel(works: list[_Work]) -> None:
+    for work in works:
+        work.future.cancel()
+        if work.on_done is not None:
+            work.future.add_done_callback(work.on_done)

@@ -9,7 +9,7 @@ after a failed append the same file and every later append of the directory fail
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -40,10 +40,13 @@ class File(Protocol):
         """Bytes written so far: appends count once completed."""
         ...
 
-    def append(self, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+    def append(
+        self, buffers: Sequence[Buffer], on_done: Callable[[asyncio.Future[int]], None] | None = None
+    ) -> asyncio.Future[int]:
         """Writes at the end in one vectored write; completes with the new `size`.
 
-        Buffers must not change until then.
+        Buffers must not change until then. `on_done` gets the future once it is done, never within this call, and
+        where the adapter can in the same turn of the loop: a turn earlier than the future's own callbacks.
         """
         ...
 

@@ -134,7 +134,7 @@ class Log(LogMaintenance):
         base_timestamp: int,
     ) -> None:
         """Queues one batch at the end of the active segment."""
-        write = segment.append((records,))
+        write = segment.append((records,), self._on_written)
         segment.took_place(first, last, size, max_timestamp, base_timestamp, self.config.index_interval_bytes)
         self._assigned = last + 1
         self._sync_or_track(segment, write)
@@ -146,6 +146,11 @@ class Log(LogMaintenance):
         # flush.messages reached: these records count as written once they are synced, not before.
         self._flush_requested = self._assigned
         self._watch(write)
+        # The tail of a segment that rolled may still wait for its flush: in the order of the lane it goes first.
+        older = len(self.segments) - 2
+        while older >= 0 and self.segments[older].next_offset > self.recovery_point:
+            self._watch(self.segments[older].when_open(_fsync))
+            older -= 1
         self._track(segment.when_open(_fsync), True)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
@@ -170,7 +175,7 @@ class Log(LogMaintenance):
             size = header.size
             if self._needs_roll(segment, size, header.last_offset, header.max_timestamp):
                 if end > start:
-                    self._sync_or_track(segment, segment.append((records[start:end],)))
+                    self._sync_or_track(segment, segment.append((records[start:end],), self._on_written))
                     start = position
                 segment = self._roll()
             if header.leader_epoch != self.epochs.latest:
@@ -187,7 +192,7 @@ class Log(LogMaintenance):
             )
             self._assigned = header.next_offset
             end = position + size
-        self._sync_or_track(self._active, self._active.append((records[start:end],)))
+        self._sync_or_track(self._active, self._active.append((records[start:end],), self._on_written))
         return AppendInfo(first_offset, self._assigned - 1)
 
     def _checked_batches(self, records: memoryview) -> list[tuple[int, BatchHeader]]:

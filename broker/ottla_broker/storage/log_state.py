@@ -151,7 +151,8 @@ class LogState:
         """The active segment has been assigned a run of batches whose write is `write`."""
         segment = self._active
         self._pending.append((write, segment, segment.size, segment.next_offset, is_synced))
-        write.add_done_callback(self._on_written)
+        if is_synced:
+            write.add_done_callback(self._on_written)
 
     def _on_written(self, write: asyncio.Future[Any]) -> None:
         # The first callback of a drained batch takes all of its completions, so `on_append` is called once for them.

@@ -105,11 +105,15 @@ class Segment:
             # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
             await asyncio.wait([self._opening])
 
-    def append(self, buffers: tuple[memoryview, ...]) -> asyncio.Future[int]:
-        """Queues the write; `took_place` has told what it is."""
+    def append(
+        self, buffers: tuple[memoryview, ...], on_done: Callable[[asyncio.Future[int]], None]
+    ) -> asyncio.Future[int]:
+        """Queues the write; `took_place` has told what it is. `on_done` as in the Disk port."""
         if self.file is not None:
-            return self.file.append(buffers)
-        return self.when_open(lambda segment: segment.file.append(buffers))  # type: ignore[union-attr]
+            return self.file.append(buffers, on_done)
+        write = self.when_open(lambda segment: segment.file.append(buffers))  # type: ignore[union-attr]
+        write.add_done_callback(on_done)
+        return write
 
     def when_open(self, call: Callable[[Segment], asyncio.Future[Any]]) -> asyncio.Future[Any]:
         """Makes the call now, or, in order, as soon as the files of a new segment are open."""

@@ -119,7 +119,7 @@ async def test_a_segment_whose_files_have_just_been_opened_opens_none_twice_and_
     await disk.make_directory("t-0")
     segment = Segment(disk, "t-0", 0, 0, 0, 0)
     segment.start()
-    write = segment.append((memoryview(b"record"),))
+    write = segment.append((memoryview(b"record"),), lambda _: None)
     opening: Any = segment._opening
     await opening._children[-1]  # after the last of them, before the segment's own callback
     assert opening.done() and segment.file is None
