@@ -40,12 +40,12 @@ def loopback() -> Place:
 
 
 class ControlPlane:
-    """Its processes and files below `folder`; stopping it leaves the files."""
+    """Its processes and files below `folder`; stopping it leaves the files. `is_tied`: it ends with this process."""
 
-    def __init__(self, folder: Path, binaries: Path, place: Place) -> None:
+    def __init__(self, folder: Path, binaries: Path, place: Place, *, is_tied: bool = False) -> None:
         self.place = place
         self.binaries = binaries
-        self.daemons = Daemons(folder)
+        self.daemons = Daemons(folder, are_tied=is_tied)
         self.certificates = Certificates(folder / "pki", f"https://{place.address}:{place.api_port}")
         self._etcd = folder / "etcd"
         self._folder = folder
@@ -92,7 +92,8 @@ class ControlPlane:
         )
         self.daemons.until("kube-apiserver", self._is_ready)
 
-    def start_controllers(self) -> None:
+    def start_controllers(self, *extra: str) -> None:
+        """`extra`: more flags of kube-controller-manager."""
         certificates = self.certificates
         self._start(
             "kube-controller-manager",
@@ -105,6 +106,7 @@ class ControlPlane:
             f"--cluster-signing-key-file={certificates.authority_key}",
             f"--node-monitor-grace-period={GRACE_OF_NODES}",
             *(["--secure-port=0"] if self.place.netns is None else []),
+            *extra,
         )
 
     def start_scheduler(self) -> None:

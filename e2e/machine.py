@@ -114,9 +114,13 @@ def _has_ended(pid: int) -> bool:
 
 
 class Daemons:
-    """Background processes of one cluster, by name. Who stops them may be another command than who started them."""
+    """Background processes of one cluster, by name. Who stops them may be another command than who started them.
 
-    def __init__(self, folder: Path) -> None:
+    `are_tied`: they end with the process that started them, whatever ends it.
+    """
+
+    def __init__(self, folder: Path, *, are_tied: bool = False) -> None:
+        self._prefix = ["setpriv", "--pdeathsig", "KILL"] if are_tied else []
         self._pids = folder / "pids"
         self.logs = folder / "logs"
 
@@ -126,7 +130,7 @@ class Daemons:
         self.logs.mkdir(parents=True, exist_ok=True)
         with open(self.logs / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
-                [*within(netns), *(str(part) for part in argv)],
+                [*self._prefix, *within(netns), *(str(part) for part in argv)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -120,7 +120,7 @@ class Processes:
         leftovers.put_back(before)
         self._delete_host_paths(before)
         shutil.rmtree(self.folder, ignore_errors=True)
-        found = leftovers.leftovers(before, leftovers.look(), self.folder, binaries.folder())
+        found = leftovers.leftovers(before, leftovers.look(), self.folder)
         if self.folder.exists():
             found.append(f"files: {self.folder}")
         if not found:

@@ -140,7 +140,7 @@ def client(kubernetes: Kubernetes, cluster: Cluster, orders: str) -> Iterator[st
 @pytest.fixture
 def records(kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
     """A topic of the test's own, and who sends to it and reads it."""
-    topic = f"t-{hashlib.sha256(request.node.name.encode()).hexdigest()[:8]}"
+    topic = f"t-{hashlib.sha256(request.node.name.encode()).hexdigest()[:8]}-{os.getpid()}"
     kubernetes.create(
         {
             "apiVersion": "kafka.ottla.dev/v1alpha1",

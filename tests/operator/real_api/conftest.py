@@ -20,7 +20,7 @@ CRDS = binaries.CHECKOUT / "crds"
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver on free ports of the loopback, with our CRDs."""
-    plane = ControlPlane(tmp_path_factory.mktemp("kubernetes"), binaries.folder(), loopback())
+    plane = ControlPlane(tmp_path_factory.mktemp("kubernetes"), binaries.folder(), loopback(), is_tied=True)
     try:
         # Nobody makes service accounts here, and every pod would have to have one.
         plane.start_api_server("--disable-admission-plugins=ServiceAccount")

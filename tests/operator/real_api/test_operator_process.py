@@ -1,0 +1,158 @@
+"""The whole operator with the rights of the chart and no more, beside real controllers of Kubernetes.
+
+Nobody runs pods here: the test binds them to nodes and says that they are ready, as a scheduler and a kubelet would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from e2e import binaries
+from e2e.control_plane import ADMIN, ControlPlane, loopback
+from e2e.kubernetes_api import Kubernetes, Refused
+from e2e.machine import run
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+    dig,
+    is_deleting,
+    name_of,
+    uid_of,
+)
+from ottla_operator.runtime.operator import Operator
+from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
+from tests.operator.kubernetes import node
+from tests.operator.real_api.kubernetes import RealKubernetes
+from tests.operator.runtime.test_operator import SETTINGS
+from tests.operator.topics.test_topic_task import FLIGHTS
+
+pytestmark = pytest.mark.kubernetes
+SYSTEM, ACCOUNT = "ottla-system", "ottla-operator"
+CONTROLLERS = "statefulset-controller,garbage-collector-controller,disruption-controller,namespace-controller"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own with the chart, but for its pods, and a certificate of the operator's account."""
+    folder = binaries.folder()
+    plane = ControlPlane(tmp_path_factory.mktemp("with-controllers"), folder, loopback(), is_tied=True)
+    try:
+        plane.start_api_server("--disable-admission-plugins=ServiceAccount")
+        plane.start_controllers(f"--controllers={CONTROLLERS}")
+        plane.kubectl("create", "namespace", SYSTEM)
+        chart = run(
+            [folder / "helm", "template", "ottla", binaries.CHECKOUT / "charts" / "ottla", "--namespace", SYSTEM]
+        )
+        documents = [document for document in yaml.safe_load_all(chart) if document]
+        applied = [document for document in documents if document["kind"] not in ("Deployment", "Job")]
+        plane.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(applied))
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
+        plane.certificates.issue(ACCOUNT, f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", groups)
+        yield plane
+    finally:
+        plane.stop()
+
+
+class World(RealKubernetes):
+    """Only the pods are played; everything else is done by controllers."""
+
+    def play(self) -> None:
+        self._listed = None
+        for claim in self._list(CLAIM):
+            if dig(claim, "status", "phase") != "Bound" and not is_deleting(claim):
+                self._set_status(CLAIM, claim, {"phase": "Bound"})
+        for pod in self._list(POD):
+            try:
+                if is_deleting(pod):
+                    self.api.delete(POD, name_of(pod), grace_s=0)
+                else:
+                    self._start(pod)
+            except Refused as refused:
+                if refused.status not in (404, 409):
+                    raise  # else a controller was faster
+        self._listed = None
+
+    def condition(self, kind: Kind, name: str) -> bool:
+        found = self.api.get(kind, name)
+        conditions = dig(found, "status", "conditions") or []
+        return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+@asynccontextmanager
+async def _operator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, Operator]]:
+    """Not a fixture: kopf ends every task that is younger than itself."""
+    admin = Kubernetes(plane.certificates.kubeconfig(ADMIN), str(plane.binaries / "kubectl"))
+    monkeypatch.setattr(World, "api", admin, raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(plane.certificates.kubeconfig(ACCOUNT)))
+    world = World()
+    for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
+        world.put(node(f"n{index}", zone))
+    surroundings = InMemorySurroundings(world, InMemoryKafka(world))
+    operator = Operator(replace(SETTINGS, namespace=SYSTEM), surroundings)
+    task = asyncio.create_task(operator.run())
+    yield world, operator
+    operator.stop()
+    await asyncio.wait_for(task, 30)
+
+
+async def _until(world: World, holds: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(120):
+            while not holds():
+                world.play()
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        status = dig(world.api.get(KAFKA_CLUSTER, "orders"), "status")
+        raise AssertionError(f"{what}: {yaml.safe_dump(status)}") from None
+
+
+async def test_with_the_rights_of_the_chart_everything_is_made_and_comes_back(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _operator(plane, monkeypatch) as (world, _):
+        world.put(copy.deepcopy(CLUSTER))
+        world.put(copy.deepcopy(FLIGHTS))
+        await _until(world, lambda: world.condition(KAFKA_CLUSTER, "orders"), "the cluster is ready")
+        await _until(world, lambda: world.condition(KAFKA_TOPIC, "flights"), "the topic is ready")
+        for kind, name in (
+            (SERVICE, "orders-broker-1"),
+            (CONFIG_MAP, "orders-zookeeper"),
+            (POD, "orders-broker-2-0"),
+            (STATEFUL_SET, "orders-broker-0"),
+        ):
+            before = uid_of(world.api.there(kind, name))
+            world.api.delete(kind, name)
+            await _until(
+                world,
+                lambda kind=kind, name=name, before=before: (  # type: ignore[misc]
+                    (found := world.api.get(kind, name)) is not None and uid_of(found) != before
+                ),
+                f"{kind.kind} {name} comes back",
+            )
+            await _until(world, lambda: world.condition(KAFKA_CLUSTER, "orders"), "and the cluster is ready")
+
+        world.api.patch(KAFKA_CLUSTER, "orders", {"spec": {"brokers": {"config": {"log.retention.hours": 5}}}})
+        await _until(world, lambda: dig(world.api.get(KAFKA_CLUSTER, "orders"), "status", "roll") is not None, "a roll")
+        await _until(world, lambda: dig(world.api.get(KAFKA_CLUSTER, "orders"), "status", "roll") is None, "its end")
+
+        world.api.delete(KAFKA_CLUSTER, "orders")
+        await _until(world, lambda: not world.api.list(STATEFUL_SET), "what the cluster owns is collected")
+        assert len(world.api.list(CLAIM)) == 12
+        await _until(
+            world, lambda: not dig(world.api.get(KAFKA_TOPIC, "flights"), "metadata", "finalizers"), "released"
+        )
+        await world.close()
