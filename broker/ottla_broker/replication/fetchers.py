@@ -11,6 +11,7 @@ slow directory holds back its own partitions, not the others.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -180,7 +181,9 @@ class Fetcher:
                     continue
                 await self._round(client, ready, hurried=is_waiting_for_writes)
             except OSError as error:
-                self._owner.logger.info("fetching from broker %d failed: %s", self._leader_id, error)
+                # A leader that is down is told of once, not at every attempt.
+                level = logging.DEBUG if self._failures else logging.INFO
+                self._owner.logger.log(level, "fetching from broker %d failed: %s", self._leader_id, error)
                 await self._pause()
             except Exception:
                 # Whatever it was, its partitions must not be left behind for good.
