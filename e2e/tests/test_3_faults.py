@@ -86,8 +86,10 @@ def test_an_empty_mount_is_refused_and_not_formatted(
             entry.rename(aside / entry.name)
     finally:
         kubernetes.cordon(node, False)
-    condition = kubernetes.until_condition(KAFKA_CLUSTER, "orders", "DisksReady", "DirectoryOffline")
-    assert "d0 of broker 1" in condition["message"]
+    refused = "/var/lib/ottla/d0/log has no meta.properties"
+    kubernetes.until(lambda: refused in kubernetes.kubectl("logs", pod_of(1)), "the broker refuses the empty mount")
+    condition = kubernetes.until_condition(KAFKA_CLUSTER, "orders", "BrokersReady", "WaitingForBrokers")
+    assert "not ready: 1 " in condition["message"]
     assert not list(folder.rglob("meta.properties")) and not list(folder.rglob("*.log")), "it was formatted"
     assert records.check()["lost"] == 0
     before = uids(kubernetes)[1]

@@ -57,8 +57,14 @@ def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes
         if dig(topic, "metadata", "finalizers")
     ] == []
     assert len(kubernetes.list(STATEFUL_SET, selector=OURS)) == 6
-    left = kubernetes.kubectl("get", "all,clusterroles,clusterrolebindings", "--all-namespaces", "--output", "name")
-    assert not [line for line in left.split() if f"/{RELEASE}-operator" in line or "release-topics" in line]
+
+    def left() -> list[str]:
+        names = kubernetes.kubectl(
+            "get", "all,clusterroles,clusterrolebindings", "--all-namespaces", "--output", "name"
+        )
+        return [name for name in names.split() if f"/{RELEASE}-operator" in name or "release-topics" in name]
+
+    kubernetes.until(lambda: not left(), "nothing of the operator is left")
 
 
 def test_everything_is_deleted(kubernetes: Kubernetes) -> None:
