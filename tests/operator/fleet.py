@@ -46,6 +46,7 @@ class InMemoryKafka:
         self.topics_there: dict[str, TopicView] = {}
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
         self.behind: set[int] = set()
+        self.unregistered: set[int] = set()
         self.requests: list[TopicChange] = []
         self.refusals: dict[str, str] = {}
         self.answers = True
@@ -57,7 +58,7 @@ class InMemoryKafka:
             number = dig(pod, "metadata", "labels", names.BROKER_ID)
             if number is not None and has_condition(pod, "Ready") and not dig(pod, "metadata", "deletionTimestamp"):
                 ready.append(int(number))
-        return sorted(ready)
+        return sorted(set(ready) - self.unregistered)
 
     async def view(self) -> KafkaView:
         ready = self.brokers()

@@ -35,6 +35,8 @@ FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 300.0
 STANDSTILL_S = 600.0
 WITHOUT_KAFKA_S = 5.0
+WAITING_FOR_FLEET_S = 10.0
+"""How often a KafkaTopic is tried again that the fleet cannot serve yet."""
 
 
 def back_off_s(failures: int) -> float:
@@ -200,15 +202,21 @@ class Supervisor:
     async def _run_topics(self, key: Key, topics: TopicTask) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
-        resync_at = loop.time() + RESYNC_S
+        resync_at, retry_at = loop.time() + RESYNC_S, math.inf
         try:
             while True:
                 running = self._topics[key][0]
                 running.step_at = math.inf
                 await self._may_write()
                 running.step_at = loop.time()
+                if topics.has_waiting and retry_at == math.inf:
+                    retry_at = loop.time() + WAITING_FOR_FLEET_S
+                if loop.time() >= retry_at:
+                    topics.put_waiting()
+                    retry_at = math.inf
                 try:
-                    async with asyncio.timeout(max(0.0, min(resync_at - loop.time(), STANDSTILL_S / 2))):
+                    due = min(resync_at, retry_at, loop.time() + STANDSTILL_S / 2)
+                    async with asyncio.timeout(max(0.0, due - loop.time())):
                         await topics.wait()
                 except TimeoutError:
                     if loop.time() >= resync_at:

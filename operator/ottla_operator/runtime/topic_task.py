@@ -60,6 +60,7 @@ class TopicTask:
         self._broker_ids = broker_ids
         self._queue: dict[str, None] = {}
         self._queued = asyncio.Event()
+        self._waiting: dict[str, None] = {}
         self._first: dict[str, Obj] = {}
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
@@ -73,6 +74,17 @@ class TopicTask:
     def put_all(self) -> None:
         """Queues every document of the cluster: drift in Kafka sends no event."""
         for name in self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}):
+            self.put(name)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a document waits for the fleet: for more brokers, or because a change was refused."""
+        return bool(self._waiting)
+
+    def put_waiting(self) -> None:
+        """Queues the documents that wait for the fleet; no event tells when it can do what they ask."""
+        waiting, self._waiting = self._waiting, {}
+        for name in waiting:
             self.put(name)
 
     def __len__(self) -> int:
@@ -154,6 +166,8 @@ class TopicTask:
         for facts, decision in decided:
             topic = facts.topic.topic_name
             status = decision.status
+            if decision.look_again or topic in errors:
+                self._waiting.setdefault(facts.topic.name)
             if decision.changes:
                 after = TopicFacts(
                     **{name: getattr(facts, name) for name in TopicFacts.__slots__ if name != "live"},

@@ -87,18 +87,22 @@ class TopicFacts:
 class TopicDecision:
     """`finalizer`: True to put ours on, False to take it off, None to leave it. Changes come after the finalizer.
 
+    `look_again`: what is waited for is the fleet's matter, and no event of a Kubernetes object will tell of it.
+
     `status` is None where the document is going.
     """
 
     changes: tuple[TopicChange, ...] = ()
     finalizer: bool | None = None
     status: Obj | None = None
+    look_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     changes: list[TopicChange] = field(default_factory=list)
     faults: list[Condition] = field(default_factory=list)
+    look_again: bool = False
 
 
 def decide_topic(facts: TopicFacts) -> TopicDecision:
@@ -126,7 +130,7 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
     condition = wanted.faults[0] if wanted.faults else good(READY)
     if wanted.changes and not wanted.faults:
         condition = bad(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
-    return TopicDecision(tuple(wanted.changes), finalizer, _status(facts, condition, adopted))
+    return TopicDecision(tuple(wanted.changes), finalizer, _status(facts, condition, adopted), wanted.look_again)
 
 
 def is_adopted(facts: TopicFacts) -> bool | None:
@@ -185,7 +189,7 @@ def _create(facts: TopicFacts) -> _Wanted:
         return _Wanted(faults=[invalid(READY, facts.problems)])
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
-        return _Wanted(faults=[bad(READY, "NotEnoughBrokers", message)])
+        return _Wanted(faults=[bad(READY, "NotEnoughBrokers", message)], look_again=True)
     return _Wanted([Create(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 

@@ -6,8 +6,11 @@ import asyncio
 import copy
 from collections.abc import Callable
 
-from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
+import pytest
+
+from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
 from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime import supervisor
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.store import Store
 from ottla_operator.runtime.supervisor import Supervisor
@@ -87,6 +90,25 @@ async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_
     world.kubernetes.put(copy.deepcopy(FLIGHTS))
     await world.until(lambda: bool(dig(world.kubernetes.objects["KafkaTopic", "default", "flights"], "status")))
     world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: "flights" in world.kafka.topics_there)
+    await world.supervisor.close()
+
+
+async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker registers with Kafka after its pod was seen; nothing in Kubernetes changes then."""
+    monkeypatch.setattr(supervisor, "WAITING_FOR_FLEET_S", 0.05)
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    world.kafka.unregistered = {2}
+    world.kubernetes.put(copy.deepcopy(FLIGHTS))
+
+    def reason() -> object:
+        return dig(world.kubernetes.there(KAFKA_TOPIC, "flights"), "status", "conditions", 0, "reason")
+
+    await world.until(lambda: reason() == "NotEnoughBrokers")
+    world.kafka.unregistered = set()
     await world.until(lambda: "flights" in world.kafka.topics_there)
     await world.supervisor.close()
 

@@ -144,6 +144,28 @@ async def test_more_replicas_than_brokers_are_a_condition(topics: Topics) -> Non
     assert topics.ready() == ("False", "NotEnoughBrokers") and topics.kafka.requests == []
 
 
+async def test_a_topic_is_created_once_there_are_enough_brokers_though_no_event_tells(topics: Topics) -> None:
+    topics.apply(replicas=4)
+    await topics.settle()
+    assert topics.task.has_waiting
+    topics.fleet.edit("spec.brokers.replicas", 4)
+    await topics.fleet.converge()
+    topics.task.put_waiting()
+    await topics.task.batch_once()
+    assert topics.kafka.topics_there["flights"].replicas == 4
+
+
+async def test_a_refused_change_is_tried_again(topics: Topics) -> None:
+    topics.kafka.refusals["flights"] = "RequestTimedOutError: busy"
+    topics.apply()
+    await topics.settle()
+    assert topics.ready()[0] == "False" and topics.task.has_waiting
+    topics.kafka.refusals.clear()
+    topics.task.put_waiting()
+    await topics.settle()
+    assert topics.ready()[0] == "True" and not topics.task.has_waiting
+
+
 async def test_drift_is_changed_back(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
