@@ -177,6 +177,8 @@ def _down(provider: Provider) -> bool:
     steps = Steps()
     try:
         left = provider.down(steps)
+    except (CommandFailed, NotInTime) as error:
+        left = [f"everything that was to come after this: {error}"]
     finally:
         steps.done()
     _handle_path().unlink(missing_ok=True)

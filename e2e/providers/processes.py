@@ -11,7 +11,7 @@ from pathlib import Path
 from e2e import binaries, leftovers, network, nodes
 from e2e.control_plane import ADMIN, ControlPlane, Place
 from e2e.images import Images, build_images
-from e2e.machine import NETNS, CommandFailed, run
+from e2e.machine import NETNS, CommandFailed, run, until
 from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, Node
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
 from e2e.providers import Cluster, Step
@@ -152,9 +152,23 @@ class Processes:
         return len(self._plane.kubectl("get", "nodes", "-o", "name").split()) == len(NODES)
 
     def _unmount(self) -> None:
+        """Everything below the folder. A mount may go by itself meanwhile: what ended a container still cleans up."""
+
+        def is_unmounted() -> bool:
+            for mount in self._mounts():
+                try:
+                    run(["umount", "--lazy", mount])
+                except CommandFailed:
+                    if mount in self._mounts():
+                        raise
+            return not self._mounts()
+
+        until(is_unmounted, f"nothing is mounted below {self.folder}")
+
+    def _mounts(self) -> list[str]:
+        """Mount points below the folder, the deepest first."""
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True):
-            run(["umount", "--lazy", mount])
+        return sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True)
 
     def _delete_host_paths(self, before: leftovers.Machine) -> None:
         """What the programs keep beside the folder that they are told: sockets, links to logs, locks."""
