@@ -60,6 +60,7 @@ async def real_fleets(api: Kubernetes, kubeconfig: Path, monkeypatch: pytest.Mon
     yield
     for kubernetes in made:
         await kubernetes.close()
+    RealKubernetes()  # leaves nothing to the next test
 
 
 def _serves_our_kinds(plane: ControlPlane) -> bool:

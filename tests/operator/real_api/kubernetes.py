@@ -144,7 +144,8 @@ class RealKubernetes(InMemoryKubernetes):
         return await (await self._client(reads=True)).list(kind, namespace, selector)
 
     async def create(self, obj: Obj) -> Obj:
-        self._record("create", obj)
+        if self.api.get(_kind(obj), name_of(obj)) is None:  # else it is refused: no write
+            self._record("create", obj)
         return await (await self._client()).create(obj)
 
     async def apply(self, obj: Obj) -> Obj:
