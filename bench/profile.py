@@ -10,6 +10,7 @@ thread, shares of the kernel and of each library, shares of each function), and 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from bench.systems import NULL_BROKER, OURS, System
 from bench.usage import thread_cpu_seconds
 
 _SHOWN = 25
+_SAMPLER = re.compile(r"[^<>]*py-spy record[^<>]*")
+"""The title that py-spy gives a flame graph: its own command, with the paths of this machine."""
 
 
 def main(
@@ -75,6 +78,7 @@ def main(
                 process.send_signal(signal.SIGINT)
             for process in samplers:
                 process.wait(60)
+        drawn.write_text(_SAMPLER.sub(scenario, drawn.read_text()))
         text = (
             _threads(before, after, result) + _kernel_shares(kernel, work / "perf.data") + _shares(folded.read_text())
         )
