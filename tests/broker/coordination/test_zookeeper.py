@@ -30,6 +30,8 @@ from ottla_broker.ports.coordination import (
 from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000
+RESTART_TIMEOUT_MS = 40_000
+"""Longer than a Java process takes to come back on a machine that does much else."""
 HOLDER = """
 import asyncio, sys
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
@@ -248,7 +250,7 @@ async def test_a_server_that_restarts_keeps_session_and_ephemeral_nodes(tmp_path
     server = ZooKeeperServer(tmp_path)
     await loop.run_in_executor(None, server.start)
     try:
-        coordination = ZooKeeperCoordination(server.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+        coordination = ZooKeeperCoordination(server.connect, session_timeout_ms=RESTART_TIMEOUT_MS)
         told: Heard[SessionEvent] = Heard()
         await coordination.start()
         coordination.add_session_listener(told)
