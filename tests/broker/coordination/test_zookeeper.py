@@ -31,7 +31,8 @@ from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000
 RESTART_TIMEOUT_MS = 40_000
-"""Longer than a Java process takes to come back on a machine that does much else."""
+"""Longer than a Java process takes to come back on a machine that does much else, and than the two thirds of it that a
+client waits for a server that accepts and does not serve yet. A server allows 20 ticks at most."""
 HOLDER = """
 import asyncio, sys
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
@@ -247,7 +248,7 @@ async def test_many_calls_during_an_outage_wait_without_holding_up_the_loop(surr
 @pytest.mark.java
 async def test_a_server_that_restarts_keeps_session_and_ephemeral_nodes(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    server = ZooKeeperServer(tmp_path)
+    server = ZooKeeperServer(tmp_path, tick_ms=RESTART_TIMEOUT_MS // 20)
     await loop.run_in_executor(None, server.start)
     try:
         coordination = ZooKeeperCoordination(server.connect, session_timeout_ms=RESTART_TIMEOUT_MS)
