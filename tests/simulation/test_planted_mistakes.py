@@ -24,7 +24,7 @@ def found_by(scenario: str, seeds: range) -> str:
 
 
 def test_acknowledging_before_the_sync_that_flush_messages_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Log, "_sync_or_track", lambda self, segment, write: self._track(write, False))
+    monkeypatch.setattr(Log, "_sync_or_track", lambda self, segment, write: self._track(write, None))
     assert found_by("single", range(60)) != ""
 
 

@@ -141,17 +141,19 @@ class Log(LogMaintenance):
 
     def _sync_or_track(self, segment: Segment, write: asyncio.Future[int]) -> None:
         if self._assigned - self._flush_requested < self.config.flush_messages:
-            self._track(write, False)
+            self._track(write, None)
             return
         # flush.messages reached: these records count as written once they are synced, not before.
         self._flush_requested = self._assigned
         self._watch(write)
         # The tail of a segment that rolled may still wait for its flush: in the order of the lane it goes first.
+        synced_from = segment.base_offset
         older = len(self.segments) - 2
-        while older >= 0 and self.segments[older].next_offset > self.recovery_point:
+        while older >= 0 and self.segments[older].next_offset > self.recovery_point and self.segments[older].is_open:
             self._watch(self.segments[older].when_open(_fsync))
+            synced_from = self.segments[older].base_offset
             older -= 1
-        self._track(segment.when_open(_fsync), True)
+        self._track(segment.when_open(_fsync), synced_from)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo:
         """Appends whole batches with the offsets and epochs that the leader gave them; a partial last one is dropped.

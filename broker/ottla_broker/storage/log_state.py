@@ -124,7 +124,7 @@ class LogState:
         self._written_segment = self._active
         self._written_position = self._active.size
         self._flush_requested = self._assigned
-        self._pending: deque[tuple[asyncio.Future[Any], Segment, int, int, bool]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Any], Segment, int, int, int | None]] = deque()
         self._is_truncating = False
         self._lock = asyncio.Lock()
 
@@ -147,11 +147,14 @@ class LogState:
 
     # -- written ------------------------------------------------------------------------------------------------
 
-    def _track(self, write: asyncio.Future[Any], is_synced: bool) -> None:
-        """The active segment has been assigned a run of batches whose write is `write`."""
+    def _track(self, write: asyncio.Future[Any], synced_from: int | None) -> None:
+        """The active segment has been assigned a run of batches whose write is `write`.
+
+        When it makes them durable, so it does with everything from `synced_from` on.
+        """
         segment = self._active
-        self._pending.append((write, segment, segment.size, segment.next_offset, is_synced))
-        if is_synced:
+        self._pending.append((write, segment, segment.size, segment.next_offset, synced_from))
+        if synced_from is not None:
             write.add_done_callback(self._on_written)
 
     def _on_written(self, write: asyncio.Future[Any]) -> None:
@@ -163,7 +166,7 @@ class LogState:
         if not pending or not pending[0][0].done():
             return
         while pending and pending[0][0].done():
-            write, segment, position, offset, is_synced = pending.popleft()
+            write, segment, position, offset, synced_from = pending.popleft()
             if write.cancelled():
                 # The disk was closed under the log: the broker has halted.
                 self.is_failed = True
@@ -175,7 +178,7 @@ class LogState:
             self.log_end_offset = offset
             self._written_segment = segment
             self._written_position = position
-            if is_synced and offset > self.flushed_offset:
+            if synced_from is not None and synced_from <= self.flushed_offset < offset:
                 self.flushed_offset = offset
         if self.on_append is not None:
             self.on_append()

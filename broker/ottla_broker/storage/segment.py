@@ -105,6 +105,11 @@ class Segment:
             # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
             await asyncio.wait([self._opening])
 
+    @property
+    def is_open(self) -> bool:
+        """Whether calls on its file can be queued: a closed segment's file is opened only when it is read."""
+        return self.file is not None or (self._opening is not None and not self._opening.done())
+
     def append(
         self, buffers: tuple[memoryview, ...], on_done: Callable[[asyncio.Future[int]], None]
     ) -> asyncio.Future[int]:

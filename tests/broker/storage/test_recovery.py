@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.names import offset_name
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
@@ -223,3 +224,22 @@ async def test_five_batches_of_each_producer_are_known_after_recovery(make: Make
     log = await setup.open(is_clean=False)
     for number in range(4, 9):
         assert log.append_as_leader(batch(b"%03d" % number, producer=(4, 0, number)), 0).first_offset == number
+
+
+async def test_flush_messages_may_begin_on_a_log_whose_older_segments_were_recovered(make: Make) -> None:
+    setup = make(segment_bytes=300)
+    log = await setup.open()
+    for _ in range(10):
+        log.append_as_leader(batch(b"v"), 0)
+    await written(log)
+    setup.crash()
+    again = await setup.open(is_clean=False, recovery_point=0)
+    assert len(again.segments) > 2
+    again.configure(LogConfig({"segment.bytes": 300, "flush.messages": 1}))
+    again.append_as_leader(batch(b"v"), 0)
+    await written(again)
+    assert again.log_end_offset == 11 and again.flushed_offset < 11, "the recovered segments are not flushed yet"
+    await again.flush()
+    again.append_as_leader(batch(b"v"), 0)
+    await written(again)
+    assert again.flushed_offset == 12
