@@ -1,11 +1,13 @@
 """One ZooKeeper session on kazoo, on kazoo's own thread; `zookeeper` is the loop's side of it.
 
-kazoo is used without its recipes, retries and worker threads. Three things are changed, and a contract test holds each:
+kazoo is used without its recipes, retries and worker threads. Four things are changed, and a test holds each:
 
 - Answers and watch events run where they are read, on the connection's thread, so that they cross to the loop in the
   order in which the server sent them (kazoo's two worker threads would lose it).
 - Watches outlive a lost connection: kazoo forgets them, ZooKeeper's protocol can set them again (SetWatches) and then
   tells what was missed meanwhile.
+- A server that accepts a connection and does not answer (one that is still starting) is given up after a part of the
+  session timeout. kazoo waits for all of it where there is one server, and the session is over by then.
 - A session that has expired ends here. kazoo would open the next one under the same client, and a call made by
   somebody who does not know yet would run in it.
 """
@@ -22,12 +24,15 @@ from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import Callback, KeeperState
 from kazoo.retry import KazooRetry
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
 STOP_TIMEOUT_S = 10.0
+FIRST_PATIENCE = 1 / 8
+"""The part of the session timeout that the first handshake may take. It doubles until one succeeds."""
 SET_WATCHES_BYTES = 128 * 1024
 """Paths per SetWatches request, well below the server's jute.maxbuffer."""
 
@@ -52,6 +57,21 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
+
+
+class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
+    """Gives a handshake `_patience_s`, more each time: a loaded server that answers late is reached in the end."""
+
+    def __init__(self, client: KazooClient, timeout_s: float) -> None:
+        super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
+        self._first_patience_s = self._patience_s = timeout_s * FIRST_PATIENCE
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        patience_s = min(timeout, self._patience_s)
+        self._patience_s *= 2
+        answer = super()._invoke(patience_s, request, xid)
+        self._patience_s = self._first_patience_s
+        return answer
 
 
 @dataclass(slots=True)
@@ -106,6 +126,7 @@ class SessionClient(KazooClient):  # type: ignore[misc]
             ),
             logger=logger,
         )
+        self._connection = _PatientConnection(self, timeout_s)
 
     @property
     def session(self) -> tuple[int, bytes]:

@@ -31,8 +31,7 @@ from tests.contract.coordination_contract import Heard
 
 SESSION_TIMEOUT_MS = 10_000
 RESTART_TIMEOUT_MS = 40_000
-"""Longer than a Java process takes to come back on a machine that does much else, and than the two thirds of it that a
-client waits for a server that accepts and does not serve yet. A server allows 20 ticks at most."""
+"""Longer than a Java process takes to come back on a machine that does much else. A server allows 20 ticks at most."""
 HOLDER = """
 import asyncio, sys
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
@@ -59,6 +58,7 @@ class Wire:
         self._target_port = target_port
         self._is_cut = False
         self._is_blocked = False
+        self._deaf = 0
         self._writers: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
 
@@ -83,12 +83,20 @@ class Wire:
         """Requests go through, answers get lost."""
         self._is_blocked = True
 
+    def accept_deaf(self, connections: int) -> None:
+        """The next connections are accepted and never answered, as a server does that is still starting."""
+        self._deaf = connections
+
     def mend(self) -> None:
         self._is_cut = self._is_blocked = False
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
             writer.transport.abort()
+            return
+        if self._deaf:
+            self._deaf -= 1
+            self._writers.append(writer)
             return
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         self._writers += [writer, server_writer]
@@ -191,6 +199,20 @@ async def test_watches_survive_two_lost_connections_in_a_row(surroundings: Surro
         await told.until(2 * round_number)
     await steady.create("/a")
     assert await heard.until(1) == [WatchEvent(WatchKind.CREATED, "/a")]
+
+
+@pytest.mark.java
+async def test_a_server_that_accepts_and_never_answers_costs_no_session(surroundings: Surroundings) -> None:
+    wire, cut_off, told = surroundings.wire, surroundings.cut_off, surroundings.told
+    await cut_off.create("/e", b"kept", ephemeral=True)
+    session = cut_off.session_id
+    wire.cut()
+    await told.until(1)
+    wire.accept_deaf(2)
+    wire.mend()
+    assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+    data, stat = await cut_off.get("/e")
+    assert (data, stat.ephemeral_owner) == (b"kept", session)
 
 
 @pytest.mark.java
