@@ -4,8 +4,9 @@ Calls take effect one after another in the order they were made, each after its 
 complete at once while nothing is queued, as one from the page cache does. When the process dies, the queued calls are
 lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
 
-Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC, with a part of the write
-done), `is_hung` (nothing completes until `wake`).
+Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC for what does not fit),
+`is_hung` (nothing completes until it is taken back). A sync that fails has lost what was to be synced: the kernel marks
+such pages clean.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class SimulatedDisk:
         self._is_serving = False
         self._is_closed = False
         self._append_error: OSError | None = None
+        self._began = 0.0
+        self._is_waiting_for_wake = False
+        self._hanging = False
+        """Given up while a call hung: the lane ends when that call returns."""
         self._files: list[SimulatedFile] = []
         process.on_kill(self._die)
 
@@ -96,7 +101,10 @@ class SimulatedDisk:
         def write() -> None:
             node = image.create_file(temporary)
             node.replace()
-            node.append(content)
+            fitting = image.check_space(len(content))
+            node.append(content[:fitting])
+            if fitting < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), temporary)
 
         def write_part(fraction: float) -> None:
             node = image.create_file(temporary)
@@ -163,6 +171,60 @@ class SimulatedDisk:
     def total_bytes(self) -> asyncio.Future[int]:
         return self.call("total", lambda: self._image.capacity_bytes)
 
+    def look(self) -> asyncio.Future[tuple[int, int]]:
+        image = self._image
+        return self.call("look", lambda: (max(0, image.capacity_bytes - image.used_bytes()), image.capacity_bytes))
+
+    def silent_s(self) -> float:
+        return self._world.loop.time() - self._began if self._is_serving or self._is_waiting_for_wake else 0.0
+
+    def probe(self) -> asyncio.Future[None]:
+        """On no lane: answered unless the image hangs or fails."""
+        future: asyncio.Future[None] = self._world.loop.create_future()
+        image = self._image
+
+        def answer() -> None:
+            if future.done() or not self._process.alive:
+                return
+            if image.is_hung:
+                image.waiting.append(answer)
+                return
+            self._world.trace.event("disk-probe", self._process.name, image.failure or 0)
+            if image.failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(OSError(image.failure, os.strerror(image.failure), self.path))
+                future.exception()
+
+        self._world.call_later(self._sync_time(), answer)
+        return future
+
+    def give_up(self, error: OSError) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        calls, self._lane = list(self._lane), deque()
+        self._hanging = self._image.is_hung and bool(calls)
+        for call in calls:
+            if call.future is not None and not call.future.done():
+                call.future.set_exception(OSError(error.errno, str(error), self.path))
+                call.future.exception()
+        for file in self._files:
+            file.is_open = False
+        if not self._hanging:
+            self._end()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed and not self._hanging
+
+    def reopened(self) -> SimulatedDisk:
+        return SimulatedDisk(self._process, self._image, self.path)
+
+    def _end(self) -> None:
+        if self._image.holder is self:
+            self._image.holder = None
+
     def boot_id(self) -> str:
         return self._process.machine.boot_id
 
@@ -175,8 +237,7 @@ class SimulatedDisk:
             self._serve_one()
         for file in self._files:
             file.is_open = False
-        if self._image.holder is self:
-            self._image.holder = None
+        self._end()
 
     # -- the lane ---------------------------------------------------------------------------------------------------
 
@@ -214,24 +275,39 @@ class SimulatedDisk:
         if not self._process.alive:
             return
         if self._is_closed:
-            if call.future is not None:
+            if call.future is not None and not call.future.done():
                 call.future.set_exception(OSError(errno.EBADF, f"{self.path} is closed"))
             return
         self._lane.append(call)
         self._schedule()
 
     def _schedule(self) -> None:
-        if self._lane and not self._is_serving and not self._image.is_hung:
-            self._is_serving = True
-            self._world.call_later(self._lane[0].seconds, self._serve)
+        if not self._lane or self._is_serving or self._is_waiting_for_wake:
+            return
+        self._began = self._world.loop.time()
+        if self._image.is_hung:
+            self._is_waiting_for_wake = True
+            self._image.waiting.append(self.wake)
+            return
+        self._is_serving = True
+        self._world.call_later(self._lane[0].seconds, self._serve)
 
     def wake(self) -> None:
-        """Goes on after `image.is_hung` was taken back."""
-        self._schedule()
+        """The image hangs no longer."""
+        self._is_waiting_for_wake = False
+        if self._hanging:
+            self._hanging = False
+            self._end()
+        elif not self._is_closed:
+            self._schedule()
 
     def _serve(self) -> None:
         self._is_serving = False
-        if self._is_closed or not self._process.alive or self._image.is_hung:
+        if self._is_closed or not self._process.alive:
+            return
+        if self._image.is_hung:
+            self._is_waiting_for_wake = True
+            self._image.waiting.append(self.wake)
             return
         if self._process.step():
             self._serve_one()
@@ -245,6 +321,7 @@ class SimulatedDisk:
         try:
             if call.group is not None and call.group.error is not None:
                 raise call.group.error
+            self._image.count_call()
             if self._image.failure is not None:
                 raise OSError(self._image.failure, os.strerror(self._image.failure), self.path)
             result = call.act()
@@ -252,7 +329,8 @@ class SimulatedDisk:
             error = raised
             if call.group is not None:
                 call.group.error = raised
-            if call.kind.startswith("append ") and self._append_error is None:
+            is_final = call.kind.startswith(("append ", "fsync", "truncate ", "write "))
+            if is_final and raised.errno != errno.ENOSPC and self._append_error is None:
                 self._append_error = raised
         self._world.trace.event("disk", self._process.name, call.kind, error.errno if error else 0)
         future = call.future
@@ -293,6 +371,7 @@ class SimulatedFile:
         self._size = len(node.data)
         self._pins = 0
         self._closing: asyncio.Future[None] | None = None
+        self._lack_of_room: OSError | None = None
 
     @property
     def size(self) -> int:
@@ -307,12 +386,15 @@ class SimulatedFile:
             self._check_open()
             if disk._append_error is not None:
                 raise disk._append_error
+            if self._lack_of_room is not None:
+                raise self._lack_of_room
             # Joined only now: a buffer that was changed after the call shows as a wrong byte, as it would in writev.
             data = joined(buffers)
-            fitting = disk._image.check_space(len(data))
-            self._node.append(data[:fitting])
-            if fitting < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+            if disk._image.check_space(len(data)) < len(data):
+                # The part that would have fitted is cut off again, as the lane does.
+                self._lack_of_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+                raise self._lack_of_room
+            self._node.append(data)
             self._size = len(self._node.data)
             disk._world.trace.event("append", disk._process.name, self.name, self._size, zlib.crc32(data))
             return self._size
@@ -358,12 +440,17 @@ class SimulatedFile:
             self._check_open()
             self._node.truncate(size)
             self._size = len(self._node.data)
+            self._lack_of_room = None
 
         return self._disk.call("truncate " + self.name, act)
 
     def fsync(self) -> asyncio.Future[None]:
         def act() -> None:
             self._check_open()
+            if self._disk._append_error is not None:
+                raise self._disk._append_error
+            if self._lack_of_room is not None:
+                raise self._lack_of_room
             self._node.sync()
 
         return self._disk.call("fsync " + self.name, act, seconds=self._disk._sync_time())

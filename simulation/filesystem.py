@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ottla_broker.ports.disk import Buffer
@@ -155,9 +155,36 @@ class DiskImage:
         """The Disk that holds `.lock`."""
         self.failure: int | None = None
         """An errno that every call fails with, until it is None again."""
-        self.is_hung = False
+        self.fails_in: int | None = None
+        """So many calls are still served before `failure` becomes EIO."""
+        self._is_hung = False
+        self.waiting: list[Callable[[], None]] = []
+        """Called, once, when the image hangs no longer."""
         self._draw = draw
         self._next_change = 0
+
+    # -- faults -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_hung(self) -> bool:
+        """No call completes while this is set."""
+        return self._is_hung
+
+    @is_hung.setter
+    def is_hung(self, value: bool) -> None:
+        self._is_hung = value
+        if not value:
+            waiting, self.waiting = self.waiting, []
+            for go_on in waiting:
+                go_on()
+
+    def count_call(self) -> None:
+        """A call is about to take effect."""
+        if self.fails_in is not None:
+            self.fails_in -= 1
+            if self.fails_in < 0:
+                self.fails_in = None
+                self.failure = errno.EIO
 
     # -- names ------------------------------------------------------------------------------------------------------
 

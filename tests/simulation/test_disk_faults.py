@@ -157,15 +157,56 @@ def test_a_failing_disk_fails_every_call_and_later_appends() -> None:
     with_disk(1, use)
 
 
-def test_a_full_disk_takes_a_part_and_says_so() -> None:
+def test_a_full_disk_takes_nothing_of_what_does_not_fit_and_says_so() -> None:
     async def use(world: World, machine: Machine, image: DiskImage) -> None:
         image.capacity_bytes = 100
         disk = start(machine)
         file = await disk.open("a", create=True)
+        other = await disk.open("b", create=True)
         with pytest.raises(OSError) as error:
             await file.append([b"x" * 150])
         assert error.value.errno == errno.ENOSPC
-        assert await disk.free_bytes() == 0
+        assert await disk.free_bytes() == 100
+        with pytest.raises(OSError):  # it would stand where the other was to stand
+            await file.append([b"y"])
+        assert await other.append([b"z"]) == 1
+        await file.truncate(0)
+        assert await file.append([b"y"]) == 1
+
+    with_disk(1, use)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_disk_can_fail_at_every_call(count: int) -> None:
+    async def use(world: World, machine: Machine, image: DiskImage) -> None:
+        disk = start(machine)
+        image.fails_in = count
+        served = 0
+        with pytest.raises(OSError):
+            while True:
+                await disk.exists("a")
+                served += 1
+        assert served == count
+
+    with_disk(1, use)
+
+
+def test_a_disk_that_is_given_up_ends_when_its_call_returns() -> None:
+    async def use(world: World, machine: Machine, image: DiskImage) -> None:
+        disk = start(machine)
+        assert await disk.lock()
+        image.is_hung = True
+        write, probe = disk.write_file("a", b"x"), disk.probe()
+        await asyncio.sleep(40.0)
+        assert disk.silent_s() == pytest.approx(40.0)
+        disk.give_up(OSError(errno.ETIMEDOUT, "hangs"))
+        with pytest.raises(OSError):
+            await write
+        assert not disk.has_ended and not probe.done()
+        again = disk.reopened()
+        image.is_hung = False
+        await probe
+        assert disk.has_ended and await again.lock()
 
     with_disk(1, use)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters import disk_calls, disk_probe
 from ottla_broker.adapters.lane import Lane, LaneFile
 from ottla_broker.adapters.pinned_range import PinnedRange
 from ottla_broker.ports.disk import Buffer, File
@@ -127,6 +127,7 @@ class DiskFile:
     def _truncate(self, size: int) -> None:
         os.ftruncate(self._lane_file.fd, size)
         self._lane_file.written = size
+        self._lane_file.lack_of_room = None
 
     def _close_now(self) -> None:
         closing = self._closing
@@ -138,7 +139,7 @@ class DiskFile:
 
 
 class DirectoryDisk:
-    """See `ottla_broker.ports.disk.Disk`. Made and used on one loop; the thread starts with the first call."""
+    """See `ottla_broker.ports.disk.LogDisk`. Made and used on one loop; the thread starts with the first call."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """`path` is kept as given, for messages; relative paths hold while the working directory does."""
@@ -153,6 +154,8 @@ class DirectoryDisk:
         self._descriptors: dict[int, None] = {}
         self._lock: int | None = None
         self._is_closed = False
+        self._place: tuple[int, int] | None = None
+        """(device, inode) of the directory that was locked: another one at this path is not ours."""
 
     def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
         return self._lane.call(partial(self._open, name, create))
@@ -161,7 +164,7 @@ class DirectoryDisk:
         return self._call(disk_calls.read_file, name)
 
     def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
-        return self._lane.call(partial(disk_calls.write_file, self._path(name), data, is_private), is_guarded=True)
+        return self._lane.call(partial(self._write_file, name, data, is_private), is_guarded=True)
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self._call(os.path.exists, name)
@@ -173,7 +176,7 @@ class DirectoryDisk:
         return self._call(disk_calls.make_directory, name)
 
     def rename(self, old: str, new: str) -> asyncio.Future[None]:
-        return self._lane.call(partial(os.rename, self._path(old), self._path(new)))
+        return self._lane.call(partial(self._rename, old, new))
 
     def delete(self, name: str) -> asyncio.Future[None]:
         if not name:
@@ -194,6 +197,26 @@ class DirectoryDisk:
 
     def boot_id(self) -> str:
         return disk_calls.boot_id()
+
+    def look(self) -> asyncio.Future[tuple[int, int]]:
+        return self._lane.call(self._look)
+
+    def silent_s(self) -> float:
+        return self._lane.silent_s()
+
+    def probe(self) -> asyncio.Future[None]:
+        return disk_probe.probe(self.loop, self._root, self._place)
+
+    def give_up(self, error: OSError) -> None:
+        self._is_closed = True
+        self._lane.give_up(error, self._close_all)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._lane.has_ended
+
+    def reopened(self) -> DirectoryDisk:
+        return DirectoryDisk(self.path, self.loop)
 
     def close(self) -> None:
         """Calls still queued are cancelled, as in a crash: an orderly shutdown awaits what it cares for first."""
@@ -218,7 +241,26 @@ class DirectoryDisk:
             del self._descriptors[fd]
             os.close(fd)
 
+    def _check_place(self) -> None:
+        """Files that are open outlive a mount; a new one at its path would go to the file system below."""
+        if self._place is not None and disk_probe.place(self._root) != self._place:
+            raise OSError(errno.ENODEV, "another directory, or none, is at the path now: its mount is gone", self._root)
+
+    def _look(self) -> tuple[int, int]:
+        self._check_place()
+        return disk_probe.room(self._root)
+
+    def _write_file(self, name: str, data: bytes, is_private: bool) -> None:
+        self._check_place()
+        disk_calls.write_file(self._path(name), data, is_private)
+
+    def _rename(self, old: str, new: str) -> None:
+        self._check_place()
+        os.rename(self._path(old), self._path(new))
+
     def _open(self, name: str, create: bool) -> DiskFile:
+        if create:
+            self._check_place()
         fd, size = disk_calls.open_file(self._path(name), create)
         self._descriptors[fd] = None
         return DiskFile(self, self._lane, name, fd, size)
@@ -226,6 +268,7 @@ class DirectoryDisk:
     def _take_lock(self) -> bool:
         if self._lock is None:
             self._lock = disk_calls.lock_file(self._path(LOCK_FILE))
+            self._place = disk_probe.place(self._root)
         return self._lock is not None
 
     def _close_all(self) -> None:

@@ -5,7 +5,10 @@ drained batch). Within a batch a run of appends and fsyncs is joined: all buffer
 and one fsync per file answers every fsync of the run, since it covers more than was asked. Any other call ends the
 run, so it sees everything before it. Results cross back by one `call_soon_threadsafe` per run.
 
-A slow or hung disk therefore blocks this thread and nothing else. Not here: opening, locking, pins (`disk.py`).
+A slow or hung disk therefore blocks this thread and nothing else. `silent_s` tells how long the present call has taken,
+and `give_up` fails all that waits without waiting for it. A failed write, sync or guarded call is final for the whole
+directory; lack of room is not: it fails the appends and syncs of its file alone, until that is truncated.
+Not here: opening, locking, pins (`disk.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import asyncio
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -24,18 +28,24 @@ from ottla_broker.ports.disk import Buffer
 _POST_BYTES = 8 * 1024 * 1024
 """A run is answered after this many bytes even if more waits, so that a long queue does not delay its head."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
 _JOIN_S = 5.0
 """How long `close` waits for the call in progress; a hung disk keeps its thread, its files and its lock."""
 
 
 class LaneFile:
-    """What the lane knows of an open file: its descriptor and the bytes written, in lane order."""
+    """What the lane knows of an open file: its descriptor and the bytes written, in lane order.
 
-    __slots__ = ("fd", "written")
+    `lack_of_room` is the error of an append that found none: those behind it would stand at the wrong place.
+    """
+
+    __slots__ = ("fd", "lack_of_room", "written")
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd = fd
         self.written = size
+        self.lack_of_room: OSError | None = None
 
 
 class _Work:
@@ -77,6 +87,52 @@ class Lane:
         self._is_closed = False
         self._failure: OSError | None = None
         self._on_exit: Callable[[], None] | None = None
+        self._working: list[_Work] = []
+        """What the thread has taken out of the queue last."""
+        self._call_began = 0.0
+        """When the thread entered the call it is in; 0.0 while it waits for work."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no call is under way and none will be."""
+        return self._is_closed and (self._thread is None or not self._thread.is_alive())
+
+    def silent_s(self) -> float:
+        """For how long the call under way has not returned; 0.0 without one."""
+        began = self._call_began
+        return time.monotonic() - began if began else 0.0
+
+    def give_up(self, error: OSError, on_exit: Callable[[], None]) -> None:
+        """Fails everything that waits, the call under way too, and waits for nothing.
+
+        The thread ends, after `on_exit`, once its call returns: `has_ended` tells.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._on_exit = on_exit
+        works = [*self._working, *self._taken_back(), *self._turn]
+        self._turn = []
+        if self._thread is None:
+            on_exit()
+        else:
+            self._queue.put(None)
+        for work in works:
+            if not work.future.done():
+                on_done, work.on_done = work.on_done, None
+                work.future.set_exception(OSError(error.errno, str(error), self._name))
+                work.future.exception()  # whoever dropped it has decided not to look
+                if on_done is not None:
+                    work.future.add_done_callback(on_done)
+
+    def _taken_back(self) -> list[_Work]:
+        """What the thread has not taken out of the queue yet."""
+        works: list[_Work] = []
+        while True:
+            try:
+                works += self._queue.get_nowait() or ()
+            except Empty:
+                return works
 
     def append(
         self,
@@ -148,13 +204,16 @@ class Lane:
             works: list[_Work] = []
             has_more = True
             while has_more and (not works or not is_empty()):
+                self._call_began = 0.0
                 more = get()
                 has_more = more is not None
                 works += more or ()
             if not has_more or self._is_closed:
                 dropped = works
                 break
+            self._working = works
             self._work_off(works)
+            self._working = []
         self._drop(dropped)
         if self._on_exit is not None:
             self._on_exit()
@@ -163,6 +222,8 @@ class Lane:
         """In order; appends and fsyncs that stand side by side are one run."""
         run: list[_Work] = []
         for work in works:
+            if self._is_closed and work.future.done():
+                continue  # given up
             if work.call is None:
                 run.append(work)
                 continue
@@ -180,11 +241,12 @@ class Lane:
         if work.is_guarded and self._failure is not None:
             error = self._sticky()
         else:
+            self._call_began = time.monotonic()
             try:
                 value = work.call()
             except OSError as failure:
                 error = failure
-                if work.is_guarded:
+                if work.is_guarded and failure.errno not in _NO_ROOM:
                     self._failure = failure
             except Exception as failure:  # a bug in a call must not end the lane in silence
                 error = failure
@@ -226,14 +288,17 @@ class Lane:
     def _append(self, works: list[_Work], results: list[_Result]) -> None:
         file = works[0].file
         assert file is not None
-        if self._failure is not None:
-            results.extend((work, None, self._sticky()) for work in works)
+        if self._failure is not None or file.lack_of_room is not None:
+            error = self._sticky() if self._failure is not None else file.lack_of_room
+            results.extend((work, None, error) for work in works)
             return
+        self._call_began = time.monotonic()
         try:
             written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
         except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
-            self._failure = failure
+            if not self._is_without_room(file, failure):
+                self._failure = failure
             results.extend((work, None, failure) for work in works)
             return
         if len(works) == 1:
@@ -246,16 +311,31 @@ class Lane:
             size += sum(map(len, work.buffers or ()))
             results.append((work, size, None))
 
+    def _is_without_room(self, file: LaneFile, failure: OSError) -> bool:
+        """Cuts off what of an append found room, so that the file ends where the last whole one does."""
+        if failure.errno not in _NO_ROOM:
+            return False
+        try:
+            os.ftruncate(file.fd, file.written)
+        except OSError:
+            return False
+        file.lack_of_room = failure
+        return True
+
     def _fsync(self, works: list[_Work], results: list[_Result]) -> None:
-        error: OSError | None = None
+        file = works[0].file
+        assert file is not None
+        error: OSError | None = file.lack_of_room
         if self._failure is not None:
             error = self._sticky()
-        else:
+        elif error is None:
+            self._call_began = time.monotonic()
             try:
-                os.fdatasync(works[0].file.fd)  # type: ignore[union-attr]
+                os.fdatasync(file.fd)
             except OSError as failure:
                 # Linux marks the pages clean after a failed sync: asking again would report a success that is none.
-                error = self._failure = failure
+                # That holds for lack of room too, when the file system finds out so late: what was written is lost.
+                error = self._failure = OSError(errno.EIO, f"a sync failed: {failure}", self._name)
         results.extend((work, None, error) for work in works)
 
     def _sticky(self) -> OSError:
@@ -266,12 +346,7 @@ class Lane:
 
     def _drop(self, works: list[_Work]) -> None:
         """The lane is closing: whatever still waits is cancelled, as a crash would lose it."""
-        while True:
-            try:
-                more = self._queue.get_nowait()
-            except Empty:
-                break
-            works += more or []
+        works += self._taken_back()
         if works:
             try:
                 self._loop.call_soon_threadsafe(_cancel, works)
@@ -291,7 +366,7 @@ def _complete(loop: asyncio.AbstractEventLoop, results: list[_Result]) -> None:
     for work, value, error in results:
         future = work.future
         if future.done():
-            continue
+            continue  # given up meanwhile; whoever wanted to know has been told
         if error is None:
             future.set_result(value)
         else:

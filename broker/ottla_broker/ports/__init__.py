@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Coordination
-from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.disk import Disk, LogDisk
 from ottla_broker.ports.network import Network
 from ottla_broker.ports.workers import Workers
 
@@ -25,9 +25,9 @@ class Ports:
 
     clock: Clock
     network: Network
-    disks: Mapping[str, Disk]
+    disks: Mapping[str, LogDisk]
     coordination: Coordination
     workers: Workers
 
 
-__all__ = ["Clock", "Coordination", "Disk", "Network", "Ports", "Workers"]
+__all__ = ["Clock", "Coordination", "Disk", "LogDisk", "Network", "Ports", "Workers"]

@@ -3,7 +3,8 @@
 Completion-based: every call gives a future, which the adapter may already have completed (a read that the page cache
 holds, anything in a worker process). Calls on one Disk take effect in the order they were made (one lane), so an
 fsync after an append covers it. Futures are completed on the broker's event loop. Errors are OSError with errno;
-after a failed append the same file and every later append of the directory fail too.
+after a failed append the same file and every later append of the directory fail too. Lack of room (ENOSPC, EDQUOT) is
+less: nothing of such an append is left, and appends and syncs of that file fail until it is truncated; others go on.
 """
 
 from __future__ import annotations
@@ -134,4 +135,37 @@ class Disk(Protocol):
 
     def close(self) -> None:
         """Gives the lock back and ends the lane; open files are closed."""
+        ...
+
+
+class LogDisk(Disk, Protocol):
+    """The Disk of one of a broker's log directories: it can be watched, given up while a call hangs, and had anew."""
+
+    def look(self) -> asyncio.Future[tuple[int, int]]:
+        """(free, total) bytes, in the order of the lane. OSError when the mount is gone or read-only."""
+        ...
+
+    def silent_s(self) -> float:
+        """For how long the call under way has not returned; 0.0 without one."""
+        ...
+
+    def probe(self) -> asyncio.Future[None]:
+        """Writes and syncs a few bytes beside the lane: a disk that is only busy answers, a dead one does not.
+
+        OSError when that fails, or when another directory is at the path than the one that was locked; a full one
+        passes. It may never be done.
+        """
+        ...
+
+    def give_up(self, error: OSError) -> None:
+        """Fails every call that waits, the one under way too, and all later ones; waits for nothing."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """After `give_up` or `close`: no call is under way any more, and the lock is given back."""
+        ...
+
+    def reopened(self) -> LogDisk:
+        """Another Disk on the same directory, for when this one has ended."""
         ...

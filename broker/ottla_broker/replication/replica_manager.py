@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.metadata.cache import MetadataCache
@@ -22,9 +21,11 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
+from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.offline import Act, may_take_command
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
@@ -33,30 +34,6 @@ _REGISTRATION_POLL_S = 0.01
 
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeadershipCommand:
-    """One partition of a LeaderAndIsr request."""
-
-    topic_partition: TopicPartition
-    topic_id: bytes
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    controller_epoch: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StopCommand:
-    """One partition of a StopReplica request. `leader_epoch` is -1 where the request has none."""
-
-    topic_partition: TopicPartition
-    leader_epoch: int
-    delete: bool
 
 
 class ReplicaManager:
@@ -105,6 +82,12 @@ class ReplicaManager:
         self._leadership_listeners: list[Callable[[Sequence[Partition], Sequence[Partition]], None]] = []
         self._metrics = metrics
         self._topic_names: dict[bytes, str] = {}
+        self._told_offline: dict[TopicPartition, None] = {}
+        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
+        self._held: dict[TopicPartition, None] = {}
+        """Replicas that are back with a shorter log than before (`offline.py`)."""
+        self._last_epochs: dict[TopicPartition, int] = {}
+        """Leader epochs of partitions whose directory went offline."""
         self._isr_changes = _isr_counters(metrics)
         self._register_gauges(metrics)
 
@@ -147,11 +130,20 @@ class ReplicaManager:
         partition = None if by_index is None else by_index.get(index)
         if partition is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR if partition.log.is_failed else partition
-        if self.log_manager.is_on_offline_directory(TopicPartition(topic, index)):
+        if self.is_offline(TopicPartition(topic, index)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.metadata.partition(topic, index) is not None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether `is_offline` holds for any partition."""
+        return bool(self._held) or self.log_manager.offline_replica_count > 0
+
+    def is_offline(self, tp: TopicPartition) -> bool:
+        """Whether this broker's replica is on an offline directory, or back from one and not to be used yet."""
+        return tp in self._held or self.log_manager.is_on_offline_directory(tp)
 
     def leader_or_error(self, topic: str, index: int, current_leader_epoch: int) -> Partition | ErrorCode:
         """The same, fenced by the client's epoch (KIP-320) and only when this broker leads."""
@@ -239,6 +231,8 @@ class ReplicaManager:
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """LeaderAndIsr: an error for each partition, or one for all (STALE_CONTROLLER_EPOCH).
 
+        NONE also for a repeated command when the last answer was KAFKA_STORAGE_ERROR: the replica is back.
+
         Per partition, in this order: KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
         STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
@@ -261,22 +255,53 @@ class ReplicaManager:
                 errors[command.topic_partition] = error
                 if is_change:
                     accepted.append(command)
-            await self._fetchers.remove([command.topic_partition for command in accepted])
-            leaders: list[Partition] = []
-            followers: list[Partition] = []
-            for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
-                if isinstance(created, BaseException):
-                    if not isinstance(created, KafkaError):
-                        raise created
-                    self.logger.error("%s: %s", command.topic_partition, created.message)
-                    errors[command.topic_partition] = created.code
-                    continue
-                partition = self._carry_out(command, created)
-                (leaders if partition.is_leader else followers).append(partition)
+            leaders, followers = await self._carry_out_all(accepted, errors)
+            for tp, error in errors.items():
+                if error is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self._told_offline[tp] = None
+                elif error is ErrorCode.NONE:
+                    self._told_offline.pop(tp, None)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
             self._tell_listeners(leaders, [*followers, *stray])
             return errors
+
+    async def _carry_out_all(
+        self, accepted: Sequence[LeadershipCommand], errors: dict[TopicPartition, ErrorCode]
+    ) -> tuple[list[Partition], list[Partition]]:
+        """(those that lead now, those that follow); a log that cannot be had becomes an error."""
+        await self._fetchers.remove([command.topic_partition for command in accepted])
+        leaders: list[Partition] = []
+        followers: list[Partition] = []
+        for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
+            if isinstance(created, BaseException):
+                if not isinstance(created, KafkaError):
+                    raise created
+                self.logger.error("%s: %s", command.topic_partition, created.message)
+                errors[command.topic_partition] = created.code
+                continue
+            self._held.pop(command.topic_partition, None)
+            partition = self._carry_out(command, created)
+            (leaders if partition.is_leader else followers).append(partition)
+        return leaders, followers
+
+    def hold(self, tp: TopicPartition) -> None:
+        """The replica is back with a shorter log than before: it answers KAFKA_STORAGE_ERROR until the partition's
+        state allows it to act (`offline.py`)."""
+        self._held[tp] = None
+
+    async def readmit(self, commands: Sequence[LeadershipCommand]) -> None:
+        """Replicas that are back lead and follow by what the coordination says of them, not by the controller's word.
+
+        A repeated command of the controller is answered NONE once: that is how it learns that they are back.
+        """
+        async with self._commands:
+            if self._is_stopped:
+                return
+            new = [command for command in commands if self.partition(*command.topic_partition) is None]
+            leaders, followers = await self._carry_out_all(new, {})
+            self._fetchers.add(followers)
+            self._tell_listeners(leaders, followers)
 
     def _check(self, command: LeadershipCommand) -> tuple[ErrorCode, bool]:
         """(error, whether there is something to carry out)."""
@@ -284,6 +309,17 @@ class ReplicaManager:
         partition = self.partition(*tp)
         if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
+        if tp in self._held:
+            decision = may_take_command(
+                self.broker_id,
+                isr=command.isr,
+                leader_epoch=command.leader_epoch,
+                last_epoch=self._last_epochs.get(tp, NO_EPOCH),
+                is_told=tp in self._told_offline,
+            )
+            if decision.act is not Act.ADMIT:
+                self.logger.info("%s is not used yet: %s", tp, decision.reason)
+                return ErrorCode.NONE if decision.act is Act.LEAVE else ErrorCode.KAFKA_STORAGE_ERROR, False
         known_id = ZERO_UUID if partition is None else partition.topic_id
         if command.topic_id != ZERO_UUID and known_id not in (ZERO_UUID, command.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID, False
@@ -291,6 +327,8 @@ class ReplicaManager:
         if command.leader_epoch < known_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH, False
         if partition is not None and command.leader_epoch == known_epoch:
+            if tp in self._told_offline:
+                return ErrorCode.NONE, False
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
                 return ErrorCode.NONE, False
@@ -413,7 +451,7 @@ class ReplicaManager:
             for command in commands:
                 tp = command.topic_partition
                 partition = self.partition(*tp)
-                if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
+                if (partition is not None and partition.log.is_failed) or self.is_offline(tp):
                     errors[tp] = ErrorCode.KAFKA_STORAGE_ERROR
                     continue
                 if partition is not None and 0 <= command.leader_epoch < partition.leader_epoch:
@@ -437,7 +475,25 @@ class ReplicaManager:
             return ErrorCode.NONE
         return await self._take_away(self.log_manager.delete, tp)
 
-    def _forget(self, partition: Partition) -> None:
+    def directory_failed(self) -> None:
+        """A log directory is offline: its partitions neither lead nor follow any more. Requests are answered
+        KAFKA_STORAGE_ERROR from now on; the rest follows once the command under way is carried out."""
+        self.clock.spawn(self._drop_offline(), name="replicas of a failed log directory")
+
+    async def _drop_offline(self) -> None:
+        async with self._commands:
+            offline = [
+                partition
+                for partition in self.partitions()
+                if self.log_manager.is_on_offline_directory(partition.topic_partition)
+            ]
+            await self._fetchers.remove([partition.topic_partition for partition in offline])
+            for partition in offline:
+                self._last_epochs[partition.topic_partition] = partition.leader_epoch
+                self._forget(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._tell_listeners([], offline)
+
+    def _forget(self, partition: Partition, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         by_index = self.topics[partition.topic]
         del by_index[partition.index]
         if not by_index:
@@ -447,7 +503,7 @@ class ReplicaManager:
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
         partition.is_leader = False
         partition.is_removed = True
-        partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        partition.give_up_waiting(int(error))
 
     def _tell_listeners(self, leaders: Sequence[Partition], others: Sequence[Partition]) -> None:
         if leaders or others:
@@ -485,6 +541,11 @@ class ReplicaManager:
 
         prefix = "kafka_server_replicamanager_"
         metrics.gauge(f"{prefix}partitioncount", "Replicas on this broker.", count(lambda _: True))
+        metrics.gauge(
+            f"{prefix}offlinereplicacount",
+            "Replicas on offline log directories.",
+            lambda: self.log_manager.offline_replica_count,
+        )
         metrics.gauge(f"{prefix}leadercount", "Partitions this broker leads.", count(lambda p: p.is_leader))
         metrics.gauge(
             f"{prefix}underreplicatedpartitions",

@@ -9,14 +9,15 @@ The life of a broker, each step visible as `state`:
     stopping     hand over in order: end the session, flush, mark the directories clean
     stopped, halted, refused
 
-A halt (a failed disk, a simulated or asked-for crash) stops this broker and never the process: its timers, tasks,
-connections and files end, nothing is flushed, its session expires by itself.
+A halt (no log directory is left, a simulated or asked-for crash) stops this broker and never the process: its timers,
+tasks, connections and files end, nothing is flushed, its session expires by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, Endpoint, TopicConfig
@@ -27,16 +28,19 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import CoordinationError, SessionEvent
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.context import Services
 from ottla_broker.server.controller_channels import NetworkControllerChannels
 from ottla_broker.server.controller_client import ControllerClient
+from ottla_broker.server.directory_events import DirectoryEvents, register_metrics
 from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.dynamic_config import DynamicConfig
 from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.server.producer_ids import ProducerIds
+from ottla_broker.server.readmission import Readmission
 from ottla_broker.server.registration import (
     Registration,
     RegistrationRefused,
@@ -92,8 +96,11 @@ class Broker:
             _log_manager_settings(config),
             self._log_config,
             on_directory_failure=self._on_directory_failure,
+            on_directory_change=self._on_directory_change,
+            on_directory_return=self._on_directory_return,
             on_notice=lambda message: self._logger.warning("%s", message),
         )
+        register_metrics(self.metrics, self.log_manager.states)
         self._loop_lag = self.metrics.histogram(
             "ottla_loop_lag_seconds", "How late a timer of this broker's event loop fires, looked at once a second."
         )
@@ -104,6 +111,8 @@ class Broker:
         self._group_coordinator: GroupCoordinator | None = None
         self._controller_client: ControllerClient | None = None
         self._dynamic_config: DynamicConfig | None = None
+        self._directory_events: DirectoryEvents | None = None
+        self._readmission: Readmission | None = None
 
     # What others ask
 
@@ -127,9 +136,11 @@ class Broker:
         return self._addresses[listener]
 
     def status(self) -> dict[str, Any]:
-        """State, recovery progress and directories, as plain values."""
+        """State, recovery progress and directories, as plain values.
+
+        `since_ms` is the wall clock of the last change of state, `free_bytes` as last asked; -1 where there is none.
+        """
         progress = self.log_manager.progress
-        ids = {entry.path: entry.meta.directory_id for entry in self.log_manager.directories if entry.meta is not None}
         return {
             "broker": self.broker_id,
             "cluster": self.cluster_id,
@@ -138,11 +149,14 @@ class Broker:
             "recovery": {"loaded": progress.loaded, "total": progress.total, "scanned_bytes": progress.scanned_bytes},
             "log_dirs": [
                 {
-                    "path": path,
-                    "state": "online" if path in self.log_manager.live_paths else "offline",
-                    "directory_id": ids.get(path),
+                    "path": one.path,
+                    "state": one.state.value,
+                    "reason": one.reason,
+                    "since_ms": one.since_ms,
+                    "free_bytes": one.free_bytes,
+                    "directory_id": one.directory_id,
                 }
-                for path in self._ports.disks
+                for one in self.log_manager.states
             ],
         }
 
@@ -167,7 +181,7 @@ class Broker:
     async def stop(self) -> None:
         """Stops in order: no promise is broken and nothing has to be recovered at the next start.
 
-        A directory that fails meanwhile halts the broker: then `state` is "halted", not "stopped".
+        When the last directory fails meanwhile, `state` is "halted", not "stopped".
         """
         if self.state in ("stopping", "stopped", "halted", "refused"):
             return
@@ -219,6 +233,10 @@ class Broker:
         self.state = "recovering"
         await self.log_manager.load()
         self.log_manager.start()
+        for one in self.log_manager.states:
+            if not one.is_live:
+                self._logger.error("starting without log directory %s: %s", one.path, one.reason)
+        self._directory_events = DirectoryEvents(self.broker_id, coordination, clock, self._logger)
         self.state = "joining"
         services = await self._make_services(dynamic_config)
         self._dispatcher.services = services
@@ -230,7 +248,7 @@ class Broker:
             coordination,
             self._ports.network,
             clock,
-            disk,
+            lambda: self.log_manager.disk(self.log_manager.live_paths[0]),
             self._advertised(),
             config.listeners.inter_broker,
             self._logger,
@@ -274,6 +292,7 @@ class Broker:
             listener=listener,
         )
         replica_manager.start()
+        self._readmission = Readmission(self.broker_id, coordination, clock, replica_manager, self._logger)
         group_coordinator = self._group_coordinator = GroupCoordinator(
             clock=clock,
             log=ReplicatedGroupLog(replica_manager, clock, config),
@@ -380,11 +399,26 @@ class Broker:
                 self._controller.broker_registered()
         except RegistrationRefused as error:
             self.halt(str(error))
-        except OSError as error:
-            self.halt(f"the new session cannot be written down: {error}")
 
     def _on_directory_failure(self, path: str, error: OSError) -> None:
-        self.halt(f"log directory {path} failed: {error}")
+        if not self.log_manager.live_paths:
+            self.halt(f"log directory {path} failed: {error}; no log directory is left")
+            return
+        self._logger.error("log directory %s failed: %s; it is offline, the others go on", path, error)
+        if self._replica_manager is not None:
+            self._replica_manager.directory_failed()
+        if self._directory_events is not None:
+            self._directory_events.report()
+
+    def _on_directory_change(self, path: str) -> None:
+        """Full, or online again: which replicas may lead has changed."""
+        if self._directory_events is not None and self._is_serving:
+            self._directory_events.report()
+
+    def _on_directory_return(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
+        if self._readmission is not None and self._directory_events is not None:
+            self._readmission.add(logs)
+            self._directory_events.report()
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
         self._logger.error("task %r ended with an error", name, exc_info=error)
@@ -399,7 +433,7 @@ class Broker:
         self._ports.workers.close()
         if state != "stopped":
             self._ports.coordination.abandon()
-        for disk in self._ports.disks.values():
+        for disk in self.log_manager.disks:
             disk.close()
         self._ports.clock.cancel_all()
 
@@ -422,4 +456,6 @@ def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_id_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
         may_format=config.formattable_log_dirs,
+        reserve_bytes=config["ottla.log.dir.reserve.bytes"],
+        io_timeout_ms=config["ottla.log.dir.io.timeout.ms"],
     )

@@ -13,7 +13,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla_broker.config import Endpoint
@@ -70,7 +70,7 @@ class Registration:
     """Keeps `/brokers/ids/N` of one broker, over sessions that end.
 
     Args:
-        disk: the first live log directory, whose `.lock` this process holds.
+        disk: gives the first live log directory, whose `.lock` this process holds.
         endpoints: the advertised addresses, CLIENT and INTERNAL.
     """
 
@@ -81,7 +81,7 @@ class Registration:
         coordination: Coordination,
         network: Network,
         clock: Clock,
-        disk: Disk,
+        disk: Callable[[], Disk],
         endpoints: tuple[Endpoint, ...],
         inter_broker_listener: str,
         logger: logging.LoggerAdapter[Any],
@@ -125,7 +125,10 @@ class Registration:
 
     async def forget_session(self) -> None:
         """After an orderly end there is nothing to re-attach to."""
-        await self._disk.delete(SESSION_FILE)
+        try:
+            await self._disk().delete(SESSION_FILE)
+        except OSError as error:
+            self._logger.warning("the file of the session that has ended stays: %s", error)
 
     async def _create(self, path: str) -> Stat | None:
         """One try; None when somebody else's registration stands there."""
@@ -197,7 +200,12 @@ class Registration:
 
     async def _keep_session(self) -> None:
         content = {"id": self._coordination.session_id, "password": self._coordination.session_password.hex()}
-        await self._disk.write_file(SESSION_FILE, json.dumps(content).encode(), is_private=True)
+        try:
+            await self._disk().write_file(SESSION_FILE, json.dumps(content).encode(), is_private=True)
+        except OSError as error:
+            # The directory is found to be offline, or full, by whoever looks after it; this broker registers all the
+            # same, and after a crash it waits for the session's end.
+            self._logger.warning("the session cannot be written down: %s", error)
 
 
 async def kept_session(disk: Disk) -> tuple[int, bytes] | None:

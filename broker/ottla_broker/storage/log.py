@@ -57,7 +57,7 @@ class Log(LogMaintenance):
         CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE (structure);
         CORRUPT_MESSAGE (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98).
         """
-        if self.is_failed:
+        if self.is_failed or self.is_full:
             raise self.storage_error()
         config = self.config
         size = len(records)
@@ -161,7 +161,7 @@ class Log(LogMaintenance):
         Without a whole batch the answer's last offset is below its first. Raises KafkaError KAFKA_STORAGE_ERROR,
         CORRUPT_MESSAGE (structure or checksum), INVALID_RECORD (offsets that do not follow the log's end).
         """
-        if self.is_failed:
+        if self.is_failed or self.is_full:
             raise self.storage_error()
         if self._is_truncating:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")

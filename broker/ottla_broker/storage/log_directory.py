@@ -123,22 +123,29 @@ def cluster_id_of(directories: Sequence[LogDirectory]) -> str | None:
     return found[0][1] if found else None
 
 
-def check(
-    directories: Sequence[LogDirectory], broker_id: int, cluster_id: str, may_format: Collection[str] | None
-) -> None:
+def lacks_leave(directories: Sequence[LogDirectory], may_format: Collection[str] | None) -> dict[str, str]:
+    """The directories that are not formatted and must not be, each with the reason. Pure.
+
+    `may_format`: the paths of `ottla.log.dirs.format`, None without the key (then all may be, as with Apache Kafka).
+    """
+    if may_format is None:
+        return {}
+    return {
+        directory.path: f"log directory {directory.path} has no meta.properties, and ottla.log.dirs.format does not "
+        "name it: it may be a mount that did not come back. It is not formatted without leave"
+        for directory in directories
+        if directory.meta is None and directory.path not in may_format
+    }
+
+
+def check(directories: Sequence[LogDirectory], broker_id: int, cluster_id: str) -> None:
     """Whether broker `broker_id` of cluster `cluster_id` may use these directories. Pure.
 
-    `may_format`: the paths of `ottla.log.dirs.format`, None without the key. Raises LogDirectoryError, with both ids
-    where a directory belongs to somebody else.
+    Raises LogDirectoryError, with both ids where a directory belongs to somebody else.
     """
     for directory in directories:
         meta = directory.meta
         if meta is None:
-            if may_format is not None and directory.path not in may_format:
-                raise LogDirectoryError(
-                    f"log directory {directory.path} has no meta.properties, and ottla.log.dirs.format does not name "
-                    "it: it may be a mount that did not come back. It is not formatted without leave; the broker halts."
-                )
             continue
         if meta.cluster_id is not None and meta.cluster_id != cluster_id:
             raise LogDirectoryError(

@@ -1,40 +1,48 @@
 """All logs of a broker, over its log directories: loading, creation, deletion, checkpoints, the regular chores.
 
-    manager = LogManager(disks, clock, workers, settings, config_of, on_directory_failure=halt)
-    directories = await manager.inspect()          # locks, whose directories these are
+    manager = LogManager(disks, clock, workers, settings, config_of, on_directory_failure=tell)
+    directories = await manager.inspect()          # locks, whose directories these are; the ones that answer
     await manager.claim(broker_id, cluster_id)     # refuses, formats
     await manager.load()                           # all directories at once; `progress` tells how far
     manager.start()                                # flushes, checkpoints, retention
     ...
     await manager.close(broker_epoch)              # flush, checkpoints, clean-shutdown markers
 
-A directory on which a write or sync failed is offline: its logs are failed, `on_directory_failure` is told once. What
-then happens (halting, for now) is decided there.
+A directory that fails is offline (`directories.py`): its logs are failed, `on_directory_failure` is told once, and
+every other directory goes on; so is one that cannot be opened at the start. It comes back by itself
+(`directory_watch.py`). What follows for the broker, which halts when none is left, is decided by whom
+`on_directory_failure` tells.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.disk import Disk, LogDisk
 from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import (
-    decode_offsets,
-    encode_clean_shutdown,
-    encode_offsets,
-    encode_partition_metadata,
-)
+from ottla_broker.storage.checkpoint_files import CheckpointFiles, exceeds
+from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
+from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_directory import LogDirectory, LogDirectoryError, check, claim, inspect
+from ottla_broker.storage.log_directory import (
+    LogDirectory,
+    LogDirectoryError,
+    check,
+    claim,
+    inspect,
+    lacks_leave,
+)
 from ottla_broker.storage.names import (
     CLEAN_SHUTDOWN,
     DELETE_DIRECTORY,
@@ -72,6 +80,10 @@ class LogManagerSettings:
     producer_id_expiration_check_interval_ms: int = 600_000
     may_format: Collection[str] | None = None
     """`ottla.log.dirs.format`; None without the key."""
+    reserve_bytes: int = 0
+    """`ottla.log.dir.reserve.bytes`."""
+    io_timeout_ms: int = 30_000
+    """`ottla.log.dir.io.timeout.ms`."""
 
 
 @dataclass(slots=True)
@@ -87,37 +99,61 @@ class LoadProgress:
     """Directories of the partitions being loaded."""
 
 
+class OfflineLog(NamedTuple):
+    """A log whose directory is offline: the directory, and the end that it was written to; -1 when not known."""
+
+    path: str
+    log_end_offset: int
+
+
 class LogManager:
     """See the module. All on the broker's loop. Implements `log_state.LogOwner`."""
 
     def __init__(
         self,
-        disks: Mapping[str, Disk],
+        disks: Mapping[str, LogDisk],
         clock: Clock,
         workers: Workers,
         settings: LogManagerSettings,
         config_of: Callable[[str], LogConfig],
         *,
         on_directory_failure: Callable[[str, OSError], None],
+        on_directory_change: Callable[[str], None] = lambda path: None,
+        on_directory_return: Callable[[str, Mapping[TopicPartition, bool]], None] = lambda path, logs: None,
         on_notice: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """`config_of` gives the log configuration of a topic; `on_notice` takes one line for the broker's log."""
-        self._disks = disks
+        """`config_of` gives the log configuration of a topic; `on_notice` takes one line for the broker's log.
+
+        `on_directory_change` is told of a directory that is full, or online again; `on_directory_failure` of one that
+        goes offline; `on_directory_return` of one that is live again, with its logs and whether each is as long as it
+        was.
+        """
+        self._disks = dict(disks)
+        self.states = DirectoryStates(list(disks), settings.reserve_bytes)
         self._clock = clock
         self._workers = workers
         self._settings = settings
         self._config_of = config_of
         self._on_directory_failure = on_directory_failure
+        self._on_directory_change = on_directory_change
+        self._on_directory_return = on_directory_return
+        self._watch = DirectoryWatch(
+            self.states,
+            clock,
+            disk_of=self._disks.__getitem__,
+            judged=self.judged,
+            bring_back=self.bring_back,
+            notice=on_notice,
+            timeout_s=settings.io_timeout_ms / 1000,
+        )
         self._notice = on_notice
         self._logs: dict[TopicPartition, Log] = {}
         self._creating: dict[TopicPartition, asyncio.Future[Log]] = {}
         self._reserved: dict[TopicPartition, str] = {}
-        self._offline: dict[str, OSError] = {}
-        self._offline_partitions: dict[TopicPartition, str] = {}
+        self._offline_partitions: dict[TopicPartition, OfflineLog] = {}
+        self._identity: tuple[int, str] = (-1, "")
         self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
-        self._written: dict[tuple[str, str], bytes] = {}
-        """What each checkpoint file holds, where no write of it is under way: (path, name) to bytes."""
-        self._last_write: dict[tuple[str, str], object] = {}
+        self._checkpoints = CheckpointFiles(self.directory_full)
         self._is_loaded = False
         self._is_closed = False
         self.directories: list[LogDirectory] = []
@@ -126,43 +162,92 @@ class LogManager:
     # -- start --------------------------------------------------------------------------------------------------
 
     async def inspect(self) -> list[LogDirectory]:
-        """Locks and reads every directory. Raises LogDirectoryError, OSError."""
-        self.directories = [await inspect(disk) for disk in self._disks.values()]
+        """Locks and reads every directory; gives those that answer, the others are offline.
+
+        Raises LogDirectoryError, and OSError when none answers.
+        """
+        errors: list[OSError] = []
+
+        async def inspect_one(path: str) -> None:
+            try:
+                self.directories.append(await self._watch.guard(path, partial(inspect, self._disks[path])))
+            except OSError as error:
+                errors.append(error)
+                self._take_offline(path, error)
+
+        await self._gather([partial(inspect_one, path) for path in self._disks], "inspect")
+        if not self.directories:
+            raise errors[0]
+        order = list(self._disks)
+        self.directories.sort(key=lambda directory: order.index(directory.path))
         return self.directories
 
     async def claim(self, broker_id: int, cluster_id: str) -> None:
-        """Makes the directories this broker's. Raises LogDirectoryError before anything is written, OSError."""
-        check(self.directories, broker_id, cluster_id, self._settings.may_format)
-        for directory in self.directories:
+        """Makes the directories this broker's. Raises LogDirectoryError before anything is written.
+
+        One that is not formatted, without leave to be, is offline when another one can be used.
+        """
+        without_leave = lacks_leave(self.directories, self._settings.may_format)
+        if len(without_leave) == len(self.directories):
+            raise LogDirectoryError(next(iter(without_leave.values())))
+        for path, reason in without_leave.items():
+            self._take_offline(path, OSError(errno.ENODEV, reason))
+        self.directories = [one for one in self.directories if one.path not in without_leave]
+        check(self.directories, broker_id, cluster_id)
+        self._identity = (broker_id, cluster_id)
+
+        async def claim_one(directory: LogDirectory) -> None:
             if directory.lost_power:
                 self._notice(
                     f"log directory {directory.path}: no clean shutdown and the kernel has started anew since: records "
                     "that were not flushed may be gone"
                 )
             await claim(directory, broker_id, cluster_id, self._clock)
+            if directory.meta is not None:
+                self.states[directory.path].directory_id = directory.meta.directory_id
+
+        await self._each_live(claim_one)
 
     async def load(self) -> None:
         """Opens every log, recovering those of directories without a clean-shutdown marker.
 
-        Raises LogDirectoryError when a partition is found twice or a file is not what it should be, OSError.
+        Raises LogDirectoryError when a partition is found twice or a file is not what it should be, OSError when no
+        directory is left.
         """
-        for directory in self.directories:
-            if directory.was_clean:
-                # Gone before anything is touched: a crash from here on is an unclean one.
-                await directory.disk.delete(CLEAN_SHUTDOWN)
-                await directory.disk.fsync_directory()
-            else:
-                # A partition whose creation was interrupted may hold records from here on: it must be found again.
-                await directory.disk.fsync_directory()
-        await self._gather([self._load_directory(directory) for directory in self.directories], "load")
+        await self._each_live(self._begin_life)
+        await self._each_live(self._load_directory)
         self.progress.current.clear()
         self._is_loaded = True
 
+    async def _each_live(self, work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> None:
+        """The work on all directories at once; one that fails over it is offline. OSError when none is left."""
+        errors: list[OSError] = []
+
+        async def guarded(directory: LogDirectory) -> None:
+            try:
+                await self._watch.guard(directory.path, partial(work, directory))
+            except OSError as error:
+                errors.append(error)
+                self._take_offline(directory.path, error)
+
+        await self._gather([partial(guarded, directory) for directory in self.directories], "log directories")
+        self.directories = [directory for directory in self.directories if self.states.is_live(directory.path)]
+        if errors and not self.states.live:
+            raise errors[0]
+
+    async def _begin_life(self, directory: LogDirectory) -> None:
+        if directory.was_clean:
+            # Gone before anything is touched: a crash from here on is an unclean one.
+            await directory.disk.delete(CLEAN_SHUTDOWN)
+        # Where it was not clean, a partition whose creation was interrupted may hold records from here on: it must be
+        # found again.
+        await directory.disk.fsync_directory()
+
     async def _load_directory(self, directory: LogDirectory) -> None:
         disk = directory.disk
-        recovery_points = await self._read_offsets(disk, RECOVERY_POINTS)
-        start_offsets = await self._read_offsets(disk, LOG_START_OFFSETS)
-        high_watermarks = await self._read_offsets(disk, HIGH_WATERMARKS)
+        recovery_points = await self._checkpoints.read(disk, RECOVERY_POINTS)
+        start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
+        high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
         found: list[tuple[TopicPartition, str]] = []
         for name, is_directory, _ in await disk.list():
             if is_directory and is_set_aside(name, DELETE_DIRECTORY):
@@ -199,7 +284,7 @@ class LogManager:
                     )
                 self._logs[partition] = log
 
-        await self._gather([load_some() for _ in range(_LOADS_PER_DIRECTORY)], f"load {disk.path}")
+        await self._gather([load_some] * _LOADS_PER_DIRECTORY, f"load {disk.path}")
         await self._take_back(disk, recovery_points, start_offsets, high_watermarks)
 
     async def _take_back(
@@ -216,11 +301,11 @@ class LogManager:
         deleted.
         """
         logs = self._on(disk)
-        if _exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
+        if exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
             await self.checkpoint_recovery_points(disk)
-        if _exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
+        if exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
             await self.checkpoint_log_start_offsets(disk)
-        if _exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
+        if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
             await self._checkpoint_high_watermarks(disk)
 
     async def _recover(self, disk: Disk, name: str, config: LogConfig, recovery_point: int) -> Recovered:
@@ -239,12 +324,7 @@ class LogManager:
             )
         return found
 
-    async def _read_offsets(self, disk: Disk, name: str) -> dict[TopicPartition, int]:
-        if not await disk.exists(name):
-            return {}
-        return decode_offsets(f"{disk.path}/{name}", await disk.read_file(name))
-
-    async def _gather(self, works: list[Coroutine[Any, Any, None]], name: str) -> None:
+    async def _gather(self, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:
         """All at once; the first exception ends the others and is raised."""
         tasks = [self._clock.spawn(_outcome(work), name=name) for work in works]
         try:
@@ -270,16 +350,26 @@ class LogManager:
         return partition in self._offline_partitions
 
     @property
+    def offline_replica_count(self) -> int:
+        """Logs that were open when their directory went offline."""
+        return len(self._offline_partitions)
+
+    @property
     def live_paths(self) -> list[str]:
-        """Log directories that are online, in log.dirs order."""
-        return [path for path in self._disks if path not in self._offline]
+        """Log directories whose logs are open (online or full), in log.dirs order."""
+        return self.states.live
 
     @property
     def offline_paths(self) -> list[str]:
-        return list(self._offline)
+        return self.states.offline
 
-    def disk(self, path: str) -> Disk:
+    def disk(self, path: str) -> LogDisk:
         return self._disks[path]
+
+    @property
+    def disks(self) -> list[LogDisk]:
+        """Of every directory, in log.dirs order; what is called on an offline one fails."""
+        return list(self._disks.values())
 
     # -- creation and deletion ----------------------------------------------------------------------------------
 
@@ -292,7 +382,7 @@ class LogManager:
         """
         while True:
             if partition in self._offline_partitions:
-                path = self._offline_partitions[partition]
+                path = self._offline_partitions[partition].path
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is on the offline directory {path}")
             log = self._logs.get(partition)
             if log is not None:
@@ -301,10 +391,10 @@ class LogManager:
             if pending is None:
                 break
             await asyncio.wait([pending])
-        if self._offline and not is_new:
+        if self.states.offline and not is_new:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{partition} is not found and may be on an offline directory: {', '.join(self._offline)}",
+                f"{partition} is not found and may be on an offline directory: {', '.join(self.states.offline)}",
             )
         creation: asyncio.Future[Log] = self._clock.create_future()
         self._creating[partition] = creation
@@ -316,6 +406,18 @@ class LogManager:
         finally:
             del self._creating[partition]
             creation.cancel()
+
+    def may_be_lost_with(self, partition: TopicPartition, path: str) -> bool:
+        """Whether the offline directory held the partition: known, or not excluded by where else it could be."""
+        if self.states.is_live(path) or partition in self._logs or partition in self._creating:
+            return False
+        known = self._offline_partitions.get(partition)
+        return known.path == path if known is not None else self.states.offline == [path]
+
+    async def begin_anew(self, partition: TopicPartition, topic_id: bytes) -> Log:
+        """A person has given up what an offline directory held of it: an empty log on another one. KafkaError."""
+        self._offline_partitions.pop(partition, None)
+        return await self.get_or_create(partition, topic_id, is_new=True)
 
     async def _with_topic_id(self, log: Log, topic_id: bytes) -> Log:
         if topic_id == NO_TOPIC_ID or log.topic_id == topic_id:
@@ -363,9 +465,9 @@ class LogManager:
 
     async def _place(self, partition: TopicPartition) -> Disk:
         """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
-        live = self.live_paths
+        live = self.states.placeable
         if not live:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online and has room")
         # Asked before counting, so that no other creation comes between the count and the reservation.
         free = {path: await self._on_directory(self._disks[path], self._disks[path].free_bytes()) for path in live}
         counts = dict.fromkeys(live, 0)
@@ -418,7 +520,7 @@ class LogManager:
         return aside
 
     def _unlink(self, disk: Disk, name: str) -> None:
-        if disk.path not in self._offline and not self._is_closed:
+        if self.states.is_live(disk.path) and not self._is_closed:
             self._clock.spawn(self._on_directory(disk, disk.delete(name)), name=f"delete {name}")
 
     def reconfigure(self, topic: str) -> None:
@@ -432,45 +534,27 @@ class LogManager:
 
     async def checkpoint_recovery_points(self, disk: Disk) -> None:
         """Of one directory. Raises OSError."""
-        await self._checkpoint(
-            disk, RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in self._on(disk)}
-        )
+        offsets = {log.topic_partition: log.recovery_point for log in self._on(disk)}
+        await self._checkpoints.write(disk, RECOVERY_POINTS, offsets)
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
         """Of one directory. Raises OSError.
 
         Also those that the first segment's name tells: the segments before it may come back after a power loss.
         """
-        await self._checkpoint(
+        await self._checkpoints.write(
             disk,
             LOG_START_OFFSETS,
             {log.topic_partition: log.log_start_offset for log in self._on(disk) if log.log_start_offset > 0},
         )
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Of every live directory. A directory that fails over it is offline."""
-        for path in self.live_paths:
-            try:
-                await self._on_directory(self._disks[path], self._checkpoint_high_watermarks(self._disks[path]))
-            except KafkaError:
-                continue
+        """Of every live directory, all at once. A directory that fails over it is offline."""
+        await self._per_directory(self._checkpoint_high_watermarks)
 
     async def _checkpoint_high_watermarks(self, disk: Disk) -> None:
-        await self._checkpoint(
-            disk, HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in self._on(disk)}
-        )
-
-    async def _checkpoint(self, disk: Disk, name: str, offsets: dict[TopicPartition, int]) -> None:
-        data = encode_offsets(offsets)
-        key = (disk.path, name)
-        if self._written.get(key) != data:
-            # Forgotten first: a write that fails, or that another one follows before it ends, is not what the file
-            # holds from then on.
-            self._written.pop(key, None)
-            write = self._last_write[key] = object()
-            await disk.write_file(name, data)
-            if self._last_write[key] is write:
-                self._written[key] = data
+        offsets = {log.topic_partition: log.high_watermark for log in self._on(disk)}
+        await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
 
     def _on(self, disk: Disk) -> list[Log]:
         return [log for log in self._logs.values() if log.disk is disk]
@@ -479,39 +563,135 @@ class LogManager:
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
         """The directory is offline from now on; told once."""
-        if disk.path in self._offline or self._is_closed:
+        if self._is_closed or self._disks[disk.path] is not disk or not self._take_offline(disk.path, error):
             return
-        self._offline[disk.path] = error
         failed = self._on(disk)
         for log in failed:
-            self._offline_partitions[log.topic_partition] = disk.path
+            self._offline_partitions[log.topic_partition] = OfflineLog(disk.path, log.log_end_offset)
+        self._disks[disk.path].give_up(error)
+        self._checkpoints.forget(disk.path)
         for log in failed:
+            del self._logs[log.topic_partition]
             log.fail()
         self._on_directory_failure(disk.path, error)
 
+    def directory_full(self, disk: Disk, error: OSError) -> None:
+        """A call found no room: the directory's logs take no appends until there is some again."""
+        if not self._is_closed and self._disks[disk.path] is disk:
+            self.judged(disk.path, after_failure(error))
+
+    def judged(self, path: str, verdict: Verdict) -> None:
+        """Takes a decision about a live directory down, and what follows from it for its logs."""
+        disk = self._disks[path]
+        if verdict.state is DirectoryState.OFFLINE:
+            self.directory_failed(disk, OSError(errno.ETIMEDOUT, verdict.reason))
+            return
+        is_change = self.states.apply(path, verdict, self._clock.now_ms())
+        is_full = self.states[path].state is DirectoryState.FULL
+        for log in self._on(disk):
+            if is_full:
+                log.fill_up()
+            elif log.is_full:
+                log.make_room()
+        if is_change:
+            self._notice(f"log directory {path} is {verdict.state.value}" + (f": {verdict.reason}" * is_full))
+            self._on_directory_change(path)
+
+    async def bring_back(self, path: str, disk: LogDisk) -> None:
+        """Loads an offline directory from `disk`, as after an unclean end; it is live when this returns.
+
+        Copies of partitions that live elsewhere by now are renamed `-stray` first. It stays offline with
+        LogDirectoryError (it is not the directory that failed), CheckpointError, OSError.
+        """
+        directory = await inspect(disk)
+        status = self.states[path]
+        without_leave = lacks_leave([directory], self._settings.may_format)
+        directory_id = None if directory.meta is None else directory.meta.directory_id
+        if path in without_leave:
+            raise LogDirectoryError(without_leave[path])
+        if status.directory_id is not None and directory_id != status.directory_id:
+            raise LogDirectoryError(
+                f"log directory {path} has directory.id {directory_id}, the one that failed has {status.directory_id}"
+            )
+        check([*(one for one in self.directories if self.states.is_live(one.path)), directory], *self._identity)
+        await claim(directory, *self._identity, self._clock)
+        self._disks[path] = disk
+        try:
+            for name, is_directory, _ in await disk.list():
+                partition = parse_partition_directory(name) if is_directory else None
+                if partition is None:
+                    continue
+                if partition in self._logs or partition in self._creating:
+                    self._notice(f"{partition} lives elsewhere by now: its copy in {path} is set aside")
+                    await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+                else:
+                    # Not to be found, nor made elsewhere, before all of the directory is loaded.
+                    self._offline_partitions.setdefault(partition, OfflineLog(path, -1))
+            await self._begin_life(directory)
+            await self._load_directory(directory)
+        except BaseException:
+            for log in self._on(disk):
+                del self._logs[log.topic_partition]
+            raise
+        had = {partition: one for partition, one in self._offline_partitions.items() if one.path == path}
+        for partition in had:
+            del self._offline_partitions[partition]
+        self.directories.append(directory)
+        status.directory_id = None if directory.meta is None else directory.meta.directory_id
+        self.states.returned(path, self._clock.now_ms())
+        logs = self._on(disk)
+        self._notice(f"log directory {path} is back with {len(logs)} logs")
+        unknown = OfflineLog(path, -1)
+        self._on_directory_return(
+            path,
+            {
+                log.topic_partition: log.log_end_offset >= had.get(log.topic_partition, unknown).log_end_offset
+                for log in logs
+            },
+        )
+
+    def _take_offline(self, path: str, error: OSError) -> bool:
+        """False when it was offline already."""
+        return self.states.apply(path, after_failure(error), self._clock.now_ms())
+
     async def _on_directory(self, disk: Disk, work: Any) -> Any:
-        """Awaits a call on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
+        """Awaits a call on a directory; an OSError takes it offline, lack of room makes it full. Both become
+        KAFKA_STORAGE_ERROR."""
         try:
             return await work
         except OSError as error:
-            self.directory_failed(disk, error)
+            if is_lack_of_room(error):
+                self.directory_full(disk, error)
+            else:
+                self.directory_failed(disk, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {disk.path}: {error}") from error
 
     # -- chores -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins the regular chores; they end with the clock."""
+        """Begins the regular chores and the watch over the directories; they end with the clock."""
+        self._watch.start()
         settings = self._settings
-        self._every(settings.log_flush_offset_checkpoint_interval_ms, self._checkpoint_all_recovery_points)
-        self._every(settings.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_all_log_starts)
-        self._every(settings.log_retention_check_interval_ms, self.delete_old_segments, first_s=_FIRST_RETENTION_S)
         self._every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
-        self._every(int(_FLUSH_CHECK_S * 1000), self._flush_due)
+        # One directory's chores do not wait for another's: it may hang.
+        for path in self._disks:
+            for interval_ms, chore in (
+                (settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points),
+                (settings.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets),
+                (settings.log_retention_check_interval_ms, self.delete_old_segments),
+                (int(_FLUSH_CHECK_S * 1000), self._flush_due),
+            ):
+                first_s = _FIRST_RETENTION_S if chore == self.delete_old_segments else None
+                self._every(interval_ms, partial(self._on_live, path, chore), chore.__name__, first_s)
 
     def _every(
-        self, interval_ms: int, chore: Callable[[], Coroutine[Any, Any, object]], first_s: float | None = None
+        self,
+        interval_ms: int,
+        chore: Callable[[], Coroutine[Any, Any, object]],
+        name: str = "",
+        first_s: float | None = None,
     ) -> None:
-        name = f"log manager: {chore.__name__}"
+        name = f"log manager: {name or chore.__name__}"
 
         async def repeat() -> None:
             await self._clock.sleep(interval_ms / 1000 if first_s is None else min(first_s, interval_ms / 1000))
@@ -522,24 +702,22 @@ class LogManager:
 
         self._clock.spawn(repeat(), name=f"{name}, again and again")
 
-    async def _checkpoint_all_recovery_points(self) -> None:
-        await self._per_directory(self.checkpoint_recovery_points)
-
-    async def _checkpoint_all_log_starts(self) -> None:
-        await self._per_directory(self.checkpoint_log_start_offsets)
-
-    async def _per_directory(self, work: Callable[[Disk], Coroutine[Any, Any, None]]) -> None:
-        for path in self.live_paths:
+    async def _on_live(self, path: str, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
+        """The work on one directory, when it is live; a failure takes it offline, which `directory_failed` tells."""
+        if self.states.is_live(path):
             try:
                 await self._on_directory(self._disks[path], work(self._disks[path]))
             except KafkaError:
-                continue  # told by `directory_failed`
+                return
 
-    async def delete_old_segments(self) -> int:
-        """Retention, over all logs; the number of segments deleted."""
+    async def _per_directory(self, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
+        await asyncio.gather(*[self._on_live(path, work) for path in self.live_paths])
+
+    async def delete_old_segments(self, disk: Disk | None = None) -> int:
+        """Retention, over the logs of one directory or of all; the number of segments deleted."""
         deleted = 0
         for log in self.logs:
-            if not log.is_failed:
+            if not log.is_failed and (disk is None or log.disk is disk):
                 try:
                     deleted += await log.delete_old_segments()
                 except KafkaError:
@@ -551,10 +729,10 @@ class LogManager:
         for log in self._logs.values():
             log.producers.remove_expired(now, self._settings.producer_id_expiration_ms)
 
-    async def _flush_due(self) -> None:
-        """flush.ms: logs with unflushed records whose last flush is that long ago."""
+    async def _flush_due(self, disk: Disk | None = None) -> None:
+        """flush.ms: logs with unflushed records whose last flush is that long ago, of one directory or of all."""
         now = self._clock.now_ms()
-        for log in self.logs:
+        for log in self.logs if disk is None else self._on(disk):
             is_due = now - log.last_flush_ms >= min(log.config.flush_ms, self._settings.log_flush_scheduler_interval_ms)
             if is_due and not log.is_failed and log.assigned_offset > log.recovery_point:
                 try:
@@ -574,30 +752,26 @@ class LogManager:
         self._is_closed = True
         if not self._is_loaded:
             return
-        for path in self.live_paths:
-            disk = self._disks[path]
-            logs = self._on(disk)
-            try:
-                for result in await asyncio.gather(*[log.close() for log in logs], return_exceptions=True):
-                    if isinstance(result, BaseException):
-                        raise result
-                await self.checkpoint_recovery_points(disk)
-                await self.checkpoint_log_start_offsets(disk)
-                await self._checkpoint_high_watermarks(disk)
-                await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
-            except (OSError, KafkaError) as error:
-                self._notice(f"log directory {path} could not be closed in order: {error}")
+        await asyncio.gather(*[self._close_directory(path, broker_epoch) for path in self.live_paths])
+
+    async def _close_directory(self, path: str, broker_epoch: int) -> None:
+        disk = self._disks[path]
+        try:
+            for result in await asyncio.gather(*[log.close() for log in self._on(disk)], return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+            await self.checkpoint_recovery_points(disk)
+            await self.checkpoint_log_start_offsets(disk)
+            await self._checkpoint_high_watermarks(disk)
+            await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
+        except (OSError, KafkaError) as error:
+            self._notice(f"log directory {path} could not be closed in order: {error}")
 
 
-def _exceeds(checkpoint: dict[TopicPartition, int], offsets: dict[TopicPartition, int]) -> bool:
-    """Whether the checkpoint vouches for more than `offsets`; for a partition that is not there, for anything."""
-    return any(offset > offsets.get(partition, 0) for partition, offset in checkpoint.items())
-
-
-async def _outcome(work: Coroutine[Any, Any, None]) -> Exception | None:
+async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> Exception | None:
     """The exception as a value, so that it is raised where it is awaited and reported nowhere else."""
     try:
-        await work
+        await work()
     except Exception as error:
         return error
     return None

@@ -7,7 +7,8 @@ the broker's loop. A log never touches a file but through its Disk.
 
 Appends move `assigned` at once; the completions of their writes, in order, move `log_end_offset`, which is what
 followers, the high watermark and acknowledgements see. A failed write is final: nothing of the directory is written
-any more, and every log in it is failed.
+any more, and every log in it is failed. A write that finds no room is not: what was assigned from there on is taken
+back (`maintenance.py`), and the log refuses appends while its directory is full.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_epochs
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.names import LEADER_EPOCHS
 from ottla_broker.storage.producers import ProducerStates
@@ -37,6 +39,10 @@ class LogOwner(Protocol):
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
         """A call on the directory failed: it is offline from now on. Marks all its logs failed."""
+        ...
+
+    def directory_full(self, disk: Disk, error: OSError) -> None:
+        """A call on the directory found no room: it is full from now on. Marks all its logs full."""
         ...
 
     async def checkpoint_recovery_points(self, disk: Disk) -> None:
@@ -69,6 +75,8 @@ class LogState:
         "flushed_offset",
         "high_watermark",
         "is_failed",
+        "is_full",
+        "is_torn",
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
@@ -113,6 +121,10 @@ class LogState:
         self.flushed_offset = recovery_point
         """Everything below is durable in its log file."""
         self.is_failed = False
+        self.is_full = False
+        """Its directory is full: nothing is appended, everything else goes on."""
+        self.is_torn = False
+        """Something that was assigned found no room and is to be taken back."""
         self.on_append: Callable[[], None] | None = None
         self.on_failure: Callable[[], None] | None = None
         self.last_flush_ms = clock.now_ms()
@@ -193,8 +205,9 @@ class LogState:
     # -- failure ------------------------------------------------------------------------------------------------
 
     def storage_error(self) -> KafkaError:
+        state = "offline" if self.is_failed or not self.is_full else "full"
         return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.disk.path} of {self.topic_partition} is offline"
+            ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.disk.path} of {self.topic_partition} is {state}"
         )
 
     def _check_online(self) -> None:
@@ -203,6 +216,9 @@ class LogState:
 
     def _fail(self, error: OSError) -> None:
         """The directory has failed; the owner calls `fail` on each of its logs, this one included."""
+        if is_lack_of_room(error):
+            self._found_no_room(error)
+            return
         self._owner.directory_failed(self.disk, error)
         self.fail()
 
@@ -215,6 +231,23 @@ class LogState:
         if self.on_failure is not None:
             self.on_failure()
 
+    def _found_no_room(self, error: OSError) -> None:
+        """What waits to be written will not be: its producers are told, and it is taken back."""
+        self._pending.clear()
+        self.is_torn = True
+        self._owner.directory_full(self.disk, error)
+        self.fill_up()
+        if self.on_failure is not None:
+            self.on_failure()
+
+    def fill_up(self) -> None:
+        """The directory is full: appends are refused until `make_room`."""
+        self.is_full = True
+
+    def make_room(self) -> None:
+        """The directory has room again."""
+        raise NotImplementedError
+
     def _watch(self, future: asyncio.Future[Any]) -> None:
         """A call nobody waits for: its failure still fails the directory."""
         future.add_done_callback(self._on_unattended)
@@ -223,14 +256,19 @@ class LogState:
         if not future.cancelled():
             error = future.exception()
             if isinstance(error, OSError) and not self.is_failed:
-                self._fail(error)
+                if is_lack_of_room(error) and self._assigned == self.log_end_offset:
+                    self._owner.directory_full(self.disk, error)  # a small file beside the log; nothing to take back
+                else:
+                    self._fail(error)
 
     async def _guarded(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Runs work on files; an OSError fails the directory and becomes KAFKA_STORAGE_ERROR."""
         try:
             return await work
         except OSError as error:
-            if not self.is_failed:
+            if is_lack_of_room(error):
+                self._owner.directory_full(self.disk, error)
+            elif not self.is_failed:
                 self._fail(error)
             raise self.storage_error() from error
 
@@ -242,7 +280,11 @@ class LogState:
         """Writes the epochs when the file lacks something."""
         if self.epochs.is_dirty:
             self.epochs.is_dirty = False
-            await self.disk.write_file(f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self.epochs.entries))
+            try:
+                await self.disk.write_file(f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self.epochs.entries))
+            except OSError:
+                self.epochs.is_dirty = True
+                raise
 
 
 def _base_offset(segment: Segment) -> int:

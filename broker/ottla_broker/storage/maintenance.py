@@ -14,6 +14,7 @@ calls is what recovery relies on after a power loss:
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -51,6 +52,8 @@ class LogMaintenance(LogReads, LogState):
         jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
         segment.roll_jitter_ms = self.clock.random.randrange(jitter) if jitter > 0 else 0
         segment.start()
+        assert segment.opening is not None
+        self._watch(segment.opening)
         # In lane order before any fsync of the new file: a flushed record is in a file that is found again.
         self._watch(self.disk.fsync_directory(self.directory))
         self.segments.append(segment)
@@ -73,6 +76,8 @@ class LogMaintenance(LogReads, LogState):
         """`up_to`: only the segments below that base offset."""
         if self.is_failed:
             return
+        if self.is_torn:
+            raise OSError(errno.ENOSPC, "records that found no room are still to be taken back", self.directory)
         target = self._assigned if up_to is None else min(up_to, self._assigned)
         if up_to is None:
             self.last_flush_ms = self.clock.now_ms()
@@ -129,7 +134,11 @@ class LogMaintenance(LogReads, LogState):
                     await self._start_at(offset)
                     return
                 keeper = self.segment_of(offset)
-                position, header = await self._place(keeper, offset)
+                if offset == self.log_end_offset and keeper is self._written_segment:
+                    # What lies behind was never written: there is no batch to look for.
+                    position, header = self._written_position, None
+                else:
+                    position, header = await self._place(keeper, offset)
                 end = keeper.base_offset if not position else (offset if header is None else header.base_offset)
                 self._written_segment, self._written_position = keeper, position
                 await self._begin_truncation(end)
@@ -229,6 +238,25 @@ class LogMaintenance(LogReads, LogState):
         else:
             self.producers = ProducerStates(self.segments[0].base_offset)
         await replay_producers(self.producers, self.segments, end)
+
+    # -- a full directory ---------------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        """The directory has room again: appends are taken, once what had found no room is taken back."""
+        if self.is_torn:
+            self._spawn(self._take_back_unwritten(), "take back what found no room").add_done_callback(_retrieve)
+        else:
+            self.is_full = False
+
+    async def _take_back_unwritten(self) -> None:
+        """The log ends again where it is written to, the producers' state too: nothing behind was acknowledged.
+
+        Example: offsets 5 to 9 are assigned, the write of 7 finds no room. 5 and 6 stay, 7 is the next offset again.
+        """
+        await self._truncate_to(self.log_end_offset)
+        self.is_torn = self.is_full = False
+        if self.on_append is not None:
+            self.on_append()  # whoever follows waits for what was assigned to be written
 
     # -- retention ----------------------------------------------------------------------------------------------
 
@@ -409,6 +437,12 @@ async def replay_producers(producers: ProducerStates, segments: list[Segment], e
             else:
                 producers.update_from_header(header)
     producers.end_offset = end
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Its failure has been told where it came from; the next `make_room` tries again."""
+    if not future.cancelled():
+        future.exception()
 
 
 __all__ = ["LogMaintenance", "replay_producers", "walk_tail"]

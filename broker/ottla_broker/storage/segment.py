@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla_broker.ports.disk import Disk, File
+from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex, MappedIndex
 from ottla_broker.storage.names import INDEX, LOG, TIME_INDEX, offset_name
 
@@ -33,6 +34,8 @@ class Segment:
     __slots__ = (
         "_lock",
         "_opening",
+        "_short_index",
+        "_short_time_index",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -80,6 +83,9 @@ class Segment:
         self.recent_positions = array("q")
         self._opening: asyncio.Future[Any] | None = None
         self._lock: asyncio.Lock | None = None
+        self._short_index = bytearray()
+        self._short_time_index = bytearray()
+        """Index entries, in order, that found no room in their files."""
 
     def name(self, suffix: str) -> str:
         """The path of one of its files, relative to the log directory."""
@@ -104,6 +110,11 @@ class Segment:
         if self.file is None and self._opening is not None:
             # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
             await asyncio.wait([self._opening])
+
+    @property
+    def opening(self) -> asyncio.Future[Any] | None:
+        """The opening of its files, done or not, once it has been started."""
+        return self._opening
 
     @property
     def is_open(self) -> bool:
@@ -187,9 +198,6 @@ class Segment:
             if index.unwritten_time_entries:
                 entries, index.unwritten_time_entries = index.unwritten_time_entries, bytearray()
                 writes.append(self._append_to_index(entries, is_time=True))
-        for write in writes:
-            # A failure here fails the directory, and the batches after it tell so.
-            write.add_done_callback(retrieve)
         return writes
 
     def _append_to_index(self, entries: bytearray, is_time: bool) -> asyncio.Future[Any]:
@@ -198,11 +206,35 @@ class Segment:
             assert file is not None
             return file.append((entries,))
 
-        return self.when_open(append)
+        def on_done(write: asyncio.Future[Any]) -> None:
+            # A failure fails the directory, and the batches after it tell so; but for lack of room.
+            if not write.cancelled() and is_lack_of_room(write.exception()):
+                short = self._short_time_index if is_time else self._short_index
+                short += entries
+
+        write = self.when_open(append)
+        write.add_done_callback(on_done)
+        return write
+
+    async def _complete_index(self) -> None:
+        """Writes the entries that found no room. OSError, when there is none yet."""
+        for is_time in (False, True):
+            file = self.time_index_file if is_time else self.index_file
+            if file is None or not (self._short_time_index if is_time else self._short_index):
+                continue
+            # What was queued behind the first of them fails as well: its entries are here, in order, after this.
+            await file.truncate(file.size)
+            entries = self._short_time_index if is_time else self._short_index
+            if is_time:
+                self._short_time_index = bytearray()
+            else:
+                self._short_index = bytearray()
+            await self._append_to_index(entries, is_time)
 
     async def resume(self, size: int) -> None:
         """Makes a closed segment the active one again, cut to `size` bytes: opens its files, loads its index and
         drops what lies beyond. What follows the last index entry is for the caller to walk. Raises OSError."""
+        await self._complete_index()
         for write in self.write_index():
             await write
         if self._lock is None:
@@ -287,8 +319,9 @@ class Segment:
         """Makes everything assigned so far durable, the indexes too. Raises OSError."""
         # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
         # does not look at a segment that ends there.
-        index_writes = self.end_index()
         await self._opened()
+        await self._complete_index()
+        index_writes = self.end_index()
         syncs: list[asyncio.Future[None]] = []
         opened: list[File] = []
         for file, suffix in ((self.file, LOG), (self.index_file, INDEX), (self.time_index_file, TIME_INDEX)):

@@ -19,7 +19,7 @@ from ottla_broker.protocol.generated import produce as produce_api
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.replication.replica_manager import StopCommand
+from ottla_broker.replication.commands import StopCommand
 from ottla_broker.server.connection import MAX_PIPELINED_PRODUCES
 from ottla_broker.server.inter_broker import BrokerDisconnected
 from tests.broker.replication.fleet import (

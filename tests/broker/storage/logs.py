@@ -36,11 +36,15 @@ class Owner:
 
     def __init__(self) -> None:
         self.failures: list[OSError] = []
+        self.full: list[OSError] = []
         self.recovery_point_checkpoints = 0
         self.log_start_checkpoints = 0
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
         self.failures.append(error)
+
+    def directory_full(self, disk: Disk, error: OSError) -> None:
+        self.full.append(error)
 
     async def checkpoint_recovery_points(self, disk: Disk) -> None:
         self.recovery_point_checkpoints += 1

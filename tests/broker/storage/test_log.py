@@ -401,15 +401,15 @@ async def test_a_failed_directory_fails_its_logs_once(make: Make, tmp_path: Path
     await written(log)
     failed: list[str] = []
     log.on_failure = lambda: failed.append("failed")
-    (tmp_path / "full").symlink_to("/dev/full")
-    full = await setup.disk.open("full")
+    (tmp_path / "unsyncable").symlink_to("/dev/full")
+    unsyncable = await setup.disk.open("unsyncable")
     with pytest.raises(OSError):
-        await full.append([b"x"])
+        await unsyncable.fsync()
     log.append_as_leader(batch(b"b"), 0)
     with pytest.raises(KafkaError):
         await written(log)
     assert failed == ["failed"] and log.is_failed
-    assert [error.errno for error in setup.owner.failures] == [errno.ENOSPC]
+    assert [error.errno for error in setup.owner.failures] == [errno.EIO]
     assert log.log_end_offset == 1
     for call in (lambda: log.append_as_leader(batch(b"c"), 0), lambda: log.read(0, 10, 1, True)):
         with pytest.raises(KafkaError) as caught:

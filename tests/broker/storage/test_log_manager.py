@@ -134,12 +134,24 @@ async def test_a_directory_that_comes_back_empty_is_not_formatted_without_leave(
     broker.settings = LogManagerSettings(may_format=())
     broker.make()
     await broker.manager.inspect()
-    with pytest.raises(LogDirectoryError, match=r"d1 has no meta\.properties.*ottla\.log\.dirs\.format"):
-        await broker.manager.claim(1, "cluster-A")
+    await broker.manager.claim(1, "cluster-A")
+    assert broker.manager.offline_paths == [broker.paths[1]]
+    assert "has no meta.properties, and ottla.log.dirs.format does not" in broker.manager.states[broker.paths[1]].reason
+    await broker.manager.load()
+    with pytest.raises(KafkaError) as caught:  # it may be on the directory that is not there
+        await broker.manager.get_or_create(T0, TOPIC_ID, False)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert not (tmp_path / "d1" / "meta.properties").exists()
     broker.settings = LogManagerSettings(may_format=(broker.paths[1],))
     await broker.restart()
     assert (tmp_path / "d1" / "meta.properties").exists()
+
+
+async def test_a_broker_with_nothing_but_empty_directories_it_may_not_format_is_refused(make: Make) -> None:
+    broker = make(settings=LogManagerSettings(may_format=()))
+    await broker.manager.inspect()
+    with pytest.raises(LogDirectoryError, match=r"d0 has no meta\.properties.*ottla\.log\.dirs\.format"):
+        await broker.manager.claim(1, "cluster-A")
 
 
 async def test_a_second_broker_on_the_same_directory_is_refused(make: Make) -> None:
@@ -280,10 +292,10 @@ async def test_a_failed_directory_is_told_once_and_its_partitions_answer_so(make
     manager = await broker.start()
     logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(4)]
     bad = broker.paths[1]
-    (tmp_path / "d1" / "full").symlink_to("/dev/full")
-    full = await broker.disks[bad].open("full")
+    (tmp_path / "d1" / "unsyncable").symlink_to("/dev/full")
+    unsyncable = await broker.disks[bad].open("unsyncable")
     with pytest.raises(OSError):
-        await full.append([b"x"])
+        await unsyncable.fsync()
     for log in logs:
         log.append_as_leader(batch(b"v"), 0)
     for log in logs:

@@ -25,7 +25,7 @@ from ottla_broker.protocol.generated.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.replica_manager import LeadershipCommand
+from ottla_broker.replication.commands import LeadershipCommand
 from ottla_broker.server.context import RequestContext, Services
 
 FULL = 2

@@ -14,8 +14,9 @@ Errors, in this order
     REPLICA_NOT_AVAILABLE (v0: a replica is not alive).
 Versions
     1: rack, controller id, IsInternal, null for all. 2: cluster id. 3: throttle time. 4: AllowAutoTopicCreation.
-    5: offline replicas (KIP-112). 7: leader epoch (KIP-320). 8: authorized operations. 9: flexible. 10: topic ids
-    (KIP-516). 11: no authorized operations of the cluster (KIP-700). 12: topics by id, null names.
+    5: offline replicas (KIP-112): those that the controller tells, and this broker's own at once. 7: leader epoch
+    (KIP-320). 8: authorized operations. 9: flexible. 10: topic ids (KIP-516). 11: no authorized operations of the
+    cluster (KIP-700). 12: topics by id, null names.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ottla_broker.protocol.generated.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.context import RequestContext, Services
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -50,6 +52,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
         answers = [_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics]
     else:
         answers = await _named(services, context, request, wants_operations)
+    _add_own_offline(services, answers)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
@@ -62,6 +65,22 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
         if 8 <= version <= 10 and request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
+
+
+def _add_own_offline(services: Services, answers: list[MetadataResponseTopic]) -> None:
+    """The controller learns of a failed directory later, or not at all."""
+    manager = services.replica_manager
+    if not manager.has_offline:
+        return
+    for topic in answers:
+        for partition in topic.partitions:
+            is_told = services.broker_id in partition.offline_replicas
+            if (
+                services.broker_id in partition.replica_nodes
+                and not is_told
+                and manager.is_offline(TopicPartition(topic.name or "", partition.partition_index))
+            ):
+                partition.offline_replicas = [*partition.offline_replicas, services.broker_id]
 
 
 async def _named(

@@ -1,0 +1,82 @@
+"""Asking a directory whether it is still there, writable and answering, beside its lane.
+
+A lane that is at one call for long may wait for a disk that writes back gigabytes, or for one that is dead: a probe of
+a few bytes, on a thread of its own, tells them apart. Here live the probe and what is asked of the path; not here: when
+to probe and what to make of it (`storage/directory_watch.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+
+PROBE_FILE = ".ottla-probe"
+_CONTENT = b"is anybody there?\n"
+
+
+def place(path: str) -> tuple[int, int]:
+    """(device, inode) of the directory that is at the path now. Raises OSError."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def room(path: str) -> tuple[int, int]:
+    """(free, total) bytes. Raises OSError EROFS when the file system has become read-only."""
+    stat = os.statvfs(path)
+    if stat.f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    return stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
+
+
+def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] | None) -> asyncio.Future[None]:
+    """Writes, syncs and deletes a small file, on a thread of its own, which may never come back.
+
+    OSError when that fails or when the directory is not the `expected` one; a full one passes.
+    """
+    future: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: OSError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+            future.exception()
+
+    def run() -> None:
+        error: OSError | None = None
+        try:
+            _probe(path, expected)
+        except OSError as failure:
+            error = failure
+        try:
+            loop.call_soon_threadsafe(finish, error)
+        except RuntimeError:
+            return  # the loop has closed; nobody waits any more
+
+    threading.Thread(target=run, name=f"probe {path}", daemon=True).start()
+    return future
+
+
+def _probe(path: str, expected: tuple[int, int] | None) -> None:
+    if expected is not None and place(path) != expected:
+        raise OSError(errno.ENODEV, "another directory, or none, is at the path now: its mount is gone", path)
+    room(path)
+    name = os.path.join(path, PROBE_FILE)
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(descriptor, _CONTENT)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+    try:
+        os.unlink(name)
+    except FileNotFoundError:
+        pass

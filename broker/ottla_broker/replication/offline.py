@@ -1,0 +1,76 @@
+"""Replicas whose log directory is back: who may lead or follow at once, and who waits. Pure.
+
+While its directory was offline the controller may have heard of it (KAFKA_STORAGE_ERROR, 56) or not, and the log that
+is back may be shorter than it was: what was not synced is lost, as after a power loss. A replica that others count as
+in sync must not act on a shorter log: it would lead with records missing, or be elected with them missing.
+
+    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), is_whole=True).act.value
+    'admit'
+    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), is_whole=False).act.value
+    'wait'
+    >>> decide_return(1, leader=2, isr=(2,), replicas=(1, 2), is_whole=False).act.value
+    'admit'
+    >>> decide_return(1, leader=1, isr=(1,), replicas=(1,), is_whole=False).reason
+    'no other broker has a copy'
+    >>> decide_return(1, leader=2, isr=(2,), replicas=(2, 3), is_whole=True).act.value
+    'leave'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Act(Enum):
+    ADMIT = "admit"
+    """It leads or follows as the partition's state says."""
+    WAIT = "wait"
+    """It answers KAFKA_STORAGE_ERROR until the controller has given the partition another state."""
+    LEAVE = "leave"
+    """The partition is no longer this broker's; the next full LeaderAndIsr takes the copy away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the replica, and why."""
+
+    act: Act
+    reason: str
+
+
+def decide_return(
+    broker_id: int, *, leader: int, isr: Sequence[int], replicas: Sequence[int], is_whole: bool
+) -> Decision:
+    """`leader` and `isr` as the partition's state says now; `is_whole`: the log is as long as it was."""
+    if broker_id not in replicas:
+        return Decision(Act.LEAVE, "the partition is not assigned to this broker any more")
+    if is_whole:
+        return Decision(Act.ADMIT, "the log is as long as it was")
+    if tuple(replicas) == (broker_id,):
+        return Decision(Act.ADMIT, "no other broker has a copy")
+    if leader == broker_id:
+        return Decision(Act.WAIT, "the log is shorter than it was, and the partition's state says that it leads")
+    if broker_id in isr:
+        return Decision(Act.WAIT, "the log is shorter than it was, and the partition's state counts it as in sync")
+    return Decision(Act.ADMIT, "others are in sync, and it catches up with them")
+
+
+def may_take_command(
+    broker_id: int, *, isr: Sequence[int], leader_epoch: int, last_epoch: int, is_told: bool
+) -> Decision:
+    """Whether a replica that waits carries out a LeaderAndIsr.
+
+    `last_epoch`: the leader epoch it had; `is_told`: the controller has been answered 56 since. LEAVE means that the
+    command changes nothing and is answered NONE: the directory works, and the controller elects anew.
+    """
+    if broker_id not in isr:
+        return Decision(Act.ADMIT, "others are in sync, and it catches up with them")
+    if len(isr) > 1:
+        return Decision(Act.WAIT, "the log is shorter than it was, others in sync have all")
+    if leader_epoch > last_epoch and is_told:
+        return Decision(Act.ADMIT, "it is the last in sync, and its followers begin a new epoch with it")
+    if is_told:
+        return Decision(Act.LEAVE, "it may lead in a new epoch only")
+    return Decision(Act.WAIT, "the controller has not heard of the failure yet")

@@ -1,0 +1,158 @@
+"""Has the replicas of a log directory that is back lead and follow again, without a restart of the broker.
+
+The partition's state in the coordination is the truth: while the directory was offline, others may have been elected.
+Each replica is held against it (`replication/offline.py`) until it is admitted or is no longer this broker's.
+The same for partitions that a person has given up: `forget` makes them anew, empty, where no other copy exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_broker.coordination import znodes
+from ottla_broker.ports import Clock, Coordination
+from ottla_broker.ports.coordination import CoordinationError, NoNode
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand
+from ottla_broker.replication.offline import Act, decide_return
+from ottla_broker.replication.replica_manager import ReplicaManager
+
+_ASK_AGAIN_S = 1.0
+
+
+class Readmission:
+    """Of one broker. Everything runs on its loop."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        coordination: Coordination,
+        clock: Clock,
+        replica_manager: ReplicaManager,
+        logger: logging.LoggerAdapter[Any],
+    ) -> None:
+        self._broker_id = broker_id
+        self._coordination = coordination
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._logger = logger
+        self._waiting: dict[TopicPartition, bool] = {}
+        """Replicas to be admitted, with whether the log is as long as it was."""
+        self._is_running = False
+
+    def add(self, logs: Mapping[TopicPartition, bool]) -> None:
+        """These logs are back. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is their turn."""
+        for partition, is_whole in logs.items():
+            self._waiting[partition] = is_whole
+            if not is_whole:
+                self._logger.warning("%s is back, and shorter than it was: what was not synced is lost here", partition)
+                self._replica_manager.hold(partition)
+        if self._waiting and not self._is_running:
+            self._is_running = True
+            self._clock.spawn(self._admit(), name="return of a log directory's replicas")
+
+    async def _admit(self) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await self._admit_some()
+                except CoordinationError as error:
+                    self._logger.warning("replicas that are back cannot be admitted yet: %s", error)
+                if self._waiting:
+                    await self._clock.sleep(_ASK_AGAIN_S)
+        finally:
+            self._is_running = False
+
+    async def _admit_some(self) -> None:
+        assignments: dict[str, znodes.TopicAssignment | None] = {}
+        commands: list[LeadershipCommand] = []
+        for partition, is_whole in list(self._waiting.items()):
+            if self._replica_manager.partition(*partition) is not None:
+                del self._waiting[partition]  # the controller was first
+                continue
+            if partition.topic not in assignments:
+                assignments[partition.topic] = await self._assignment(partition.topic)
+            command = await self._command(partition, assignments[partition.topic])
+            if command is None:
+                del self._waiting[partition]
+                continue
+            decision = decide_return(
+                self._broker_id,
+                leader=command.leader,
+                isr=command.isr,
+                replicas=command.replicas,
+                is_whole=is_whole,
+            )
+            if decision.act is Act.WAIT:
+                continue
+            del self._waiting[partition]
+            self._logger.info("%s is back: %s", partition, decision.reason)
+            if decision.act is Act.ADMIT:
+                commands.append(command)
+        await self._replica_manager.readmit(commands)
+
+    async def _assignment(self, topic: str) -> znodes.TopicAssignment | None:
+        try:
+            data, _ = await self._coordination.get(znodes.topic_path(topic))
+        except NoNode:
+            return None
+        return znodes.TopicAssignment.decode(topic, data)
+
+    async def _command(
+        self, partition: TopicPartition, assignment: znodes.TopicAssignment | None
+    ) -> LeadershipCommand | None:
+        """What the controller would say of the partition now; None for one that is gone."""
+        replicas = () if assignment is None else assignment.partitions.get(partition.partition, ())
+        if assignment is None or not replicas:
+            return None
+        try:
+            data, stat = await self._coordination.get(znodes.PartitionState.path(*partition))
+        except NoNode:
+            return None
+        state = znodes.PartitionState.decode(*partition, data)
+        return LeadershipCommand(
+            partition,
+            ZERO_UUID if assignment.topic_id is None else assignment.topic_id.bytes,
+            state.leader,
+            state.leader_epoch,
+            stat.version,
+            state.controller_epoch,
+            state.isr,
+            tuple(replicas),
+            False,
+        )
+
+    async def forget(self, path: str) -> list[TopicPartition]:
+        """Gives up what only the offline directory held: such partitions begin anew, empty, on another directory.
+
+        Gives those partitions. Only ones of which no other broker has a copy begin at once; of the others, those that
+        have this broker alone in sync begin with the next leader epoch. Raises CoordinationError.
+        """
+        manager = self._replica_manager.log_manager
+        begun: dict[TopicPartition, bool] = {}
+        for topic in list(self._replica_manager.metadata.topics):
+            assignment = await self._assignment(topic)
+            if assignment is None:
+                continue
+            for index, replicas in sorted(assignment.partitions.items()):
+                partition = TopicPartition(topic, index)
+                if self._broker_id not in replicas or not manager.may_be_lost_with(partition, path):
+                    continue
+                command = await self._command(partition, assignment)
+                if command is None or command.isr != (self._broker_id,):
+                    continue  # others have it: it is theirs to lead, and no person's loss
+                try:
+                    await manager.begin_anew(partition, command.topic_id)
+                except KafkaError as error:
+                    self._logger.error("%s cannot begin anew: %s", partition, error.message)
+                    continue
+                self._logger.critical(
+                    "%s: all records are given up, they were only on %s; it begins anew, empty", partition, path
+                )
+                begun[partition] = False
+        self.add(begun)
+        return list(begun)
