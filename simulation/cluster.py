@@ -124,13 +124,21 @@ class SimulatedBroker:
     def crash(self) -> None:
         self.machine.crash_process()
 
-    async def fail_disk(self, path: str, within_s: float) -> None:
-        """Every call on a log directory fails from now on, which must halt the broker within `within_s`; then the
-        process ends and the directory works again."""
+    async def fail_disk(self, path: str, within_s: float) -> bool:
+        """Every call on a log directory fails from now on.
+
+        The only one must halt the broker within `within_s`: then the process ends, the directory works again, and this
+        is False. Of several it must go offline alone, and come back once it works again, both within `within_s`.
+        """
         self.world.trace.event("disk-fails", path)
-        self.may_halt = True
+        self.may_halt = len(self.paths) == 1
         self.world.has_failed_disk = True
         self.machine.disks[path].failure = errno.EIO
+        if not self.may_halt:
+            await self.until_directory(path, ("offline",), within_s)
+            self.machine.disks[path].failure = None
+            await self.until_directory(path, ("online",), within_s)
+            return True
         try:
             async with asyncio.timeout(within_s):
                 await self.has_halted.wait()
@@ -138,6 +146,23 @@ class SimulatedBroker:
             raise Violation(f"broker {self.broker_id} lives on {within_s} s after {path} failed") from error
         self.crash()
         self.machine.disks[path].failure = None
+        return False
+
+    async def until_directory(self, path: str, states: tuple[str, ...], within_s: float) -> None:
+        """Waits for one of these states of a log directory, as /status tells it. Violation when it does not come."""
+        deadline = self.world.loop.time() + within_s
+        while (state := self.directory_state(path)) not in states:
+            if self.world.loop.time() > deadline:
+                raise Violation(
+                    f"broker {self.broker_id}: {path} is {state}, not {' or '.join(states)}, after {within_s} s"
+                )
+            await asyncio.sleep(0.05)
+
+    def directory_state(self, path: str) -> str:
+        """What /status says of a log directory."""
+        assert self.broker is not None
+        states: dict[str, str] = {one["path"]: one["state"] for one in self.broker.status()["log_dirs"]}
+        return states[path]
 
     def lose_power(self) -> dict[Partition, int]:
         """Pulls the plug; gives, for every partition, the offset up to which its records were flushed before."""

@@ -63,9 +63,9 @@ async def run(world: World) -> Checker:
             fleet.fabric.break_some(0.5)
         if draw.random() < 0.15:
             world.note("a log directory fails")
-            await broker.fail_disk(draw.choice(broker.paths), SETTLE_S)
-            broker.start()
-            await broker.wait_started()
+            if not await broker.fail_disk(draw.choice(broker.paths), SETTLE_S):
+                broker.start()
+                await broker.wait_started()
         else:
             await _crash_somewhere(world, draw, broker, workload, is_flushed=flushed)
         workload.check()
