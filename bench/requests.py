@@ -1,0 +1,133 @@
+"""What one produce request costs a broker, by a client of bare sockets: `python -m bench.requests --in-flight 5`.
+
+Kafka's and librdkafka's clients decide by themselves how much a request carries; here the bytes are the same for every
+system, so CPU per request can be compared where only the broker changes. The client sends one frame over and over and
+keeps `in_flight` of them unanswered. Its process is another than the broker's, and its CPU is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS, System, ask
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.record import Record, build_batch
+
+PRODUCE_VERSION = 9
+TOPIC = "requests"
+
+
+def request(record_bytes: int, topic: str = TOPIC) -> Any:
+    """Produce with acks=all of one batch with one record of `record_bytes` that nothing compresses."""
+    module = codec.module(ApiKey.PRODUCE)
+    batch = build_batch([Record(0, 1_000, None, os.urandom(record_bytes))])
+    partition = module.PartitionProduceData(index=0, records=memoryview(batch))
+    return module.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[module.TopicProduceData(name=topic, partition_data=[partition])],
+    )
+
+
+def drive(port: int, record_bytes: int, in_flight: int, requests: int) -> float:
+    """Sends `requests` of them; seconds from the first to the last answer. ValueError when one is refused."""
+    message = request(record_bytes)
+    chunks = codec.frame_request(ApiKey.PRODUCE, PRODUCE_VERSION, 1, "bench", message)
+    frame = b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answer = ask(connection, ApiKey.PRODUCE, PRODUCE_VERSION, message)
+        error = answer.responses[0].partition_responses[0].error_code
+        if error:
+            raise ValueError(f"the broker refuses the request with error code {error}")
+        connection.sendall(frame)
+        answer_bytes = 4 + struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
+        connection.recv(answer_bytes - 4, socket.MSG_WAITALL)
+        started = time.perf_counter()
+        for _ in range(in_flight):
+            connection.sendall(frame)
+        sent, answered, pending = in_flight, 0, 0
+        while answered < requests:
+            received = len(connection.recv(65_536))
+            if not received:
+                raise ValueError("the broker closed the connection")
+            whole, pending = divmod(pending + received, answer_bytes)
+            answered += whole
+            for _ in range(min(whole, requests - sent)):
+                connection.sendall(frame)
+                sent += 1
+        return time.perf_counter() - started
+
+
+def main(
+    in_flight: Annotated[list[int] | None, typer.Option(help="requests without an answer; may be repeated")] = None,
+    record_bytes: Annotated[int, typer.Option("--bytes", help="of the one record in a request")] = 100,
+    requests: Annotated[int, typer.Option(help="per round")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="alternating between the systems; the first is a warm-up")] = 4,
+    system: Annotated[list[str] | None, typer.Option(help="ours, null_broker, apache_kafka; default: all")] = None,
+    out: Annotated[Path, typer.Option(help="where it works and writes requests.json")] = Path("build/bench"),
+) -> None:
+    """CPU of the broker per request in µs, and requests a second, system by system in turn."""
+    work = out.absolute() / "requests-work"
+    systems = [System(name, work / name) for name in system or (OURS, NULL_BROKER, APACHE_KAFKA)]
+    depths = in_flight or [1, 5, 32]
+    values: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    try:
+        for one in systems:
+            one.start()
+            one.create_topic(TOPIC, 1, 1)
+        turns = [(depth, number, one) for depth in depths for number in range(rounds) for one in systems]
+        for depth, number, one in track(turns, "rounds", console=Console(stderr=True)):
+            before = one.cpu_seconds()
+            line = [sys.executable, "-m", "bench.requests", "drive", str(one.ports[0])]
+            numbers = [str(record_bytes), str(depth), str(requests)]
+            driven = subprocess.run([*line, *numbers], check=True, capture_output=True, text=True)
+            cpu = (one.cpu_seconds() - before) / requests * 1e6
+            if number:
+                values.setdefault((one.name, depth), []).append((cpu, requests / float(driven.stdout)))
+    finally:
+        for one in systems:
+            one.stop()
+    table = Table(
+        "system",
+        "in flight",
+        "CPU µs a request",
+        "lowest–highest",
+        "requests/s",
+        title=f"{record_bytes} bytes, acks=all",
+    )
+    for (name, depth), found in values.items():
+        cpus = sorted(cpu for cpu, _ in found)
+        rates = sorted(rate for _, rate in found)
+        middle = len(found) // 2
+        spread = f"{cpus[0]:.0f}–{cpus[-1]:.0f}"
+        table.add_row(name, str(depth), f"{cpus[middle]:.0f}", spread, f"{rates[middle]:.0f}")
+    Console().print(table)
+    rows = [
+        {"system": name, "in_flight": depth, "bytes": record_bytes, "cpu_us": cpu, "requests_s": rate}
+        for (name, depth), found in values.items()
+        for cpu, rate in found
+    ]
+    (out / "requests.json").write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["drive"]:
+        print(drive(*map(int, sys.argv[2:])))
+    else:
+        typer.run(main)
