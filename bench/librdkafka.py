@@ -19,7 +19,7 @@ _MESSAGES_PER_CALL = 1000
 
 
 def run(load: str, bootstrap: str, topic: str, **options: object) -> LoadResult:
-    """Runs `produce`, `consume` or `requests` in a child and gives its result."""
+    """Runs one of the loads below in a child and gives its result."""
     request = json.dumps({"load": load, "bootstrap": bootstrap, "topic": topic, **options})
     done = subprocess.run(
         [sys.executable, "-m", "bench.librdkafka", request], capture_output=True, text=True, timeout=900
@@ -164,13 +164,60 @@ def requests(bootstrap: str, topic: str, records: int, record_bytes: int, in_fli
     )
 
 
+def spread(bootstrap: str, topic: str, records: int, record_bytes: int, partitions: int, rate: int) -> LoadResult:
+    """One record a batch, one partition after the other, `rate` records a second (0: as fast as it goes)."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "1",
+            "linger.ms": 0,
+            "batch.num.messages": 1,
+            "queue.buffering.max.messages": 1_000_000,
+            "socket.nagle.disable": True,
+        }
+    )
+    payload = _payload(record_bytes)
+    clock = time.perf_counter
+    latencies: list[float] = []
+    failed: list[object] = []
+
+    def acknowledged(error: object, message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+        latencies.append(message.latency())
+
+    producer.list_topics(topic, timeout=_WAIT_S)
+    started = clock()
+    for number in range(records):
+        while rate and (ahead := number / rate - (clock() - started)) > 0:
+            producer.poll(ahead)
+        producer.produce(topic, payload, partition=number % partitions, on_delivery=acknowledged)
+        if number % 100 == 0:
+            producer.poll(0)
+    if producer.flush(_WAIT_S) or failed:
+        raise LoadFailed(f"{len(latencies)} of {records} records were answered {failed[:1]}")
+    seconds = clock() - started
+    latencies.sort()
+    return LoadResult(
+        records * record_bytes,
+        seconds,
+        records,
+        p50_ms=latencies[len(latencies) // 2] * 1000,
+        p99_ms=latencies[int(len(latencies) * 0.99)] * 1000,
+    )
+
+
 def _payload(size: int) -> bytes:
     return bytes(ord("A") + number % 26 for number in range(size))
 
 
 def main() -> None:
     options = json.loads(sys.argv[1])
-    loads: dict[str, Callable[..., LoadResult]] = {"produce": produce, "consume": consume, "requests": requests}
+    loads: dict[str, Callable[..., LoadResult]] = {
+        "produce": produce, "consume": consume, "requests": requests, "spread": spread,
+    }  # fmt: skip
     load = loads[options.pop("load")]
     result = load(**options)
     print(json.dumps({name: getattr(result, name) for name in LoadResult.__slots__}))

@@ -8,6 +8,7 @@ from pathlib import Path
 from bench.report import GOALS
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
+from bench.storage.table import TITLES
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
 _TITLES = {
@@ -19,6 +20,7 @@ _TITLES = {
     "rss_mb": "Resident memory of a broker, MB (lower is better)",
     "start_s": "Start until the first answers, s (lower is better)",
     "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
+    **TITLES,
 }
 _SYSTEMS = (
     (OURS, "Ottla", "#1b6ca8"),

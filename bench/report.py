@@ -9,7 +9,10 @@ from pathlib import Path
 
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
+from bench.storage.table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
+
+_WITHOUT_LOAD_GOALS = ("spark-read", *(item.name for item in STORAGE))
 
 GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),
@@ -26,10 +29,15 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     **{
         (scenario.name, "throughput_mb_s"): ("at least", 1.0)
         for scenario in SCENARIOS
-        if scenario.name not in ("idle", "produce-java-64k-half-rate", "spark-read")
+        if scenario.name not in ("idle", "produce-java-64k-half-rate", *_WITHOUT_LOAD_GOALS)
     },
-    **{(scenario.name, "rss_mb"): ("at most", 0.2) for scenario in SCENARIOS if scenario.name != "spark-read"},
+    **{
+        (scenario.name, "rss_mb"): ("at most", 0.2)
+        for scenario in SCENARIOS
+        if scenario.name not in _WITHOUT_LOAD_GOALS
+    },
     ("spark-read", "rows_per_s"): ("at least", 1.0),
+    **RATIO_GOALS,
 }
 """The ratio (ours / Apache Kafka) that each figure is held to."""
 
@@ -68,19 +76,30 @@ def entries(measured: Measured) -> list[dict[str, object]]:
 
 def goal_of(entry: dict[str, object]) -> tuple[str, bool | None]:
     """The goal of an entry in words ("" for none) and whether it is met (None when it cannot be told)."""
-    goal = GOALS.get((str(entry["scenario"]), str(entry["metric"])))
-    ratio = entry["ratio"]
+    key = (str(entry["scenario"]), str(entry["metric"]))
+    ours, floor, null = entry["ours"], entry["floor"], entry["null_broker"]
+    if key in VALUE_GOALS:
+        return _held(VALUE_GOALS[key], ours, "")
+    if key in FLOOR_GOALS:
+        share = ours / floor if isinstance(ours, float) and isinstance(floor, float) else None
+        return _held(FLOOR_GOALS[key], share, " × plain")
+    goal = GOALS.get(key)
     if goal is None:
         return "", None
-    words = f"{'≤' if goal[0] == 'at most' else '≥'} {goal[1]:g}"
-    if not isinstance(ratio, float):
+    words, met = _held(goal, entry["ratio"], "")
+    if met is None:
         return words, None
-    met = ratio <= goal[1] if goal[0] == "at most" else ratio >= goal[1]
-    ours, null = entry["ours"], entry["null_broker"]
     if entry["metric"] == "throughput_mb_s" and isinstance(ours, float) and isinstance(null, float):
         words += f", ≥ {NULL_BROKER_GOAL:g} × null"
         met = met and ours >= NULL_BROKER_GOAL * null
     return words, met
+
+
+def _held(goal: tuple[str, float], value: object, unit: str) -> tuple[str, bool | None]:
+    words = f"{'≤' if goal[0] == 'at most' else '≥'} {goal[1]:g}{unit}"
+    if not isinstance(value, float):
+        return words, None
+    return words, value <= goal[1] if goal[0] == "at most" else value >= goal[1]
 
 
 def write(out: Path, measured: Measured) -> list[dict[str, object]]:

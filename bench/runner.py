@@ -21,11 +21,14 @@ from bench import spark_read
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
-from bench.scenarios import BY_NAME, IDLE, PARTITIONS, RECORD_BYTES, SPARK_READ, Request, Scenario, Volume
+from bench.scenarios import BY_NAME, IDLE, PARTITIONS, RECORD_BYTES, RUN_ALONE, SPARK_READ, Request, Scenario, Volume
+from bench.storage.surroundings import Surroundings
+from bench.storage.table import STORAGE, TITLES
 from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
+    *TITLES,
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -69,9 +72,7 @@ class Runner:
             self._total = self._progress.add_task("all scenarios", total=len(scenarios), step="")
             try:
                 for brokers in (1, 3):
-                    group = [
-                        item for item in scenarios if item.brokers == brokers and item.name not in (IDLE, SPARK_READ)
-                    ]
+                    group = [item for item in scenarios if item.brokers == brokers and item.name not in RUN_ALONE]
                     if group:
                         self._run_group(group, brokers)
                 for item in scenarios:
@@ -81,6 +82,7 @@ class Runner:
                         self._step("both Spark connectors")
                         spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
                         self._progress.advance(self._total)
+                self._run_storage([item.name for item in scenarios])
             finally:
                 self._cache.close()
         return self.measured
@@ -229,6 +231,23 @@ class Runner:
         floor = write_plainly(path, total_bytes, scenario.block_bytes)
         self.measured.add(scenario.name, "throughput_mb_s", FLOOR, floor.bytes / floor.seconds / 1e6)
         self.measured.add(scenario.name, "cpu_s_per_gb", FLOOR, floor.cpu_seconds / (floor.bytes / 1e9))
+
+    # -- storage
+
+    def _run_storage(self, names: Sequence[str]) -> None:
+        given = Surroundings(
+            work=self._work,
+            out=self._work.parent,
+            systems=self._names,
+            rounds=self._rounds,
+            is_quick=not self._fills_page_cache,
+            measured=self.measured,
+            step=self._step,
+        )
+        for scenario in STORAGE:
+            if scenario.name in names:
+                scenario.run(given)
+                self._progress.advance(self._total)
 
     # -- start and idle
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench import java, librdkafka
 from bench.java import LoadResult
+from bench.storage.table import STORAGE
 from bench.systems import System
 
 RECORD_BYTES = 1000
@@ -182,6 +183,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         SPARK_READ, "Spark reads our broker, records of 1 kB: our source, and as apache_kafka Spark's own connector",
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
+    *(
+        Scenario(item.name, item.description, _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False)
+        for item in STORAGE
+    ),
 )  # fmt: skip
+
+RUN_ALONE = (IDLE, SPARK_READ, *(item.name for item in STORAGE))
+"""Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla_broker.ports.disk import Buffer, File
+from ottla_broker.ports.disk import Buffer, Contents, File
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
 from simulation.world import Process, World
 
@@ -128,6 +128,42 @@ class SimulatedDisk:
             )
         )
         return future
+
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        def act() -> int:
+            # Opened, written and closed while nothing else happens on the lane.
+            if self._append_error is not None:
+                raise self._append_error
+            return SimulatedFile(self, name, self._image.create_file(name)).append_now(buffers)
+
+        def part(fraction: float) -> None:
+            data = joined(buffers)
+            self._image.create_file(name).append(data[: int(len(data) * fraction)])
+
+        return self.call("append " + name, act, partial=part)
+
+    def fsync_file(self, name: str) -> asyncio.Future[None]:
+        def act() -> None:
+            if self._append_error is not None:
+                raise self._append_error
+            self._image.find_file(name).sync()
+
+        return self.call("fsync " + name, act, seconds=self._sync_time())
+
+    def read_directories(
+        self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
+    ) -> asyncio.Future[Sequence[Contents]]:
+        def contents_of(name: str) -> Contents:
+            found: Contents = {}
+            for entry, node in sorted(self._image.find_directory(name).entries.items()):
+                if isinstance(node, DirectoryNode):
+                    found[entry] = (True, 0, None)
+                else:
+                    is_wanted = len(node.data) <= up_to_bytes and entry.endswith(endings)
+                    found[entry] = (False, len(node.data), bytes(node.data) if is_wanted else None)
+            return found
+
+        return self.call(f"read-directories {len(names)}", lambda: [contents_of(name) for name in names])
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self.call("exists " + name, lambda: self._image.exists(name))
@@ -388,16 +424,11 @@ class SimulatedFile:
                 raise disk._append_error
             if self._lack_of_room is not None:
                 raise self._lack_of_room
-            # Joined only now: a buffer that was changed after the call shows as a wrong byte, as it would in writev.
-            data = joined(buffers)
-            if disk._image.check_space(len(data)) < len(data):
-                # The part that would have fitted is cut off again, as the lane does.
-                self._lack_of_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
-                raise self._lack_of_room
-            self._node.append(data)
-            self._size = len(self._node.data)
-            disk._world.trace.event("append", disk._process.name, self.name, self._size, zlib.crc32(data))
-            return self._size
+            try:
+                return self.append_now(buffers)
+            except OSError as error:
+                self._lack_of_room = error
+                raise
 
         def part(fraction: float) -> None:
             data = joined(buffers)
@@ -407,6 +438,19 @@ class SimulatedFile:
         if on_done is not None:
             future.add_done_callback(on_done)
         return future
+
+    def append_now(self, buffers: Sequence[Buffer]) -> int:
+        """The effect of an append; gives the new size. OSError ENOSPC: there is no room, and nothing has been done."""
+        disk = self._disk
+        # Joined only now: a buffer that was changed after the call shows as a wrong byte, as it would in writev.
+        data = joined(buffers)
+        if disk._image.check_space(len(data)) < len(data):
+            # The part that would have fitted is cut off again, as the lane does.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
+        self._node.append(data)
+        self._size = len(self._node.data)
+        disk._world.trace.event("append", disk._process.name, self.name, self._size, zlib.crc32(data))
+        return self._size
 
     def read(self, position: int, length: int) -> asyncio.Future[bytes]:
         def act() -> bytes:

@@ -83,6 +83,33 @@ class DiskContract:
         assert await disk.read_file("meta") == b"second"
         assert await disk.list() == [("meta", False, 6)]
 
+    async def test_a_file_that_is_not_kept_open_is_appended_to_in_order_with_open_ones(self, disk: Disk) -> None:
+        await disk.make_directory("t-0")
+        first = disk.append_to("t-0/0.index", [b"ab", b"c"])
+        second = disk.append_to("t-0/0.index", (bytearray(b"de"),))
+        assert await disk.append_to("t-0/empty", ()) == 0
+        assert (first.result(), second.result()) == (3, 5)
+        assert await disk.list("t-0") == [("0.index", False, 5), ("empty", False, 0)]
+        await disk.fsync_file("t-0/0.index")
+        assert await disk.read_file("t-0/0.index") == b"abcde"
+        with pytest.raises(FileNotFoundError):
+            await disk.fsync_file("t-0/absent")
+
+    async def test_several_directories_are_read_at_once(self, disk: Disk) -> None:
+        for name in ("a-0", "b-0", "c-0"):
+            await disk.make_directory(name)
+        await disk.make_directory("a-0/nested.index")
+        await disk.write_file("a-0/0.index", b"123")
+        await disk.write_file("a-0/0.log", b"45")
+        await disk.write_file("b-0/0.index", b"12345")
+        assert await disk.read_directories(["b-0", "a-0", "c-0"], (".index", ".snapshot"), 4) == [
+            {"0.index": (False, 5, None)},
+            {"0.index": (False, 3, b"123"), "0.log": (False, 2, None), "nested.index": (True, 0, None)},
+            {},
+        ]
+        with pytest.raises(FileNotFoundError):
+            await disk.read_directories(["a-0", "absent"], (".index",), 4)
+
     async def test_listing_is_sorted_and_tells_directories(self, disk: Disk) -> None:
         await disk.make_directory("b-0/nested")
         await disk.make_directory("b-0")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.pinned_range import PinnedRange
-from ottla_broker.ports.disk import Buffer, File
+from ottla_broker.ports.disk import Buffer, Contents, File
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
 
@@ -124,6 +124,18 @@ class DirectDisk:
 
     def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
         return self.guarded(self._on_path, disk_calls.write_file, name, data, is_private)
+
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        return self.guarded(self._on_path, disk_calls.append_to, name, buffers)
+
+    def fsync_file(self, name: str) -> asyncio.Future[None]:
+        return self.guarded(self._on_path, disk_calls.fsync_file, name)
+
+    def read_directories(
+        self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
+    ) -> asyncio.Future[Sequence[Contents]]:
+        paths = [self._path(name) for name in names]
+        return _done(disk_calls.read_directories, paths, endings, up_to_bytes)
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return _done(self._on_path, os.path.exists, name)

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from ottla_broker.adapters import disk_calls, disk_probe
 from ottla_broker.adapters.lane import Lane, LaneFile
 from ottla_broker.adapters.pinned_range import PinnedRange
-from ottla_broker.ports.disk import Buffer, File
+from ottla_broker.ports.disk import Buffer, Contents, File
 
 _INLINE_READ_BYTES = 1024 * 1024
 """Longer reads go through the lane even when cached: copying them would hold the loop."""
@@ -166,6 +166,18 @@ class DirectoryDisk:
     def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
         return self._lane.call(partial(self._write_file, name, data, is_private), is_guarded=True)
 
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        return self._lane.call(partial(self._append_to, name, buffers), is_guarded=True)
+
+    def fsync_file(self, name: str) -> asyncio.Future[None]:
+        return self._lane.call(partial(disk_calls.fsync_file, self._path(name)), is_guarded=True)
+
+    def read_directories(
+        self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
+    ) -> asyncio.Future[Sequence[Contents]]:
+        paths = [self._path(name) for name in names]
+        return self._lane.call(partial(disk_calls.read_directories, paths, endings, up_to_bytes))
+
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self._call(os.path.exists, name)
 
@@ -253,6 +265,10 @@ class DirectoryDisk:
     def _write_file(self, name: str, data: bytes, is_private: bool) -> None:
         self._check_place()
         disk_calls.write_file(self._path(name), data, is_private)
+
+    def _append_to(self, name: str, buffers: Sequence[Buffer]) -> int:
+        self._check_place()
+        return disk_calls.append_to(self._path(name), buffers)
 
     def _rename(self, old: str, new: str) -> None:
         self._check_place()

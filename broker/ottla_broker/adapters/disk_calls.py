@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from ottla_broker.ports.disk import Buffer
+from ottla_broker.ports.disk import Buffer, Contents
 
 _IOV_MAX = 1024
 """Linux takes at most this many buffers in one writev."""
@@ -139,6 +139,45 @@ def write_file(path: str, data: bytes, is_private: bool = False) -> None:
         os.close(descriptor)
     os.rename(temporary, path)
     fsync_directory(os.path.dirname(path))
+
+
+def append_to(path: str, buffers: Sequence[Buffer]) -> int:
+    """Appends to a file that is not open, created where absent; gives its size. What finds no room leaves nothing."""
+    descriptor, size = open_file(path, create=True)
+    try:
+        return size + write_all(descriptor, buffers)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(path: str) -> None:
+    """Any failure is EIO, lack of room too: a file system that finds out so late has lost what was written."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    except OSError as failure:
+        raise OSError(errno.EIO, f"a sync failed: {failure}", path) from failure
+    finally:
+        os.close(descriptor)
+
+
+def read_directories(paths: Sequence[str], endings: tuple[str, ...], up_to_bytes: int) -> list[Contents]:
+    """The entries of each directory, with the bytes of small files whose names end with one of `endings`."""
+    found: list[Contents] = []
+    for path in paths:
+        contents: Contents = {}
+        for name, is_directory, size in list_directory(path):
+            is_wanted = not is_directory and size <= up_to_bytes and name.endswith(endings)
+            data: bytes | None = None
+            if is_wanted:
+                # An empty file need not be opened to be read; many indexes are.
+                data = read_file(f"{path}/{name}") if size else b""
+            contents[name] = (is_directory, size, data)
+        found.append(contents)
+    return found
 
 
 def list_directory(path: str) -> list[tuple[str, bool, int]]:

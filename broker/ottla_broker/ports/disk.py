@@ -15,6 +15,9 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+Contents: TypeAlias = dict[str, tuple[bool, int, bytes | None]]
+"""A directory's entries by name: is_directory, size in bytes, and the bytes of a small file that was asked for."""
+
 
 class FileRange(Protocol):
     """A run of bytes of a file, pinned: the file stays readable until `release`, even if deleted meanwhile.
@@ -101,7 +104,24 @@ class Disk(Protocol):
         """
         ...
 
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        """As `open(create=True)`, `File.append` and `File.close` in one call: for files that are written too rarely to
+        be worth a descriptor. Completes with the file's size; a failure counts as that of an append, but for lack of
+        room: that leaves the file as it was, and the next call is free to try again."""
+        ...
+
+    def fsync_file(self, name: str) -> asyncio.Future[None]:
+        """As `File.fsync`, for a file that is not kept open. FileNotFoundError when absent."""
+        ...
+
     def exists(self, name: str) -> asyncio.Future[bool]: ...
+
+    def read_directories(
+        self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
+    ) -> asyncio.Future[Sequence[Contents]]:
+        """The entries of several directories in one call, in the order of `names`; the bytes too of files of at most
+        `up_to_bytes` whose names end with one of `endings`. FileNotFoundError when a directory is absent."""
+        ...
 
     def list(self, name: str = "") -> asyncio.Future[list[tuple[str, bool, int]]]:
         """Entries of a directory as (name, is_directory, size in bytes), sorted by name."""

@@ -19,17 +19,31 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Entries grow in epoch and in start offset. `is_dirty` tells that the file lacks something."""
+    """Entries grow in epoch and in start offset."""
 
-    __slots__ = ("_epochs", "_starts", "is_dirty", "latest")
+    __slots__ = ("_added", "_epochs", "_has_changed", "_starts", "latest")
 
     def __init__(self, entries: Sequence[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._has_changed = False
+        self._added = 0
         self.latest = UNDEFINED_EPOCH
         for epoch, start in entries:
             self.assign(epoch, start)
-        self.is_dirty = False
+        self._has_changed = False
+        self._added = 0
+        """Entries at the end that the file does not have; what stands before them is as `_has_changed` tells."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether the file says something else. An entry that came and went again leaves it as it is."""
+        return self._has_changed or self._added > 0
+
+    @is_dirty.setter
+    def is_dirty(self, is_dirty: bool) -> None:
+        self._has_changed = is_dirty
+        self._added = 0
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -42,11 +56,11 @@ class LeaderEpochs:
         if epoch < 0 or (epoch == self.latest and start >= self._starts[-1]):
             return
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start))
-        del self._epochs[keep:]
-        del self._starts[keep:]
+        self._drop_from(keep)
         self._epochs.append(epoch)
         self._starts.append(start)
-        self._changed()
+        self._added += 1
+        self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest known epoch at or below `epoch`; (-1, -1) when it cannot be told."""
@@ -68,11 +82,7 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end: int) -> None:
         """Records at `end` and above are gone."""
-        keep = bisect_left(self._starts, end)
-        if keep < len(self._starts):
-            del self._epochs[keep:]
-            del self._starts[keep:]
-            self._changed()
+        self._drop_from(bisect_left(self._starts, end))
 
     def truncate_from_start(self, start: int) -> None:
         """Records below `start` are gone; the epoch of `start` now begins there."""
@@ -82,14 +92,19 @@ class LeaderEpochs:
         del self._epochs[:found]
         del self._starts[:found]
         self._starts[0] = start
-        self._changed()
+        self._has_changed = True
+        self._added = min(self._added, len(self._starts))
 
     def clear(self) -> None:
-        if self._epochs:
-            self._epochs.clear()
-            self._starts.clear()
-            self._changed()
+        self._drop_from(0)
 
-    def _changed(self) -> None:
+    def _drop_from(self, keep: int) -> None:
+        dropped = len(self._epochs) - keep
+        if dropped <= 0:
+            return
+        del self._epochs[keep:]
+        del self._starts[keep:]
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
-        self.is_dirty = True
+        if dropped > self._added:
+            self._has_changed = True
+        self._added = max(self._added - dropped, 0)

@@ -83,6 +83,7 @@ class GrowingIndex:
         "_positions",
         "_time_offsets",
         "_timestamps",
+        "has_tail",
         "unwritten_offset_entries",
         "unwritten_time_entries",
     )
@@ -96,10 +97,13 @@ class GrowingIndex:
         self.unwritten_offset_entries = bytearray()
         self.unwritten_time_entries = bytearray()
         count = entry_count(offset_index, OFFSET_ENTRY_BYTES)
+        self.has_tail = len(offset_index) != count * OFFSET_ENTRY_BYTES
+        """Whether a file holds more than the entries: a preallocated or torn tail, or what `truncate` dropped."""
         for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(offset_index)[: count * OFFSET_ENTRY_BYTES]):
             self._offsets.append(base_offset + relative)
             self._positions.append(position)
         count = entry_count(time_index, TIME_ENTRY_BYTES)
+        self.has_tail |= len(time_index) != count * TIME_ENTRY_BYTES
         for timestamp, relative in TIME_ENTRY.iter_unpack(memoryview(time_index)[: count * TIME_ENTRY_BYTES]):
             self._timestamps.append(timestamp)
             self._time_offsets.append(base_offset + relative)
@@ -170,6 +174,7 @@ class GrowingIndex:
         time_count = bisect_left(self._time_offsets, next_offset)
         del self._timestamps[time_count:]
         del self._time_offsets[time_count:]
+        self.has_tail = True
 
 
 def last_time_entry(time_index: Buffer, base_offset: int) -> tuple[int, int] | None:

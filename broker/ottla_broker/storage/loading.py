@@ -9,17 +9,22 @@ from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import decode_epochs, decode_partition_metadata
 from ottla_broker.storage.config import DEFAULTS, LogConfig
+from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import GrowingIndex
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_state import LogOwner
 from ottla_broker.storage.maintenance import replay_producers, walk_tail
 from ottla_broker.storage.names import (
+    CLEANED,
+    DELETED,
     INDEX,
     LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,
     SNAPSHOT,
+    SWAP,
+    TEMPORARY,
     TIME_INDEX,
     offset_name,
     parse_offset_file,
@@ -45,55 +50,64 @@ async def open_log(
     high_watermark: int = 0,
     is_clean: bool = True,
     recover: Recover,
+    contents: DirectoryContents | None = None,
 ) -> Log:
     """Opens, and where necessary repairs, the log in `directory`; creates the first segment of an empty one.
 
     `recovery_point`, `log_start_offset`, `high_watermark`: what the checkpoints say. `is_clean`: the broker stopped in
-    order. A log whose end does not hold what its size promises is recovered even then. Raises OSError,
-    CheckpointError.
+    order. A log whose end does not hold what its size promises is recovered even then. `contents`: of the directory,
+    where they have been read already. Raises OSError, CheckpointError.
     """
     recovered: Recovered | None = None
     scanned_from = recovery_point
+    if contents is None or not is_clean:
+        contents = DirectoryContents(disk, directory)
     if not is_clean:
         recovered = await recover(recovery_point)
     else:
-        await finish_swaps(disk, directory)
-        unindexed = await _first_without_index(disk, directory)
+        if any(name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)) for name, _, _ in await contents.list()):
+            contents.forget()
+            await finish_swaps(disk, directory)
+        unindexed = await _first_without_index(contents)
         if unindexed is not None:
+            contents.forget()
             recovered = await recover(unindexed)
             scanned_from = unindexed
-    segments = await _segments(disk, directory, clock)
-    if segments and not await _resume_last(segments[-1], config):
+    segments = await _segments(disk, directory, clock, contents)
+    if segments and not await _resume_last(segments[-1], config, contents):
         scanned_from = min(scanned_from, segments[-1].base_offset)
+        contents.forget()
         recovered = await recover(segments[-1].base_offset)
-        segments = await _segments(disk, directory, clock)
+        segments = await _segments(disk, directory, clock, contents)
         if segments:
-            await _resume_last(segments[-1], config)
+            await _resume_last(segments[-1], config, contents)
     if recovered is not None and segments:
         segments[-1].next_offset = max(segments[-1].next_offset, recovered.next_offset)
     if segments and segments[-1].next_offset < log_start_offset:
         # The records up to the log start offset were lost with the power; what is left is deleted already.
         for segment in segments:
             await segment.close()
-        for name, _, _ in await disk.list(directory):
+        for name, _, _ in await contents.list():
             if parse_offset_file(name) is not None:
                 await disk.delete(f"{directory}/{name}")
+        contents.forget()
         segments, recovered = [], None
     if not segments:
         segments = [Segment(disk, directory, log_start_offset, 0, log_start_offset, clock.now_ms())]
         segments[0].start()
+        contents.forget()
         await disk.fsync_directory(directory)
     end = segments[-1].next_offset
     log_start_offset = max(log_start_offset, segments[0].base_offset)
 
-    epochs = await _epochs(disk, directory, recovered)
+    epochs = await _epochs(directory, contents, recovered)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
-    producers = await _producers(disk, directory, segments, end, recovered)
+    producers = await _producers(disk, directory, contents, segments, end, recovered)
     is_durable = is_clean and recovered is None
     log = Log(
         topic_partition=topic_partition,
-        topic_id=await _topic_id(disk, directory),
+        topic_id=await _topic_id(directory, contents),
         directory=directory,
         disk=disk,
         clock=clock,
@@ -119,10 +133,10 @@ async def open_log(
     return log
 
 
-async def _segments(disk: Disk, directory: str, clock: Clock) -> list[Segment]:
+async def _segments(disk: Disk, directory: str, clock: Clock, contents: DirectoryContents) -> list[Segment]:
     """All segments in order, none of them open; a closed one ends where the next begins."""
     found: list[tuple[int, int]] = []
-    for name, is_directory, size in await disk.list(directory):
+    for name, is_directory, size in await contents.list():
         parsed = None if is_directory else parse_offset_file(name)
         if parsed is not None and parsed.suffix == LOG and not parsed.marker:
             found.append((parsed.offset, size))
@@ -132,9 +146,9 @@ async def _segments(disk: Disk, directory: str, clock: Clock) -> list[Segment]:
     return [Segment(disk, directory, base, size, end, now) for (base, size), end in zip(found, ends, strict=True)]
 
 
-async def _first_without_index(disk: Disk, directory: str) -> int | None:
+async def _first_without_index(contents: DirectoryContents) -> int | None:
     """Base offset of the first segment that lacks an index file."""
-    names = {name: None for name, _, _ in await disk.list(directory)}
+    names = {name: None for name, _, _ in await contents.list()}
     for name in names:
         parsed = parse_offset_file(name)
         if parsed is None or parsed.suffix != LOG or parsed.marker:
@@ -144,10 +158,10 @@ async def _first_without_index(disk: Disk, directory: str) -> int | None:
     return None
 
 
-async def _resume_last(segment: Segment, config: LogConfig) -> bool:
+async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryContents) -> bool:
     """Makes the last segment active; False when its files do not agree and it must be recovered."""
     size = segment.size
-    await segment.resume(size)
+    await segment.resume(size, contents)
     index = segment.index
     assert isinstance(index, GrowingIndex)
     if not index.is_sound(size):
@@ -162,24 +176,30 @@ async def _resume_last(segment: Segment, config: LogConfig) -> bool:
     return True
 
 
-async def _epochs(disk: Disk, directory: str, recovered: Recovered | None) -> LeaderEpochs:
+async def _epochs(directory: str, contents: DirectoryContents, recovered: Recovered | None) -> LeaderEpochs:
     if recovered is not None:
         epochs = LeaderEpochs(recovered.epochs)
         epochs.is_dirty = True
         return epochs
-    name = f"{directory}/{LEADER_EPOCHS}"
-    if not await disk.exists(name):
+    try:
+        data = await contents.read(LEADER_EPOCHS)
+    except FileNotFoundError:
         return LeaderEpochs()
-    return LeaderEpochs(decode_epochs(name, await disk.read_file(name)))
+    return LeaderEpochs(decode_epochs(f"{directory}/{LEADER_EPOCHS}", data))
 
 
 async def _producers(
-    disk: Disk, directory: str, segments: list[Segment], end: int, recovered: Recovered | None
+    disk: Disk,
+    directory: str,
+    contents: DirectoryContents,
+    segments: list[Segment],
+    end: int,
+    recovered: Recovered | None,
 ) -> ProducerStates:
     if recovered is not None:
         return ProducerStates.restore(recovered.producers, end)
     newest = -1
-    for name, _, _ in await disk.list(directory):
+    for name, _, _ in await contents.list():
         parsed = parse_offset_file(name)
         if parsed is None or parsed.suffix != SNAPSHOT or parsed.marker:
             continue
@@ -190,14 +210,15 @@ async def _producers(
     if newest < 0:
         producers = ProducerStates(segments[0].base_offset)
     else:
-        name = f"{directory}/{offset_name(newest, SNAPSHOT)}"
-        producers = ProducerStates.decode(name, await disk.read_file(name), newest)
+        name = offset_name(newest, SNAPSHOT)
+        producers = ProducerStates.decode(f"{directory}/{name}", await contents.read(name), newest)
     await replay_producers(producers, segments, end)
     return producers
 
 
-async def _topic_id(disk: Disk, directory: str) -> bytes | None:
-    name = f"{directory}/{PARTITION_METADATA}"
-    if not await disk.exists(name):
+async def _topic_id(directory: str, contents: DirectoryContents) -> bytes | None:
+    try:
+        data = await contents.read(PARTITION_METADATA)
+    except FileNotFoundError:
         return None
-    return decode_partition_metadata(name, await disk.read_file(name))
+    return decode_partition_metadata(f"{directory}/{PARTITION_METADATA}", data)

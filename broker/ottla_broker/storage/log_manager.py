@@ -32,6 +32,7 @@ from ottla_broker.storage.checkpoint_files import CheckpointFiles, exceeds
 from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
+from ottla_broker.storage.directory_contents import BATCH, ContentsReader
 from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
@@ -64,6 +65,8 @@ _WORKER_RECOVERY_BYTES = 64 * 1024 * 1024
 _LOADS_PER_DIRECTORY = 4
 _FIRST_RETENTION_S = 30.0
 _FLUSH_CHECK_S = 1.0
+_IDLE_SEGMENT_S = 300.0
+"""A closed segment that nobody reads for as long is closed, its index unmapped."""
 
 NO_TOPIC_ID = bytes(16)
 
@@ -256,6 +259,7 @@ class LogManager:
                 found.append((partition, name))
         self.progress.total += len(found)
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
+        reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
 
         async def load_some() -> None:
             for partition, name in remaining:
@@ -273,6 +277,7 @@ class LogManager:
                     high_watermark=high_watermarks.get(partition, 0),
                     is_clean=directory.was_clean,
                     recover=partial(self._recover, disk, name, config),
+                    contents=None if reader is None else await reader.of(name),
                 )
                 self.progress.current.remove(name)
                 self.progress.loaded += 1
@@ -284,7 +289,9 @@ class LogManager:
                     )
                 self._logs[partition] = log
 
-        await self._gather([load_some] * _LOADS_PER_DIRECTORY, f"load {disk.path}")
+        # After an orderly end hardly any log waits for the disk: as many at once as one read brings.
+        at_once = BATCH if directory.was_clean else _LOADS_PER_DIRECTORY
+        await self._gather([load_some] * at_once, f"load {disk.path}")
         await self._take_back(disk, recovery_points, start_offsets, high_watermarks)
 
     async def _take_back(
@@ -680,6 +687,7 @@ class LogManager:
                 (settings.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets),
                 (settings.log_retention_check_interval_ms, self.delete_old_segments),
                 (int(_FLUSH_CHECK_S * 1000), self._flush_due),
+                (int(_IDLE_SEGMENT_S * 1000), self.close_idle_segments),
             ):
                 first_s = _FIRST_RETENTION_S if chore == self.delete_old_segments else None
                 self._every(interval_ms, partial(self._on_live, path, chore), chore.__name__, first_s)
@@ -723,6 +731,12 @@ class LogManager:
                 except KafkaError:
                     continue  # told by `directory_failed`
         return deleted
+
+    async def close_idle_segments(self, disk: Disk) -> None:
+        """Of the logs of one directory: see `LogMaintenance.close_idle_segments`."""
+        for log in self._on(disk):
+            if len(log.segments) > 1 and not log.is_failed:
+                await log.close_idle_segments()
 
     async def _expire_producers(self) -> None:
         now = self._clock.now_ms()

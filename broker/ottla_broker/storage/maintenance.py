@@ -348,6 +348,24 @@ class LogMaintenance(LogReads, LogState):
             for name in names:
                 self._watch(self.disk.delete(name))
 
+    # -- descriptors --------------------------------------------------------------------------------------------
+
+    async def close_idle_segments(self) -> None:
+        """Closes the files of flushed, closed segments in which nobody has looked for a place since the last call: a
+        consumer that went through the whole log must not leave a descriptor and a mapping behind in each of them."""
+        async with self._lock:
+            idle: list[Segment] = []
+            for segment in self.segments:
+                is_flushed = segment is not self._active and segment.next_offset <= self.recovery_point
+                if is_flushed and segment.file is not None and not segment.is_used:
+                    idle.append(segment)
+                segment.is_used = False
+            if idle and not self.is_failed:
+                # Another list: a read that is so slow that its segment looks idle is told by it (`_outrun`).
+                self.segments = list(self.segments)
+                for segment in idle:
+                    await segment.close()
+
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -360,6 +378,9 @@ class LogMaintenance(LogReads, LogState):
                 return
             await self._settle()
             self._active.end_index()
+            # A leadership without records ends where the next one begins: nobody needs to be told of it. So what
+            # was idle since the start is closed without a write, however often the broker is restarted.
+            self.epochs.truncate_from_end(self._assigned)
             await self._flush()
             name = f"{self.directory}/{offset_name(self._assigned, SNAPSHOT)}"
             if self._assigned > self.log_start_offset and not await self.disk.exists(name):

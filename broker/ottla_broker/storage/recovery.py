@@ -40,6 +40,7 @@ from ottla_broker.storage.names import (
     offset_name,
     parse_offset_file,
 )
+from ottla_broker.storage.plain_run import PlainRun
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.scan import HeaderWalk, header_at
 
@@ -234,13 +235,15 @@ async def _recover_segment(
     """Checks one segment, cuts it at the first bad batch, writes its indexes; (next offset, whole bytes)."""
     file = await disk.open(f"{directory}/{offset_name(base, LOG)}")
     index = GrowingIndex(base)
-    position = last_entry = 0
-    max_timestamp, max_timestamp_offset = -1, base
+    run = PlainRun(index, index_interval_bytes, base, expected)
     end = file.size
     chunk = memoryview(b"")
     chunk_start = 0
-    while end - position >= HEADER_BYTES:
-        at = position - chunk_start
+    while end - run.position >= HEADER_BYTES:
+        position = run.position
+        at = run.take(chunk, position - chunk_start, epochs.latest)
+        if run.position > position:
+            continue
         header = header_at(chunk, at)
         if header is None or at + header.size > len(chunk):
             wanted = _CHUNK_BYTES if header is None else max(_CHUNK_BYTES, header.size)
@@ -257,28 +260,28 @@ async def _recover_segment(
                 if len(chunk) < header.size:
                     break
         batch = chunk[at : at + LOG_OVERHEAD + header.length]
-        if header.base_offset < expected or crc32c(batch[CRC_START:]) != header.crc:
+        if header.base_offset < run.expected or crc32c(batch[CRC_START:]) != header.crc:
             break
-        expected = header.next_offset
-        if header.max_timestamp > max_timestamp:
-            max_timestamp, max_timestamp_offset = header.max_timestamp, header.last_offset
-        if position - last_entry > index_interval_bytes:
+        run.expected = header.next_offset
+        if header.max_timestamp > run.max_timestamp:
+            run.max_timestamp, run.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if position - run.last_entry > index_interval_bytes:
             index.add(header.base_offset, header.last_offset, position)
-            index.add_time(max_timestamp, max_timestamp_offset)
-            last_entry = position
+            index.add_time(run.max_timestamp, run.max_timestamp_offset)
+            run.last_entry = position
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
             _take_down(producers, header, batch)
-        position += len(batch)
-    index.add_time(max_timestamp, max_timestamp_offset)
-    if position < end:
-        await file.truncate(position)
+        run.position += len(batch)
+    index.add_time(run.max_timestamp, run.max_timestamp_offset)
+    if run.position < end:
+        await file.truncate(run.position)
         await file.fsync()
     await file.close()
     await _replace(disk, f"{directory}/{offset_name(base, INDEX)}", bytes(index.unwritten_offset_entries))
     await _replace(disk, f"{directory}/{offset_name(base, TIME_INDEX)}", bytes(index.unwritten_time_entries))
-    return expected, position
+    return run.expected, run.position
 
 
 async def _replace(disk: Disk, name: str, content: bytes) -> None:

@@ -1,8 +1,9 @@
 """One segment of a log: its file, its indexes, and where in it a batch stands.
 
 A closed segment that nobody reads costs one small object: its file is opened and its index mapped when first needed.
-The active one has its three files open and its index in memory, and remembers the exact place of its latest batches,
-so that a reader at the tail needs no I/O to be placed.
+The active one has its file open and its index in memory, and remembers the exact place of its latest batches, so that a
+reader at the tail needs no I/O to be placed. Index files are never kept open: entries are written so rarely that a
+broker with thousands of partitions has better use for its descriptors.
 
 Not here: when to roll, what offsets to give (`log.py`); reading batch headers to find a place (`reading.py`).
 """
@@ -14,10 +15,12 @@ import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ottla_broker.ports.disk import Disk, File
 from ottla_broker.storage.directories import is_lack_of_room
+from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex, MappedIndex
 from ottla_broker.storage.names import INDEX, LOG, TIME_INDEX, offset_name
 
@@ -32,10 +35,10 @@ class Segment:
     """Sizes and positions in bytes; `size` and `next_offset` count what has been assigned."""
 
     __slots__ = (
+        "_index_write",
         "_lock",
         "_opening",
-        "_short_index",
-        "_short_time_index",
+        "_time_index_write",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -45,8 +48,8 @@ class Segment:
         "first_timestamp",
         "index",
         "index_entries",
-        "index_file",
         "is_gone",
+        "is_used",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
@@ -55,7 +58,6 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index_entries",
-        "time_index_file",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int, next_offset: int, now_ms: int) -> None:
@@ -66,8 +68,6 @@ class Segment:
         self.next_offset = next_offset
         self.created_ms = now_ms
         self.file: File | None = None
-        self.index_file: File | None = None
-        self.time_index_file: File | None = None
         self.index: GrowingIndex | MappedIndex | None = None
         self.bytes_since_index = 0
         self.index_entries = 0
@@ -75,6 +75,8 @@ class Segment:
         self.roll_jitter_ms = 0
         self.is_gone = False
         """Its files are being deleted: nobody opens them again."""
+        self.is_used = False
+        """Whether somebody has looked for a place in it since `close_idle_segments` last came by."""
         self.first_timestamp: int | None = None
         self.max_timestamp: int | None = None
         """Largest timestamp of the segment in ms, -1 when it has none, None while it has not been looked up."""
@@ -83,9 +85,9 @@ class Segment:
         self.recent_positions = array("q")
         self._opening: asyncio.Future[Any] | None = None
         self._lock: asyncio.Lock | None = None
-        self._short_index = bytearray()
-        self._short_time_index = bytearray()
-        """Index entries, in order, that found no room in their files."""
+        self._index_write: asyncio.Future[int] | None = None
+        self._time_index_write: asyncio.Future[int] | None = None
+        """Writes of index entries that are under way."""
 
     def name(self, suffix: str) -> str:
         """The path of one of its files, relative to the log directory."""
@@ -97,13 +99,14 @@ class Segment:
         """Makes an empty segment the active one: its files are created, appends may follow at once."""
         self.index = GrowingIndex(self.base_offset)
         self.max_timestamp = -1
-        opening = [self.disk.open(self.name(suffix), create=True) for suffix in (LOG, INDEX, TIME_INDEX)]
+        opening: list[asyncio.Future[Any]] = [self.disk.open(self.name(LOG), create=True)]
+        opening += [self.disk.append_to(self.name(suffix), ()) for suffix in (INDEX, TIME_INDEX)]
         self._opening = asyncio.gather(*opening)
         self._opening.add_done_callback(self._on_open)
 
     def _on_open(self, opening: asyncio.Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:
-            self.file, self.index_file, self.time_index_file = opening.result()
+            self.file = opening.result()[0]
 
     async def _opened(self) -> None:
         """Waits for files that are being opened, and for the calls that wait for them to be on their way."""
@@ -188,67 +191,62 @@ class Segment:
         return self.write_index()
 
     def write_index(self) -> list[asyncio.Future[Any]]:
-        """Queues the index entries that the files lack."""
+        """Queues the index entries that the files lack, and gives the writes that are under way.
+
+        One at a time for each file: entries that find no room go before those that came after them.
+        """
         index = self.index
-        writes: list[asyncio.Future[Any]] = []
-        if isinstance(index, GrowingIndex):
-            if index.unwritten_offset_entries:
-                entries, index.unwritten_offset_entries = index.unwritten_offset_entries, bytearray()
-                writes.append(self._append_to_index(entries, is_time=False))
-            if index.unwritten_time_entries:
-                entries, index.unwritten_time_entries = index.unwritten_time_entries, bytearray()
-                writes.append(self._append_to_index(entries, is_time=True))
-        return writes
+        if not isinstance(index, GrowingIndex):
+            return []
+        if self._index_write is None and (entries := index.unwritten_offset_entries):
+            index.unwritten_offset_entries = bytearray()
+            self._index_write = self.disk.append_to(self.name(INDEX), (entries,))
+            self._index_write.add_done_callback(partial(self._on_index_written, index, entries, False))
+        if self._time_index_write is None and (entries := index.unwritten_time_entries):
+            index.unwritten_time_entries = bytearray()
+            self._time_index_write = self.disk.append_to(self.name(TIME_INDEX), (entries,))
+            self._time_index_write.add_done_callback(partial(self._on_index_written, index, entries, True))
+        return [write for write in (self._index_write, self._time_index_write) if write is not None]
 
-    def _append_to_index(self, entries: bytearray, is_time: bool) -> asyncio.Future[Any]:
-        def append(segment: Segment) -> asyncio.Future[Any]:
-            file = segment.time_index_file if is_time else segment.index_file
-            assert file is not None
-            return file.append((entries,))
-
-        def on_done(write: asyncio.Future[Any]) -> None:
-            # A failure fails the directory, and the batches after it tell so; but for lack of room.
-            if not write.cancelled() and is_lack_of_room(write.exception()):
-                short = self._short_time_index if is_time else self._short_index
-                short += entries
-
-        write = self.when_open(append)
-        write.add_done_callback(on_done)
-        return write
-
-    async def _complete_index(self) -> None:
-        """Writes the entries that found no room. OSError, when there is none yet."""
-        for is_time in (False, True):
-            file = self.time_index_file if is_time else self.index_file
-            if file is None or not (self._short_time_index if is_time else self._short_index):
-                continue
-            # What was queued behind the first of them fails as well: its entries are here, in order, after this.
-            await file.truncate(file.size)
-            entries = self._short_time_index if is_time else self._short_index
+    def _on_index_written(
+        self, index: GrowingIndex, entries: bytearray, is_time: bool, write: asyncio.Future[int]
+    ) -> None:
+        if is_time:
+            self._time_index_write = None
+        else:
+            self._index_write = None
+        # A failure fails the directory, and the batches after it tell so; but for lack of room.
+        if not write.cancelled() and is_lack_of_room(write.exception()):
             if is_time:
-                self._short_time_index = bytearray()
+                index.unwritten_time_entries = entries + index.unwritten_time_entries
             else:
-                self._short_index = bytearray()
-            await self._append_to_index(entries, is_time)
+                index.unwritten_offset_entries = entries + index.unwritten_offset_entries
 
-    async def resume(self, size: int) -> None:
-        """Makes a closed segment the active one again, cut to `size` bytes: opens its files, loads its index and
-        drops what lies beyond. What follows the last index entry is for the caller to walk. Raises OSError."""
-        await self._complete_index()
-        for write in self.write_index():
-            await write
+    async def _write_whole_index(self) -> None:
+        """Returns when the files have every entry. OSError, also while there is no room for them."""
+        while writes := self.write_index():
+            # Not awaited one by one: a turn must pass in which `_on_index_written` takes note of each.
+            await asyncio.wait(writes)
+            for write in writes:
+                write.result()
+
+    async def resume(self, size: int, contents: DirectoryContents | None = None) -> None:
+        """Makes a closed segment the active one again, cut to `size` bytes: opens its file, loads its index and
+        drops what lies beyond. What follows the last index entry is for the caller to walk. Raises OSError.
+
+        `contents`: of its directory, where they have been read already.
+        """
+        await self._write_whole_index()
         if self._lock is None:
             self._lock = asyncio.Lock()
         # Under the lock, so that no reader maps an index file that is about to be cut.
         async with self._lock:
             await self.close()
-            file, index_file, time_index_file = [
-                await self.disk.open(self.name(suffix), create=True) for suffix in (LOG, INDEX, TIME_INDEX)
-            ]
+            file = await self.disk.open(self.name(LOG), create=True)
             self.index = GrowingIndex(
                 self.base_offset,
-                await index_file.read(0, index_file.size),
-                await time_index_file.read(0, time_index_file.size),
+                await self._index_bytes(INDEX, contents),
+                await self._index_bytes(TIME_INDEX, contents),
             )
             if file.size > size:
                 await file.truncate(size)
@@ -256,19 +254,35 @@ class Segment:
             self.size = size
             self.recent_offsets = array("q")
             self.recent_positions = array("q")
-            self.file, self.index_file, self.time_index_file = file, index_file, time_index_file
+            self.file = file
+
+    async def _index_bytes(self, suffix: str, contents: DirectoryContents | None) -> bytes:
+        """What an index file holds; an absent one is made, empty."""
+        name = self.name(suffix)
+        try:
+            if contents is not None:
+                return await contents.read(name.rpartition("/")[2])
+            return await self.disk.read_file(name)
+        except FileNotFoundError:
+            await self.disk.append_to(name, ())
+            return b""
 
     async def trim_indexes(self) -> None:
         """Cuts preallocated or torn tails off the index files of the active segment, so that appends follow the last
         entry. Raises OSError."""
         index = self.index
-        assert isinstance(index, GrowingIndex) and self.index_file is not None and self.time_index_file is not None
-        for file, size in (
-            (self.index_file, index.count * OFFSET_ENTRY_BYTES),
-            (self.time_index_file, index.time_count * TIME_ENTRY_BYTES),
+        assert isinstance(index, GrowingIndex)
+        if not index.has_tail:
+            return
+        for suffix, size in (
+            (INDEX, index.count * OFFSET_ENTRY_BYTES),
+            (TIME_INDEX, index.time_count * TIME_ENTRY_BYTES),
         ):
+            file = await self.disk.open(self.name(suffix))
             if file.size > size:
                 await file.truncate(size)
+            await file.close()
+        index.has_tail = False
 
     async def cut_index(self, next_offset: int) -> None:
         """Drops index entries of what was cut off; `next_offset` follows the segment's last record. Raises OSError."""
@@ -293,11 +307,13 @@ class Segment:
             return self.recent_positions[bisect_right(recent, offset) - 1], True
         if self.index is None or self.file is None:
             return None
+        self.is_used = True
         found, position = self.index.floor(offset)
         return position, found == offset
 
     async def make_ready(self) -> None:
         """Opens the file and maps the index. Raises OSError, FileNotFoundError when the segment has been deleted."""
+        self.is_used = True
         if self.file is not None and self.index is not None:
             return
         if self._lock is None:
@@ -320,19 +336,12 @@ class Segment:
         # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
         # does not look at a segment that ends there.
         await self._opened()
-        await self._complete_index()
-        index_writes = self.end_index()
-        syncs: list[asyncio.Future[None]] = []
-        opened: list[File] = []
-        for file, suffix in ((self.file, LOG), (self.index_file, INDEX), (self.time_index_file, TIME_INDEX)):
-            if file is None:
-                file = await self.disk.open(self.name(suffix))
-                opened.append(file)
-            syncs.append(file.fsync())
-        for future in (*index_writes, *syncs):
-            await future
-        for file in opened:
-            await file.close()
+        self.end_index()
+        await self._write_whole_index()
+        syncs = [self.file.fsync() if self.file is not None else self.disk.fsync_file(self.name(LOG))]
+        syncs += [self.disk.fsync_file(self.name(suffix)) for suffix in (INDEX, TIME_INDEX)]
+        for sync in syncs:
+            await sync
 
     async def freeze(self) -> None:
         """A segment that was rolled and synced no longer keeps what only an active one needs; its index is mapped
@@ -340,20 +349,14 @@ class Segment:
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
         self.index = None
-        index_files = (self.index_file, self.time_index_file)
-        self.index_file = self.time_index_file = None
-        for file in index_files:
-            if file is not None:
-                await file.close()
 
     async def close(self) -> None:
-        """Closes the files; ranges that are being sent keep theirs."""
+        """Closes the file; ranges that are being sent keep theirs."""
         await self._opened()
-        for file in (self.file, self.index_file, self.time_index_file):
-            if file is not None:
-                # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
-                file.close().add_done_callback(retrieve)
-        self.file = self.index_file = self.time_index_file = None
+        if self.file is not None:
+            # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
+            self.file.close().add_done_callback(retrieve)
+        self.file = None
         self._opening = None
         self.index = None
 

@@ -127,7 +127,7 @@ async def test_a_segment_whose_files_have_just_been_opened_opens_none_twice_and_
     await write
     await disk.exists("t-0")  # the lane has done all that was asked of it before
     assert (segment.file is None) == (what == "close")
-    assert len(disk._descriptors) == (0 if what == "close" else 3)
+    assert len(disk._descriptors) == (0 if what == "close" else 1)
     disk.close()
 
 

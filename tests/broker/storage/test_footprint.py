@@ -1,0 +1,172 @@
+"""What thousands of partitions cost one broker: descriptors, syncs and memory, counted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log_manager import LogManager
+from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.test_log_manager import TOPIC_ID, Broker, LogManagerSettings
+
+COUNT = 200
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def filled(manager: LogManager, first: int, count: int) -> None:
+    """`count` partitions, each with two batches."""
+    for number in range(first, first + count):
+        log = await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True)
+        log.assign_epoch(0, 0)
+        log.append_as_leader(batch(b"a", b"b"), 0)
+        log.append_as_leader(batch(b"c"), 0)
+        await written(log)
+
+
+async def lead_everything(manager: LogManager, epoch: int) -> None:
+    """What LeaderAndIsr does with a log after a restart."""
+    for log in manager.logs:
+        log.assign_epoch(epoch, log.assigned_offset)
+
+
+class CountedSyncs:
+    """Counts the calls of fsync and fdatasync, which are made all the same."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, real):  # type: ignore[no-untyped-def]
+        def sync(descriptor: int) -> None:
+            self.count += 1
+            real(descriptor)
+
+        return sync
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> Broker:
+    return Broker(tmp_path, 1, {}, LogManagerSettings())
+
+
+async def test_an_idle_partition_holds_at_most_two_descriptors(broker: Broker) -> None:
+    manager = await broker.start()
+    before = descriptors()
+    await filled(manager, 0, 40)
+    assert descriptors() - before <= 2 * 40
+    await manager.close()
+    broker.stop()
+    broker.make()
+    before = descriptors()
+    manager = await broker.start()
+    assert len(manager.logs) == 40
+    # The lane's thread and the lock of the directory have theirs.
+    assert descriptors() - before <= 40 + 5
+    broker.stop()
+
+
+async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(broker: Broker) -> None:
+    broker.config = type(broker.config)({"segment.bytes": 500})
+    manager = await broker.start()
+    log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
+    for _ in range(100):
+        log.append_as_leader(batch(b"x" * 100), 0)
+    await written(log)
+    await log.flush()
+    everything = await read_values(log, 0)
+    before = descriptors()
+    assert len(log.segments) > 20
+    disk = broker.disks[broker.paths[0]]
+    await manager.close_idle_segments(disk)  # all of them have just been read
+    assert descriptors() == before
+    assert await read_values(log, 90) == everything[90:]
+    await manager.close_idle_segments(disk)
+    await disk.exists("")  # the lane has done all that was asked of it before
+    assert before - descriptors() > len(log.segments) // 2
+    assert await read_values(log, 0) == everything
+    broker.stop()
+
+
+async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker: Broker) -> None:
+    broker.config = type(broker.config)({"index.interval.bytes": 100})
+    manager = await broker.start()
+    log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
+    for number in range(300):
+        log.append_as_leader(batch(b"%03d" % number * 20), 0)
+    await written(log)
+    entries = log.segments[0].index_entries
+    assert entries > 128  # more than waits in memory
+    await manager.close()
+    manager = await broker.restart()
+    log = manager.logs[0]
+    assert log.segments[0].index_entries == entries
+    assert len(await read_values(log, 0)) == 300
+    broker.stop()
+
+
+async def test_a_restart_of_idle_partitions_syncs_none_of_them(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    await filled(await broker.start(), 0, COUNT)
+    await broker.manager.close()
+    syncs = CountedSyncs(monkeypatch)
+    for epoch in (1, 2):
+        manager = await broker.restart()
+        assert [log.log_end_offset for log in manager.logs] == [3] * COUNT
+        await lead_everything(manager, epoch)
+        await manager.close()
+    # Checkpoints, markers and the directory itself: a number that does not grow with the partitions.
+    assert syncs.count < 40
+    assert [log.epochs.entries for log in (await broker.restart()).logs] == [[(0, 0)]] * COUNT
+    broker.stop()
+
+
+async def test_loading_idle_partitions_reads_their_directories_in_batches(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(await broker.start(), 0, COUNT)
+    await broker.manager.close()
+    broker.stop()
+    broker.make()
+    (disk,) = broker.disks.values()
+    calls: list[str] = []
+    for name in ("read_directories", "read_file", "exists", "list", "write_file", "append_to", "open", "delete"):
+        real = getattr(disk, name)
+
+        def call(*args, real=real, name=name, **named):  # type: ignore[no-untyped-def]
+            calls.append(name)
+            return real(*args, **named)
+
+        monkeypatch.setattr(disk, name, call)
+    await broker.start()
+    assert calls.count("read_directories") <= COUNT // 64 + 1
+    assert calls.count("open") == COUNT
+    assert len(calls) < COUNT + 40
+    broker.stop()
+
+
+async def test_a_log_is_small_in_memory(broker: Broker) -> None:
+    await filled(await broker.start(), 0, COUNT)
+    await broker.manager.close()
+    broker.stop()
+    broker.make()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        await broker.start()
+        await asyncio.sleep(0)
+        gc.collect()
+        each = (tracemalloc.get_traced_memory()[0] - before) / COUNT
+    finally:
+        tracemalloc.stop()
+    assert each < 6 * 1024
+    broker.stop()
