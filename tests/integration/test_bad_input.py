@@ -99,7 +99,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_is_known(fleet
     [
         (lambda b: b[:17] + bytes([b[17] ^ 1]) + b[18:], ErrorCode.CORRUPT_MESSAGE),
         (lambda b: b[:-1] + bytes([b[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
-        (lambda b: b[:16] + b"\x01" + b[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (lambda b: b[:16] + b"\x01" + b[17:], ErrorCode.INVALID_RECORD),
         (lambda b: b[:-4], ErrorCode.CORRUPT_MESSAGE),
         (lambda b: b"", ErrorCode.INVALID_RECORD),
         (lambda b: b + b, ErrorCode.INVALID_RECORD),

@@ -15,17 +15,11 @@ from ottla_broker.config.types import LONG_MAX
 _Refusal = tuple[Callable[[Any], bool], str]
 
 _NO_TIERED_STORAGE = "tiered storage is not built"
-_BOUNDS = f"only {LONG_MAX} (no bound) is served yet"
 _JAVA_CLASS = "leave it out: Java classes cannot be loaded"
 
 TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {
-        "message.timestamp.type": (lambda value: value != "CreateTime", "only CreateTime is served yet"),
-        "compression.type": (lambda value: value != "producer", "only producer is served yet"),
         "cleanup.policy": (lambda value: "compact" in value, "only delete is served yet"),
-        "message.timestamp.before.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
-        "message.timestamp.after.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
-        "message.timestamp.difference.max.ms": (lambda value: value != LONG_MAX, _BOUNDS),
         "remote.storage.enable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.copy.disable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.delete.on.disable": (lambda value: value, _NO_TIERED_STORAGE),
@@ -37,20 +31,14 @@ TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
 )
 """(is it refused, what is allowed) by topic-level key."""
 
-INTERNAL_TOPIC_MAY = frozenset({"cleanup.policy", "compression.type"})
-"""Keys that internal topics carry with any value: compact from the first day, and Kafka's own compression."""
+INTERNAL_TOPIC_MAY = frozenset({"cleanup.policy"})
+"""Keys that internal topics carry with any value: compact from the first day."""
 
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {
-        "log.message.timestamp.type": TOPIC_REFUSALS["message.timestamp.type"],
-        "compression.type": TOPIC_REFUSALS["compression.type"],
         "log.cleanup.policy": TOPIC_REFUSALS["cleanup.policy"],
-        "log.message.timestamp.before.max.ms": TOPIC_REFUSALS["message.timestamp.before.max.ms"],
-        "log.message.timestamp.after.max.ms": TOPIC_REFUSALS["message.timestamp.after.max.ms"],
-        "log.message.timestamp.difference.max.ms": TOPIC_REFUSALS["message.timestamp.difference.max.ms"],
-        "ottla.validate.records": (lambda value: value != "headers", "only headers is served yet"),
         "authorizer.class.name": (lambda value: value != "", "authorization is not served yet"),
         "alter.config.policy.class.name": (bool, _JAVA_CLASS),
         "create.topic.policy.class.name": (bool, _JAVA_CLASS),

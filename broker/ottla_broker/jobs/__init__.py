@@ -10,9 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from ottla_broker.storage.record_jobs import CONVERT_JOB, PREPARE_JOB, convert_records, prepare_records
 from ottla_broker.storage.recovery import recover_log
 
 Job: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
-JOBS: Mapping[str, Job] = MappingProxyType({"recover-log": recover_log})
+JOBS: Mapping[str, Job] = MappingProxyType(
+    {"recover-log": recover_log, PREPARE_JOB: prepare_records, CONVERT_JOB: convert_records}
+)
 """Jobs by name."""

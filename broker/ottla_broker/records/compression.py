@@ -1,8 +1,9 @@
 """The four codecs of record batches: gzip, snappy, lz4, zstd.
 
 Java writes snappy as xerial blocks (a 16-byte magic, then length-prefixed raw blocks); librdkafka writes it raw. Both
-are read, xerial is written. lz4 is the frame format. Decompressed sizes are bounded by the caller, because a small
-batch can name a large one.
+are read, xerial is written. lz4 is the frame format; clients of message format 0 computed the checksum of the frame's
+header over its magic too (KAFKA-3160), which `repaired_lz4` and `old_kafka_lz4` translate. Decompressed sizes are
+bounded by the caller, because a small batch can name a large one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,20 @@ _XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") + (1).to_bytes(4, "big")
 _XERIAL_BLOCK_BYTES = 32 * 1024
 """Block size of the Java library, so that its reader needs no larger buffer than for its own writer."""
 
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+"""Magic; version 1 with independent blocks and no checksums; blocks of 64 KiB; checksum of the two."""
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_PLAIN_BLOCK = 1 << 31
+_LZ4_DEFAULT_LEVEL = 9
+
 _MAX_BYTES = 2**31 - 1
+
+_U32 = 0xFFFFFFFF
+_PRIME_1 = 0x9E3779B1
+_PRIME_2 = 0x85EBCA77
+_PRIME_3 = 0xC2B2AE3D
+_PRIME_4 = 0x27D4EB2F
+_PRIME_5 = 0x165667B1
 
 
 class Codec(IntEnum):
@@ -51,8 +65,64 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     if codec is Codec.SNAPPY:
         return _compress_xerial(data)
     if codec is Codec.LZ4:
-        return bytes(cramjam.lz4.compress(data, level=9 if level is None else level))
+        return _compress_lz4(data, level)
     return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+
+
+def repaired_lz4(frame: Buffer) -> bytes:
+    """An lz4 frame of message format 0 with the header checksum that everybody else expects.
+
+    CorruptBatch when it is too short for a frame.
+    """
+    end = _lz4_descriptor_end(frame)
+    return bytes(frame[:end]) + _header_checksum(frame[4:end]) + bytes(frame[end + 1 :])
+
+
+def old_kafka_lz4(frame: Buffer) -> bytes:
+    """The other way: an lz4 frame as clients of message format 0 expect it."""
+    end = _lz4_descriptor_end(frame)
+    return bytes(frame[:end]) + _header_checksum(frame[:end]) + bytes(frame[end + 1 :])
+
+
+def _lz4_descriptor_end(frame: Buffer) -> int:
+    """Where the checksum byte stands: after the magic (4), flags (1), block size (1), and the content size (8) if the
+    flags say that there is one."""
+    if len(frame) < 7:
+        raise CorruptBatch("the lz4 frame is cut off")
+    end = 14 if frame[4] & 0x08 else 6
+    if len(frame) <= end:
+        raise CorruptBatch("the lz4 frame is cut off")
+    return end
+
+
+def _header_checksum(data: Buffer) -> bytes:
+    return bytes(((xxh32(data) >> 8) & 0xFF,))
+
+
+def xxh32(data: Buffer) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes, as an lz4 frame's header has. ValueError for more.
+
+    >>> hex(xxh32(b"abc"))
+    '0x32d153ff'
+    """
+    if len(data) >= 16:
+        raise ValueError("only for headers of lz4 frames")
+    value = (_PRIME_5 + len(data)) & _U32
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        lane = int.from_bytes(data[start : start + 4], "little")
+        value = (value + lane * _PRIME_3) & _U32
+        value = (_rotated(value, 17) * _PRIME_4) & _U32
+    for byte in bytes(data[whole:]):
+        value = (value + byte * _PRIME_5) & _U32
+        value = (_rotated(value, 11) * _PRIME_1) & _U32
+    value = ((value ^ (value >> 15)) * _PRIME_2) & _U32
+    value = ((value ^ (value >> 13)) * _PRIME_3) & _U32
+    return value ^ (value >> 16)
+
+
+def _rotated(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _U32
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int = _MAX_BYTES) -> bytes:
@@ -109,6 +179,31 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
     if len(result) > max_bytes:
         raise _too_large(max_bytes)
     return bytes(result)
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    """A frame of independent blocks: what the library frames itself has blocks that depend on each other, which Kafka's
+    Java reader does not take."""
+    # Kafka's own default, 9, stands for the fast mode there; only other levels ask for the slow one.
+    is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
+    view = memoryview(data)
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        content = view[start : start + _LZ4_BLOCK_BYTES]
+        if is_fast:
+            block = bytes(cramjam.lz4.compress_block(content, store_size=False))
+        else:
+            block = bytes(
+                cramjam.lz4.compress_block(content, store_size=False, mode="high_compression", compression=level)
+            )
+        if len(block) < len(content):
+            parts.append(len(block).to_bytes(4, "little"))
+            parts.append(block)
+        else:
+            parts.append((len(content) | _LZ4_PLAIN_BLOCK).to_bytes(4, "little"))
+            parts.append(bytes(content))
+    parts.append(bytes(4))
+    return b"".join(parts)
 
 
 def _compress_xerial(data: Buffer) -> bytes:

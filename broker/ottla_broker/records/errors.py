@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -56,3 +57,14 @@ class InvalidTimestamp(RecordsError):
     """Outside message.timestamp.before.max.ms or message.timestamp.after.max.ms."""
 
     error_code = ErrorCode.INVALID_TIMESTAMP
+
+
+class RecordsRejected(KafkaError):
+    """Some records of a batch may not be written, and so none is (KIP-467).
+
+    `record_errors`: (position in the batch from 0, what is wrong) of each; the code is that of the worst.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = tuple(record_errors)

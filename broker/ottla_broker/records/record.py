@@ -29,7 +29,7 @@ from ottla_broker.records.compression import Codec, codec_of, compress, decompre
 from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.varint import decode_varint, encode_varint
 
-_MAX_RECORDS_BYTES = 1 << 30
+MAX_RECORDS_BYTES = 1 << 30
 """Bound on one batch's decompressed records; Kafka's own limit is an int's range."""
 
 
@@ -43,7 +43,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def decode_records(batch: Buffer, max_bytes: int = _MAX_RECORDS_BYTES) -> list[Record]:
+def decode_records(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
     """The records of one whole batch, decompressed.
 
     CorruptBatch when they do not fit the header; UnsupportedMessageFormat for magic 0 and 1; BatchTooLarge beyond
@@ -138,6 +138,7 @@ def build_batch(
     records: Sequence[Record],
     *,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     attributes: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
@@ -146,14 +147,14 @@ def build_batch(
 ) -> bytearray:
     """A whole batch around records whose offsets grow; the first one's offset is the base offset.
 
-    `attributes` are those beside the codec (transactional, control, timestamp type). The result is writable, so that
-    a log patches its offsets in place. ValueError without records.
+    `level` is of the codec, None its default; `attributes` are those beside the codec (transactional, control,
+    timestamp type). The result is writable, so that a log patches its offsets in place. ValueError without records.
     """
     if not records:
         raise ValueError("a batch needs at least one record")
     base_offset = records[0].offset
     base_timestamp = records[0].timestamp
-    payload = compress(codec, b"".join(encode_record(record, base_offset, base_timestamp) for record in records))
+    payload = compress(codec, b"".join(encode_record(record, base_offset, base_timestamp) for record in records), level)
     batch = bytearray(HEADER_BYTES)
     batch += payload
     length = len(batch) - LOG_OVERHEAD

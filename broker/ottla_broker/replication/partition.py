@@ -232,10 +232,11 @@ class Partition:
 
     # Writing
 
-    def append(self, records: memoryview, acks: int) -> AppendInfo:
+    def append(self, records: memoryview, acks: int, is_prepared: bool = False) -> AppendInfo:
         """Appends a client's batch as leader; offsets are assigned when it returns, the write follows.
 
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.
+        Raises PreparationNeeded when the batch has to go through the `AppendQueues` first, unless it `is_prepared`, and
+        KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.
         replicas), or what the log refuses.
         """
         if not self.is_leader:
@@ -247,7 +248,7 @@ class Partition:
                 f"The size of the current ISR {list(self.in_sync.committed)} is insufficient to satisfy the "
                 f"min.isr requirement of {self.min_isr} for partition {self.topic_partition}",
             )
-        info = self.log.append_as_leader(records, self.leader_epoch)
+        info = self.log.append_as_leader(records, self.leader_epoch, is_prepared)
         self.bytes_in(len(records))
         self.messages_in(info.last_offset - info.first_offset + 1)
         return info

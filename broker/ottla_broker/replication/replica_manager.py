@@ -499,7 +499,8 @@ class ReplicaManager:
         if not by_index:
             del self.topics[partition.topic]
             self._topic_names.pop(partition.topic_id, None)
-            for name in ("bytesin", "bytesout", "messagesin"):
+            conversions = ("producemessageconversions", "fetchmessageconversions")
+            for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
         partition.is_leader = False
         partition.is_removed = True

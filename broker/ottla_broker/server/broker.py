@@ -29,6 +29,7 @@ from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import CoordinationError, SessionEvent
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.context import Services
 from ottla_broker.server.controller_channels import NetworkControllerChannels
@@ -330,6 +331,8 @@ class Broker:
             metrics=self.metrics,
             metadata=metadata,
             replica_manager=replica_manager,
+            append_queues=AppendQueues(self._ports.workers, clock, self.metrics),
+            workers=self._ports.workers,
             controller=controller,
             group_coordinator=group_coordinator,
             producer_ids=ProducerIds(self.broker_id, coordination),
@@ -376,8 +379,10 @@ class Broker:
 
     def _log_config(self, topic: str) -> LogConfig:
         if self._dynamic_config is None:
-            return LogConfig(self.config.topic_config({}))
-        return LogConfig(self._dynamic_config.topic_config(topic))
+            values = self.config.topic_config({})
+        else:
+            values = self._dynamic_config.topic_config(topic)
+        return LogConfig(values, validates_records=self.config["ottla.validate.records"] == "always")
 
     def _on_topic_config(self, topic: str, _config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)

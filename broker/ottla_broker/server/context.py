@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ottla_broker.groups.coordinator import GroupCoordinator
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.metrics import Metrics
-    from ottla_broker.ports import Clock, Coordination
+    from ottla_broker.ports import Clock, Coordination, Workers
+    from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.replica_manager import ReplicaManager
     from ottla_broker.server.connection import ClientConnection
     from ottla_broker.server.dynamic_config import DynamicConfig
@@ -32,6 +33,8 @@ class Services:
     metrics: Metrics
     metadata: MetadataCache
     replica_manager: ReplicaManager
+    append_queues: AppendQueues
+    workers: Workers
     controller: Controller
     group_coordinator: GroupCoordinator
     producer_ids: ProducerIds

@@ -34,8 +34,8 @@ class Listing(NamedTuple):
 
 LISTED = (
     Listing(ApiKey.PRODUCE, 0, 11, "produce", calls_back=True),
-    Listing(ApiKey.FETCH, 4, 17, "fetch", calls_back=True),
-    Listing(ApiKey.LIST_OFFSETS, 1, 9, "list_offsets"),
+    Listing(ApiKey.FETCH, 0, 17, "fetch", calls_back=True),
+    Listing(ApiKey.LIST_OFFSETS, 0, 9, "list_offsets"),
     Listing(ApiKey.METADATA, 0, 12, "metadata"),
     Listing(ApiKey.LEADER_AND_ISR, 0, 7, "leader_and_isr"),
     Listing(ApiKey.STOP_REPLICA, 0, 4, "stop_replica"),

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.preparation import RecordRules
 
 _MAX_LONG = 2**63 - 1
 _MAX_INT = 2**31 - 1
@@ -26,8 +30,27 @@ DEFAULTS: Mapping[str, Any] = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": _MAX_LONG,
     "message.timestamp.after.max.ms": _MAX_LONG,
+    "message.timestamp.difference.max.ms": _MAX_LONG,
+    "message.downconversion.enable": True,
+    "compression.type": "producer",
+    "compression.gzip.level": -1,
+    "compression.lz4.level": 9,
+    "compression.zstd.level": 3,
 }
 """Kafka 3.9's defaults of the topic-level keys that a log reads."""
+
+
+_CODECS: Mapping[str, Codec | None] = MappingProxyType(
+    {
+        "producer": None,
+        "uncompressed": Codec.NONE,
+        "gzip": Codec.GZIP,
+        "snappy": Codec.SNAPPY,
+        "lz4": Codec.LZ4,
+        "zstd": Codec.ZSTD,
+    }
+)
+"""compression.type; None keeps the producer's."""
 
 
 class LogConfig:
@@ -36,26 +59,29 @@ class LogConfig:
     Args:
         values: topic-level names to typed values (a `TopicConfig`, or a plain dict in which absent keys have
             Kafka's defaults). `cleanup.policy` is a list or a comma-separated string.
+        validates_records: the broker's ottla.validate.records is `always`.
     """
 
     __slots__ = (
         "cleanup_policy",
+        "codec",
         "file_delete_delay_ms",
         "flush_messages",
         "flush_ms",
-        "has_timestamp_bounds",
         "index_interval_bytes",
         "is_compacted",
         "is_deleted",
+        "is_log_append_time",
         "max_index_entries",
         "max_message_bytes",
         "max_time_index_entries",
+        "message_downconversion_enable",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
-        "message_timestamp_type",
         "min_insync_replicas",
         "retention_bytes",
         "retention_ms",
+        "rules",
         "segment_bytes",
         "segment_index_bytes",
         "segment_jitter_ms",
@@ -63,7 +89,7 @@ class LogConfig:
         "unclean_leader_election_enable",
     )
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any] | None = None, *, validates_records: bool = False) -> None:
         given = values or {}
 
         def of(name: str) -> Any:
@@ -88,12 +114,27 @@ class LogConfig:
         self.is_deleted = "delete" in self.cleanup_policy
         self.file_delete_delay_ms: int = of("file.delete.delay.ms")
         self.unclean_leader_election_enable: bool = of("unclean.leader.election.enable")
-        self.message_timestamp_type: str = of("message.timestamp.type")
-        self.message_timestamp_before_max_ms: int = of("message.timestamp.before.max.ms")
-        self.message_timestamp_after_max_ms: int = of("message.timestamp.after.max.ms")
-        self.has_timestamp_bounds = (
-            self.message_timestamp_before_max_ms != _MAX_LONG or self.message_timestamp_after_max_ms != _MAX_LONG
+        self.message_downconversion_enable: bool = of("message.downconversion.enable")
+        self.is_log_append_time = of("message.timestamp.type") == "LogAppendTime"
+        # The older key stands for both bounds, and loses against each where that one is given.
+        difference = of("message.timestamp.difference.max.ms")
+        before, after = of("message.timestamp.before.max.ms"), of("message.timestamp.after.max.ms")
+        self.message_timestamp_before_max_ms: int = difference if before == _MAX_LONG else before
+        self.message_timestamp_after_max_ms: int = difference if after == _MAX_LONG else after
+        self.codec = _CODECS[of("compression.type")]
+        self.rules = RecordRules(
+            codec=self.codec,
+            gzip_level=of("compression.gzip.level"),
+            lz4_level=of("compression.lz4.level"),
+            zstd_level=of("compression.zstd.level"),
+            needs_keys=self.is_compacted,
+            validates=validates_records,
+            is_append_time=self.is_log_append_time,
+            before_max_ms=self.message_timestamp_before_max_ms,
+            after_max_ms=self.message_timestamp_after_max_ms,
+            max_message_bytes=self.max_message_bytes,
         )
+        """What single records are held against."""
         self.max_index_entries = max(self.segment_index_bytes // 8, 1)
         # One entry is kept free for the segment's largest timestamp, which is added when it is rolled.
         self.max_time_index_entries = max(self.segment_index_bytes // 12 - 1, 1)

@@ -8,9 +8,11 @@ parsed, no byte copied. The rest of a log stands in `log_state.py` (positions), 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from crc32c import crc32c
 
+from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import (
     CRC_START,
@@ -21,11 +23,19 @@ from ottla_broker.records.batch import (
     MAX_SEQUENCE,
     PATCH,
     BatchHeader,
-    batches,
 )
 from ottla_broker.records.control import read_marker
 from ottla_broker.records.errors import CorruptBatch, InvalidRecord
-from ottla_broker.storage.append import UNUSUAL_MASK, AppendInfo, check_sequence, check_timestamps, refusal
+from ottla_broker.records.formats import MAGIC_OFFSET, batches, is_batch_intact
+from ottla_broker.records.preparation import NO_BOUND
+from ottla_broker.storage.append import (
+    UNUSUAL_MASK,
+    AppendInfo,
+    PreparationNeeded,
+    check_sequence,
+    refusal,
+    stamp_append_time,
+)
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.maintenance import LogMaintenance
 from ottla_broker.storage.segment import Segment
@@ -41,28 +51,35 @@ class Log(LogMaintenance):
 
     __slots__ = ()
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.configure(self.config)
+
     @property
     def latest_epoch(self) -> int:
         """The latest leader epoch, -1 when the log has none."""
         return self.epochs.latest
 
-    def append_as_leader(self, records: memoryview, leader_epoch: int) -> AppendInfo:
+    def append_as_leader(self, records: memoryview, leader_epoch: int, is_prepared: bool = False) -> AppendInfo:
         """Checks a client's batch, gives it offsets, patches it in place and queues its write.
+
+        Raises PreparationNeeded for formats 0 and 1 and where the topic asks for more than a look at the header, unless
+        the batch `is_prepared` (by `records.preparation`) or the broker's own; and while others are held back.
 
         The buffer must not change until the write is done: when `log_end_offset` is beyond the answer's last offset.
         A duplicate of an idempotent producer gives the original offsets. The codec is not held against the request's
         version; that is the produce handler's matter.
 
-        Raises KafkaError, in this order: KAFKA_STORAGE_ERROR; UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD,
-        CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE (structure);
-        CORRUPT_MESSAGE (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98).
+        Raises KafkaError, in this order: KAFKA_STORAGE_ERROR; INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE (structure); CORRUPT_MESSAGE (checksum);
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98).
         """
         if self.is_failed or self.is_full:
             raise self.storage_error()
         config = self.config
         size = len(records)
         if size < HEADER_BYTES:
-            raise refusal(records, config)
+            raise self._unusual(records)
         (
             _,
             length,
@@ -90,12 +107,16 @@ class Log(LogMaintenance):
             or max_timestamp < base_timestamp
             or producer_id < -1
         ):
-            raise refusal(records, config)
+            raise self._unusual(records)
         if crc32c(records[CRC_START:]) != crc:
             raise CorruptBatch(f"the checksum of the batch for {self.topic_partition} does not fit")
-        if config.has_timestamp_bounds:
-            header = BatchHeader._make(_unpack_header(records))
-            check_timestamps(records, header, config, self.clock.now_ms())
+        append_time = -1
+        if not self._takes_as_is:
+            now_ms = self.clock.now_ms()
+            if not is_prepared and self._needs_preparation(attributes, max_timestamp, now_ms):
+                raise PreparationNeeded
+            if config.is_log_append_time:
+                append_time = base_timestamp = max_timestamp = now_ms
         if self._is_truncating:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")
 
@@ -104,8 +125,11 @@ class Log(LogMaintenance):
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
             original = self.producers.check(producer_id, producer_epoch, base_sequence, last_sequence)
             if original is not None:
-                return AppendInfo(original.first_offset, original.last_offset, True)
+                repeated_at = -1 if append_time < 0 else original.timestamp
+                return AppendInfo(original.first_offset, original.last_offset, True, repeated_at)
 
+        if append_time >= 0:
+            records = stamp_append_time(records, append_time)
         first = self._assigned
         last = first + last_delta
         segment = self._active
@@ -121,7 +145,42 @@ class Log(LogMaintenance):
         if producer_id >= 0:
             self.producers.update(producer_id, producer_epoch, last_sequence, last, last_delta, max_timestamp)
         self._write(segment, records, size, first, last, max_timestamp, base_timestamp)
-        return AppendInfo(first, last)
+        return AppendInfo(first, last, False, append_time)
+
+    def _unusual(self, records: memoryview) -> Exception:
+        """What to raise for records that are not one ordinary batch of format 2."""
+        is_old = len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < MAGIC
+        if is_old and self.topic_partition.topic not in INTERNAL_TOPICS:
+            return PreparationNeeded()
+        return refusal(records, self.config)
+
+    def _needs_preparation(self, attributes: int, max_timestamp: int, now_ms: int) -> bool:
+        """Whether a batch has to be looked into, or has to wait for others that are."""
+        if self._is_held_back:
+            return True
+        rules = self.config.rules
+        if self.topic_partition.topic in INTERNAL_TOPICS:
+            return False  # the coordinators' own batches
+        if rules.needs_keys or rules.validates or (rules.codec is not None and attributes & _CODEC_MASK != rules.codec):
+            return True
+        if rules.is_append_time:
+            return False
+        # A header tells the largest timestamp, not the smallest.
+        return rules.before_max_ms != NO_BOUND or max_timestamp > now_ms + rules.after_max_ms
+
+    def hold_back(self, is_held_back: bool) -> None:
+        """While older batches are being prepared, newer ones get PreparationNeeded, so that they come after them."""
+        self._is_held_back = is_held_back
+        self._judge()
+
+    def _judge(self) -> None:
+        config = self.config
+        is_special = config.codec is not None or config.rules.has_record_rules
+        self._takes_as_is = not (
+            self._is_held_back
+            or config.is_log_append_time
+            or (is_special and self.topic_partition.topic not in INTERNAL_TOPICS)
+        )
 
     def _write(
         self,
@@ -180,7 +239,7 @@ class Log(LogMaintenance):
                     self._sync_or_track(segment, segment.append((records[start:end],), self._on_written))
                     start = position
                 segment = self._roll()
-            if header.leader_epoch != self.epochs.latest:
+            if header.leader_epoch != self.epochs.latest and header.magic == MAGIC:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 self._take_down(header, records[position : position + size])
@@ -208,7 +267,7 @@ class Log(LogMaintenance):
                 raise InvalidRecord(
                     f"a batch of {self.topic_partition} begins at offset {header.base_offset}, expected {expected}"
                 )
-            if crc32c(records[position + CRC_START : position + header.size]) != header.crc:
+            if not is_batch_intact(records[position : position + header.size], header.magic):
                 raise CorruptBatch(
                     f"the checksum of the batch at offset {header.base_offset} of {self.topic_partition} does not fit"
                 )
@@ -252,6 +311,7 @@ class Log(LogMaintenance):
     def configure(self, config: LogConfig) -> None:
         """Takes a changed configuration from the next append on."""
         self.config = config
+        self._judge()
 
 
 def _fsync(segment: Segment) -> asyncio.Future[None]:

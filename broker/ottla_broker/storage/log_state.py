@@ -61,10 +61,12 @@ class LogState:
         "_active",
         "_assigned",
         "_flush_requested",
+        "_is_held_back",
         "_is_truncating",
         "_lock",
         "_owner",
         "_pending",
+        "_takes_as_is",
         "_written_position",
         "_written_segment",
         "clock",
@@ -138,6 +140,9 @@ class LogState:
         self._flush_requested = self._assigned
         self._pending: deque[tuple[asyncio.Future[Any], Segment, int, int, int | None]] = deque()
         self._is_truncating = False
+        self._is_held_back = False
+        self._takes_as_is = False
+        """Nothing but its header is looked at of a batch of format 2; see `Log.hold_back` and `Log.configure`."""
         self._lock = asyncio.Lock()
 
     @property

@@ -139,7 +139,10 @@ class LogMaintenance(LogReads, LogState):
                     position, header = self._written_position, None
                 else:
                     position, header = await self._place(keeper, offset)
-                end = keeper.base_offset if not position else (offset if header is None else header.base_offset)
+                end = keeper.base_offset
+                if position:
+                    # A wrapper of an old format tells only the offset of its last message, which may lie beyond.
+                    end = offset if header is None else min(header.base_offset, offset)
                 self._written_segment, self._written_position = keeper, position
                 await self._begin_truncation(end)
                 dropped = [segment for segment in self.segments if segment.base_offset > keeper.base_offset]

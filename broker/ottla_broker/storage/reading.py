@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ottla_broker.ports.disk import File, FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES, BatchHeader
-from ottla_broker.records.record import decode_records
+from ottla_broker.records.formats import decode_batch
 from ottla_broker.storage.indexes import GrowingIndex, floor_of_timestamp, last_time_entry
 from ottla_broker.storage.log_state import LogState
 from ottla_broker.storage.names import LOG, TIME_INDEX
@@ -245,6 +245,25 @@ class LogReads(LogState):
         """The first record that carries the largest timestamp below `upper_offset` (KIP-734), None in an empty log."""
         return self._spawn_read(self._max_timestamp(upper_offset))
 
+    def segment_offsets(self, timestamp: int | None, max_offsets: int) -> asyncio.Future[list[int]]:
+        """Where segments begin, and the log's end, newest first: what ListOffsets v0 answers. With `timestamp` (ms)
+        from the newest segment on whose latest record is not younger; at most `max_offsets`."""
+        return self._spawn_read(self._segment_offsets(timestamp, max_offsets))
+
+    async def _segment_offsets(self, timestamp: int | None, max_offsets: int) -> list[int]:
+        self._check_online()
+        found: list[int] = []
+        for segment in tuple(self.segments):
+            if timestamp is not None:
+                latest = await self.largest_timestamp(segment)
+                if (latest if latest >= 0 else segment.created_ms) > timestamp:
+                    break
+            found.append(max(segment.base_offset, self.log_start_offset))
+        else:
+            if self.log_end_offset > found[-1] and (timestamp is None or timestamp >= self.clock.now_ms()):
+                found.append(self.log_end_offset)
+        return found[::-1][: max(max_offsets, 0)]
+
     async def _offset_for_timestamp(self, timestamp: int, upper_offset: int) -> TimestampAndOffset | None:
         self._check_online()
         upper = min(upper_offset, self.log_end_offset)
@@ -314,7 +333,7 @@ class LogReads(LogState):
         self, segment: Segment, position: int, header: BatchHeader, timestamp: int, upper: int
     ) -> TimestampAndOffset | None:
         batch = await (await self._open(segment)).read(position, header.size)
-        for record in decode_records(batch):
+        for record in decode_batch(batch):
             if record.timestamp >= timestamp and self.log_start_offset <= record.offset < upper:
                 return TimestampAndOffset(record.timestamp, record.offset, header.leader_epoch)
         return None

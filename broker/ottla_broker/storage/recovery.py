@@ -18,11 +18,11 @@ import asyncio
 from itertools import pairwise
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from ottla_broker.ports.disk import Disk, File
-from ottla_broker.records.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from ottla_broker.records.batch import LOG_OVERHEAD, BatchHeader
 from ottla_broker.records.control import read_marker
+from ottla_broker.records.formats import is_batch_intact
+from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 from ottla_broker.storage.checkpoints import decode_epochs
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import GrowingIndex
@@ -239,7 +239,7 @@ async def _recover_segment(
     end = file.size
     chunk = memoryview(b"")
     chunk_start = 0
-    while end - run.position >= HEADER_BYTES:
+    while end - run.position >= MIN_ENTRY_BYTES:
         position = run.position
         at = run.take(chunk, position - chunk_start, epochs.latest)
         if run.position > position:
@@ -260,7 +260,7 @@ async def _recover_segment(
                 if len(chunk) < header.size:
                     break
         batch = chunk[at : at + LOG_OVERHEAD + header.length]
-        if header.base_offset < run.expected or crc32c(batch[CRC_START:]) != header.crc:
+        if header.base_offset < run.expected or not is_batch_intact(batch, header.magic):
             break
         run.expected = header.next_offset
         if header.max_timestamp > run.max_timestamp:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from ottla_broker.ports.disk import Buffer, File
-from ottla_broker.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD, MAGIC, MIN_LENGTH, BatchHeader
+from ottla_broker.records.batch import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from ottla_broker.records.formats import header_at
+from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 
 BLOCK_BYTES = 16 * 1024
 """Enough for the batches between two index entries when they are small, little to waste when they are large."""
-
-
-def header_at(block: Buffer, position: int) -> BatchHeader | None:
-    """The header there, None when there is none: too few bytes, a preallocated tail of zeros, another format."""
-    if len(block) - position < HEADER_BYTES:
-        return None
-    header = BatchHeader._make(HEADER.unpack_from(block, position))
-    if header.magic != MAGIC or header.length < MIN_LENGTH or header.last_offset_delta < 0 or header.base_offset < 0:
-        return None
-    return header
 
 
 def find_in_block(block: Buffer, offset: int, limit: int) -> tuple[int, BatchHeader | None]:
@@ -55,7 +47,7 @@ class HeaderWalk:
     async def next(self) -> tuple[int, BatchHeader] | None:
         """(position, header), None at the end. Raises OSError."""
         position = self.position
-        if self._end - position < HEADER_BYTES:
+        if self._end - position < MIN_ENTRY_BYTES:
             return None
         inside = position - self._block_start
         if inside + HEADER_BYTES > len(self._block):
@@ -70,3 +62,6 @@ class HeaderWalk:
             return None
         self.position = after
         return position, header
+
+
+__all__ = ["BLOCK_BYTES", "HeaderWalk", "find_in_block", "header_at"]

@@ -33,6 +33,7 @@ from ottla_broker.protocol.generated import produce as produce_api
 from ottla_broker.protocol.generated import update_metadata as update_metadata_api
 from ottla_broker.records.batch import batches
 from ottla_broker.records.record import Record, build_batch, decode_records
+from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.context import Services
@@ -124,6 +125,8 @@ class Node:
             metrics=self.metrics,
             metadata=self.metadata,
             replica_manager=self.manager,
+            append_queues=AppendQueues(self.workers, self.clock, self.metrics),
+            workers=self.workers,
             controller=absent,
             group_coordinator=absent,
             producer_ids=absent,

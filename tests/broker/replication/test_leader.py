@@ -112,7 +112,7 @@ async def test_pipelined_produces_keep_their_order_and_each_gets_its_offset(one:
         ("nowhere", -1, batch("a"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("orders", 2, batch("a"), ErrorCode.INVALID_REQUIRED_ACKS),
         ("orders", -1, batch("a")[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE),
-        ("orders", -1, batch("a")[:16] + b"\1" + batch("a")[17:], ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        ("orders", -1, batch("a")[:16] + b"\1" + batch("a")[17:], ErrorCode.INVALID_RECORD),
         ("orders", -1, batch("a") + batch("b"), ErrorCode.INVALID_RECORD),
         ("orders", -1, b"", ErrorCode.INVALID_RECORD),
     ],

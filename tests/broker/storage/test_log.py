@@ -11,8 +11,10 @@ import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import is_intact, read_header
+from ottla_broker.records.compression import Codec
 from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import decode_records
+from ottla_broker.storage.append import PreparationNeeded
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.reading import LogRead, TimestampAndOffset
@@ -90,8 +92,9 @@ async def test_what_is_not_one_ordinary_batch_is_refused_with_kafkas_code(make: 
     assert refused(log, memoryview(good[:40])) == ErrorCode.INVALID_RECORD
     assert refused(log, memoryview(good + good)) == ErrorCode.INVALID_RECORD
     assert refused(log, memoryview(good[:-1])) == ErrorCode.CORRUPT_MESSAGE
-    assert refused(log, changed(16, b"\x00")) == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert refused(log, changed(16, b"\x01")) == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    for old in (b"\x00", b"\x01"):
+        with pytest.raises(PreparationNeeded):
+            log.append_as_leader(changed(16, old), 0)
     assert refused(log, changed(16, b"\x03")) == ErrorCode.CORRUPT_MESSAGE
     assert refused(log, changed(17, b"\x00\x00\x00\x00")) == ErrorCode.CORRUPT_MESSAGE
     assert refused(log, changed(57, b"\x00\x00\x00\x02")) == ErrorCode.INVALID_RECORD
@@ -109,13 +112,62 @@ async def test_what_is_not_one_ordinary_batch_is_refused_with_kafkas_code(make: 
     assert log.append_as_leader(memoryview(bytearray(good)), 0).first_offset == 0
 
 
-async def test_timestamps_out_of_bounds_are_refused(make: Make) -> None:
-    setup = make(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+@pytest.mark.parametrize(
+    ("config", "ordinary"),
+    [
+        ({"compression_type": "producer"}, True),
+        ({"compression_type": "uncompressed"}, True),  # what it is already
+        ({"compression_type": "gzip"}, False),
+        ({"cleanup_policy": "compact"}, False),
+        ({"message_timestamp_before_max_ms": 1000}, False),
+        ({"message_timestamp_after_max_ms": 1000}, True),  # the header tells the largest
+        ({"message_timestamp_after_max_ms": 0}, False),
+        ({"message_timestamp_type": "LogAppendTime", "message_timestamp_before_max_ms": 1000}, True),
+    ],
+)
+async def test_only_what_a_rule_needs_looked_into_has_to_be_prepared(
+    make: Make, config: dict[str, Any], ordinary: bool
+) -> None:
+    setup = make(**config)
+    log = await setup.open()
+    sent = batch(b"v", timestamp=setup.clock.wall_ms + 500)
+    if not ordinary:
+        with pytest.raises(PreparationNeeded):
+            log.append_as_leader(sent, 0)
+    assert log.append_as_leader(sent, 0, is_prepared=not ordinary).first_offset == 0
+
+
+async def test_what_comes_while_others_are_prepared_has_to_wait(make: Make) -> None:
+    log = await make().open()
+    log.hold_back(True)
+    with pytest.raises(PreparationNeeded):
+        log.append_as_leader(batch(b"v"), 0)
+    assert refused(log, batch(b"v", attributes=0x20)) == ErrorCode.INVALID_RECORD
+    assert log.append_as_leader(batch(b"v"), 0, is_prepared=True).first_offset == 0
+    log.hold_back(False)
+    assert log.append_as_leader(batch(b"v"), 0).first_offset == 1
+
+
+async def test_log_append_time_is_patched_into_the_header_alone(make: Make) -> None:
+    setup = make(message_timestamp_type="LogAppendTime")
     log = await setup.open()
     now = setup.clock.wall_ms
-    assert refused(log, batch(b"v", timestamp=now - 1001)) == ErrorCode.INVALID_TIMESTAMP
-    assert refused(log, batch(b"v", timestamp=now + 501)) == ErrorCode.INVALID_TIMESTAMP
-    log.append_as_leader(batch(b"v", timestamp=now - 1000), 0)
+    for sent in (batch(b"a", b"b", timestamp=5), memoryview(bytes(batch(b"c", timestamp=2**45, codec=Codec.ZSTD)))):
+        before = bytes(sent)
+        info = log.append_as_leader(sent, 0)
+        assert info.log_append_time_ms == now
+        await written(log)
+        stored = await read_bytes(log, info.first_offset)
+        header = read_header(stored)
+        assert is_intact(stored) and header.has_append_time and header.max_timestamp == now
+        assert stored[43:] == before[43:] and stored[23:35] == before[23:35]
+        assert {record.timestamp for record in decode_records(stored)} == {now}
+    assert await log.offset_for_timestamp(now, 3) == TimestampAndOffset(now, 0, 0)
+    setup.clock.wall_ms += 1000
+    original = log.append_as_leader(batch(b"d", producer=(9, 0, 0)), 0)
+    setup.clock.wall_ms += 1000
+    again = log.append_as_leader(batch(b"d", producer=(9, 0, 0)), 0)
+    assert again.is_duplicate and again.log_append_time_ms == original.log_append_time_ms == now + 1000
 
 
 async def test_a_repeated_batch_gets_its_first_offsets_and_is_stored_once(make: Make) -> None:

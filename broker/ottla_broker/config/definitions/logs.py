@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import FORMAT_2_ALWAYS, NO_CLEANER_YET, NO_RECOMPRESSION, NOT_YET
+from ottla_broker.config.definitions.notes import FORMAT_2_ALWAYS, NO_CLEANER_YET, NOT_YET
 from ottla_broker.config.releases import any_release
 from ottla_broker.config.types import (
     BOOLEAN,
@@ -34,7 +34,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of gzip where the broker compresses.",
         between(1, 9, also=-1),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "compression.lz4.level",
@@ -44,7 +43,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of lz4 where the broker compresses.",
         between(1, 17),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "compression.type",
@@ -63,7 +61,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of zstd where the broker compresses.",
         between(-131072, 22),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "log.cleaner.backoff.ms",

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from ottla_broker.config.definitions.notes import (
     FORMAT_2_ALWAYS,
     NO_CLEANER_YET,
-    NO_RECOMPRESSION,
     NO_TIERED_STORAGE,
     NOT_YET,
 )
@@ -49,7 +48,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of gzip where the broker compresses.",
         between(1, 9, also=-1),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "compression.lz4.level",
@@ -59,7 +57,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of lz4 where the broker compresses.",
         between(1, 17),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "compression.type",
@@ -78,7 +75,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Level of zstd where the broker compresses.",
         between(-131072, 22),
-        note=NO_RECOMPRESSION,
     ),
     key(
         "delete.retention.ms",

@@ -6,14 +6,18 @@ Behaviour
     all. The first batch of the answer is returned even when it is larger than `max_bytes` (KIP-74). Records leave as
     file ranges, untouched. A fetch as a follower acknowledges everything below its offset.
     Sessions (KIP-227): every answer has session id 0, which tells the client that there is no session.
+    Versions 0 to 3 get message formats 0 and 1: `fetch_conversion`.
     read_committed: there are no transactions yet, so the last stable offset is the high watermark.
 Errors, in this order
     whole request: FETCH_SESSION_ID_NOT_FOUND (a session that was never given).
     partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch as a follower by a
-    broker that is no replica), OFFSET_OUT_OF_RANGE.
+    broker that is no replica), OFFSET_OUT_OF_RANGE, UNSUPPORTED_COMPRESSION_TYPE (before v10: the topic's
+    compression.type is zstd; before v4: a batch is zstd), UNSUPPORTED_VERSION (before v4: message.downconversion.enable
+    is off), CORRUPT_MESSAGE (before v4: a batch cannot be converted).
 Versions
+    0: message format 0. 1: throttle time. 2: message format 1. 3: max_bytes, one batch at least (KIP-74).
     4: isolation level, last stable offset. 5: log start offset (KIP-107). 7: sessions. 9: current leader epoch
     (KIP-320). 10: zstd. 11: rack (KIP-392): consumers may read from followers. 12: flexible, last fetched epoch and
     diverging epoch (KIP-595). 13: topic ids (KIP-516). 15: replica epoch (KIP-903). 16: node endpoints (KIP-951).
@@ -23,6 +27,7 @@ Versions
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,12 +41,16 @@ from ottla_broker.protocol.generated.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ottla_broker.records.compression import Codec
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.divergence import UNDEFINED
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handlers.fetch_conversion import LAST_CONVERTED_VERSION, Conversions
 from ottla_broker.server.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.reading import LogRead
+
+logger = logging.getLogger("ottla.server")
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -169,6 +178,8 @@ class Fetching:
             self._check_divergence(item, partition)
         elif offset > log.log_end_offset:
             item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif self._context.api_version < 10 and log.config.codec is Codec.ZSTD:
+            item.error = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
     def _check_divergence(self, item: _Item, partition: Partition) -> None:
         asked = item.asked
@@ -254,7 +265,35 @@ class Fetching:
     def _answer(self) -> None:
         self._is_done = True
         self._stop_waiting()
+        if self._context.api_version <= LAST_CONVERTED_VERSION:
+            self._services.clock.spawn(self._answer_converted(), name="fetch for an old consumer")
+            return
         self._read_from(0, self._request.max_bytes, [])
+
+    async def _answer_converted(self) -> None:
+        conversions = Conversions(self._services, self._context.api_version, self._request.max_bytes, len(self._items))
+        done: list[PartitionData] = []
+        try:
+            for item in self._items:
+                data = self._entry(item)
+                done.append(data)
+                partition = item.partition
+                if data.error_code or partition is None:
+                    continue
+                asked = item.asked
+                upper = self._upper_offset(partition)
+                try:
+                    data.records = await conversions.read(
+                        partition, asked.fetch_offset, asked.partition_max_bytes, upper
+                    )
+                except KafkaError as error:
+                    self._fail_entry(data, error)
+                else:
+                    partition.bytes_out(len(data.records))
+            self._finish(done)
+        except Exception as error:
+            logger.exception("a fetch of version %d failed", self._context.api_version)
+            self._context.close_connection(f"internal error in FETCH: {error!r}")
 
     def _read_from(self, start: int, left_bytes: int, done: list[PartitionData]) -> None:
         """Reads the items from `start` on, one after the other; goes on in a callback where the disk is slow."""

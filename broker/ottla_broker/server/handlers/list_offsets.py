@@ -5,14 +5,16 @@ Behaviour
     -2 earliest, -3 the record with the largest timestamp (v7+, KIP-734), -4 earliest local (v8+, KIP-405; nothing is
     tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005; there is none: offset -1), otherwise the first
     record with that timestamp or a later one. Nothing found: offset -1, timestamp -1.
+    Version 0 gives up to MaxNumOffsets offsets, newest first: where segments begin, and the log's end. With a time,
+    those of segments that are not younger.
 Errors, in this order, per partition
     INVALID_REQUEST (named twice), UNSUPPORTED_VERSION (a special timestamp before its version), KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER (not the leader), OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5): a new leader whose
     high watermark has not reached the start of its epoch, so that what was latest before could seem to go back.
 Versions
-    1: one offset, and its timestamp. 2: isolation level, throttle time. 4: leader epochs (KIP-320).
-    5: OFFSET_NOT_AVAILABLE. 6: flexible. 7: -3. 8: -4. 9: -5.
+    0: a list of offsets. 1: one offset, and its timestamp. 2: isolation level, throttle time.
+    4: leader epochs (KIP-320). 5: OFFSET_NOT_AVAILABLE. 6: flexible. 7: -3. 8: -4. 9: -5.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ async def _answer(
         found = manager.leader_or_error(topic, asked.partition_index, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return _failed(asked, found)
+    if version == 0:
+        return await _old_style(found, asked, is_client=replica_id == CONSUMER)
     try:
         offset, at, epoch = await _look_up(found, timestamp, is_client=replica_id == CONSUMER)
     except KafkaError as error:
@@ -84,6 +88,23 @@ async def _answer(
         offset=offset,
         leader_epoch=epoch if version >= 4 else _UNKNOWN,
     )
+
+
+async def _old_style(partition: Partition, asked: Any, *, is_client: bool) -> ListOffsetsPartitionResponse:
+    log = partition.log
+    if asked.timestamp == EARLIEST:
+        offsets = [log.log_start_offset][: max(asked.max_num_offsets, 0)]
+    else:
+        timestamp = None if asked.timestamp == LATEST else asked.timestamp
+        try:
+            offsets = await log.segment_offsets(timestamp, asked.max_num_offsets)
+        except KafkaError as error:
+            return _failed(asked, error.code)
+    upper = log.high_watermark
+    if is_client and any(offset > upper for offset in offsets):
+        # Like every version, it names nothing that a consumer may not read yet.
+        offsets = [upper, *(offset for offset in offsets if offset < upper)][: asked.max_num_offsets]
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, old_style_offsets=offsets)
 
 
 async def _look_up(partition: Partition, timestamp: int, *, is_client: bool) -> tuple[int, int, int]:

@@ -6,13 +6,17 @@ Behaviour
     them (at most TimeoutMs). With acks=0 nothing goes on the wire, but the request counts as under way until then, so
     that a slow disk slows its clients and does not fill the memory; an error closes the connection, so that the
     client looks for the leader again.
+    Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics that ask for another codec or
+    for checks of single records, go through `replication.append_queue`, where they may wait for a worker.
 Errors, in this order
     whole request: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional id: there are no
     transactions yet).
-    partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER
-    before v4), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7), NOT_ENOUGH_REPLICAS, then what the log refuses
-    (`storage.Log.append_as_leader`: UNSUPPORTED_FOR_MESSAGE_FORMAT for formats 0 and 1, ...); later REQUEST_TIMED_OUT,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
+    partition: INVALID_TOPIC_EXCEPTION (an internal topic, by another client than Kafka's admin one),
+    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
+    INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
+    NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`), then what `records.preparation`
+    refuses (MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, with record errors from v8); later
+    REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
     1: throttle time. 2: message format 1 is allowed. 3: transactional id, message format 2 is required.
     4: KAFKA_STORAGE_ERROR. 5: log start offset. 7: zstd (KIP-110). 8: record errors (KIP-467). 9: flexible.
@@ -25,23 +29,31 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
+from ottla_broker.records.errors import RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
+from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.leader_hints import NodeHints, current_leader
+from ottla_broker.storage.append import AppendInfo, PreparationNeeded
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _MAGIC_OFFSET = 16
 _CODEC_OFFSET = 22
 _ZSTD = 4
+_TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
+_ADMIN_CLIENT = "__admin_client"
+_OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce request carries batches of format 2")
 
 
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
@@ -57,10 +69,12 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
     version = context.api_version
     response = ProduceResponse(responses=[])
     waiting: DelayedProduce | None = None
+    prepared: _Prepared | None = None
     has_errors = False
     for topic in request.topic_data:
         name = topic.name
         by_index = manager.topics.get(name)
+        is_internal = name in INTERNAL_TOPICS
         entries: list[PartitionProduceResponse] = []
         response.responses.append(TopicProduceResponse(name=name, partition_responses=entries))
         for data in topic.partition_data:
@@ -70,6 +84,8 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             partition = None if by_index is None else by_index.get(index)
             records = data.records
             try:
+                if is_internal and partition is not None and context.client_id != _ADMIN_CLIENT:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
                 if partition is None or partition.log.is_failed:
                     found = manager.partition_or_error(name, index)
                     raise KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -79,6 +95,19 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             except KafkaError as error:
                 has_errors = True
                 _set_error(entry, error, version)
+                continue
+            except PreparationNeeded:
+                assert partition is not None
+                if version >= 3 and records[_MAGIC_OFFSET] < 2:
+                    has_errors = True
+                    _set_error(entry, _OLD_FORMAT, version)
+                    continue
+                if waiting is None:
+                    finish = partial(_finish, services, context, respond, response) if acks else _nothing(respond)
+                    waiting = DelayedProduce(finish)
+                if prepared is None:
+                    prepared = _Prepared(services, context, acks, waiting)
+                prepared.add(partition, records, entry)
                 continue
             log = partition.log
             last = info.last_offset
@@ -107,6 +136,66 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
         _finish(services, context, respond, response)
     elif acks != 1:  # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that
         manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
+    if prepared is not None:
+        prepared.let_go()
+
+
+class _Prepared:
+    """The partitions of one request whose batches go through the append queues.
+
+    They hold the request back until it has been looked at as a whole: the first of them may be done at once.
+    """
+
+    __slots__ = ("_acks", "_context", "_services", "_waiting")
+
+    def __init__(self, services: Services, context: RequestContext, acks: int, waiting: DelayedProduce) -> None:
+        self._services = services
+        self._context = context
+        self._acks = acks
+        self._waiting = waiting
+        waiting.pending += 1
+
+    def let_go(self) -> None:
+        self._waiting.one_done()
+
+    def add(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
+        self._waiting.pending += 1
+        # What it says when the time is up before the batch is ready.
+        entry.error_code = _TIMED_OUT
+        entry.base_offset = -1
+        self._services.append_queues.add(partition, records, partial(self._on_ready, partition, entry))
+
+    def _on_ready(
+        self, partition: Partition, entry: PartitionProduceResponse, outcome: memoryview | KafkaError
+    ) -> None:
+        try:
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            info = partition.append(outcome, self._acks, True)
+        except KafkaError as error:
+            if self._acks == 0:
+                self._context.close_connection(
+                    f"a produce request with acks=0 got {error.code.name} for {partition.topic_partition}"
+                )
+            _set_error(entry, error, self._context.api_version)
+        else:
+            self._appended(partition, entry, info)
+        self._waiting.one_done()
+
+    def _appended(self, partition: Partition, entry: PartitionProduceResponse, info: AppendInfo) -> None:
+        log = partition.log
+        last = info.last_offset
+        entry.error_code = 0
+        entry.base_offset = info.first_offset
+        entry.log_append_time_ms = info.log_append_time_ms
+        entry.log_start_offset = log.log_start_offset
+        if self._acks >= 0:
+            if log.log_end_offset <= last:
+                partition.acks_leader.add(last + 1, self._waiting, entry)
+        elif log.high_watermark <= last:
+            partition.acks_all.add(last + 1, self._waiting, entry)
+        else:
+            entry.error_code = partition.acknowledgement()
 
 
 def _nothing(respond: Callable[[Any], None]) -> Callable[[], None]:
@@ -126,6 +215,11 @@ def _set_error(entry: PartitionProduceResponse, error: KafkaError, version: int)
     entry.error_code = _NOT_LEADER if code == _STORAGE_ERROR and version < 4 else code
     entry.base_offset = -1
     entry.error_message = error.message
+    if isinstance(error, RecordsRejected):
+        entry.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
 
 
 def _finish(

@@ -1,0 +1,239 @@
+"""What a leader does to a client's batch beyond looking at its header: checks of records, format 2, another codec.
+
+Pure; `storage` decides when it is needed, and it runs on the loop or in a worker.
+
+    formats 0 and 1           every message is checked and becomes a record of one batch of format 2
+    compression.type          the records are decompressed and compressed again, never parsed
+    cleanup.policy=compact    every record needs a key
+    message.timestamp.*       every record's timestamp is held against the bounds
+    ottla.validate.records    everything that Apache Kafka looks at
+
+One record that may not be written refuses the batch, and every such record is named (KIP-467). Timestamps of
+LogAppendTime are not set here but by the append itself, in the header alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records import legacy
+from ottla_broker.records.batch import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    checksum,
+    read_header,
+)
+from ottla_broker.records.compression import Codec, codec_of, compress, decompress
+from ottla_broker.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, RecordsRejected
+from ottla_broker.records.record import Record, build_batch, decode_records
+from ottla_broker.records.varint import decode_varint
+
+NO_BOUND = 2**63 - 1
+
+MAX_DECOMPRESSED_BYTES = 1 << 28
+"""What one batch may grow to: a worker must live through a batch that was made to be large."""
+
+_FIRST_SHOWN = 3
+
+
+class RecordRules(NamedTuple):
+    """What one topic asks of records beyond their batch's header; plain values, for the way to a worker.
+
+    `codec`: compression.type, None for producer; `level` is that codec's. The bounds are in ms, NO_BOUND none; they
+    hold for CreateTime only. `max_message_bytes` is asked of single messages of formats 0 and 1.
+    """
+
+    topic: str = ""
+    codec: int | None = None
+    gzip_level: int | None = None
+    lz4_level: int | None = None
+    zstd_level: int | None = None
+    needs_keys: bool = False
+    validates: bool = False
+    is_append_time: bool = False
+    before_max_ms: int = NO_BOUND
+    after_max_ms: int = NO_BOUND
+    max_message_bytes: int = 2**31 - 1
+
+    def level(self, codec: Codec) -> int | None:
+        """The level for records that this broker compresses, None for the codec's own default."""
+        if self.codec is None or codec is not Codec(self.codec):
+            return None
+        return {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}.get(codec)
+
+    @property
+    def has_record_rules(self) -> bool:
+        """Whether single records of format 2 have to be looked at."""
+        has_bounds = self.before_max_ms != NO_BOUND or self.after_max_ms != NO_BOUND
+        return self.needs_keys or self.validates or (has_bounds and not self.is_append_time)
+
+
+def prepare(records: Buffer, rules: RecordRules, now_ms: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """One batch of format 2 that may be appended, from what a client sent: itself where nothing had to change.
+
+    A batch of format 2 has passed the checks of its header and checksum; formats 0 and 1 come as they are.
+    `max_bytes` bounds what is decompressed.
+
+    Raises RecordsRejected (INVALID_RECORD or INVALID_TIMESTAMP with the records' errors), CorruptBatch, InvalidRecord,
+    UnsupportedCompression, BatchTooLarge.
+    """
+    if len(records) > 16 and records[16] < MAGIC:
+        return _up_converted(records, rules, now_ms, max_bytes)
+    header = read_header(records)
+    source = codec_of(header.attributes)
+    target = source if rules.codec is None else Codec(rules.codec)
+    content: Buffer | None = None
+    if source is not target or (rules.has_record_rules and source is not Codec.NONE):
+        content = _decompressed(records, source, max_bytes)
+    if rules.has_record_rules:
+        if rules.validates:
+            _check_everything(records, header, content, rules, now_ms, max_bytes)
+        else:
+            plain = memoryview(records)[HEADER_BYTES:] if content is None else content
+            _check_summaries(plain, header, rules, now_ms)
+    if source is target or content is None:
+        return records
+    return _with_payload(records, header, target, compress(target, content, rules.level(target)))
+
+
+def _decompressed(records: Buffer, codec: Codec, max_bytes: int) -> Buffer:
+    payload = memoryview(records)[HEADER_BYTES:]
+    if codec is Codec.NONE:
+        return payload
+    try:
+        return decompress(codec, payload, max_bytes)
+    except CorruptBatch as error:
+        # The checksum fits, so the client itself sent it so: not an error to try again after.
+        raise InvalidRecord(str(error)) from error
+
+
+def _with_payload(records: Buffer, header: BatchHeader, codec: Codec, payload: bytes) -> bytearray:
+    batch = bytearray(memoryview(records)[:HEADER_BYTES])
+    batch += payload
+    batch[8:12] = (len(batch) - LOG_OVERHEAD).to_bytes(4, "big")
+    batch[21:23] = ((header.attributes & ~CODEC_MASK & 0xFFFF) | codec).to_bytes(2, "big")
+    batch[17:CRC_START] = checksum(batch).to_bytes(4, "big")
+    return batch
+
+
+# -- single records ---------------------------------------------------------------------------------------------------
+
+
+def _check_summaries(data: Buffer, header: BatchHeader, rules: RecordRules, now_ms: int) -> None:
+    """Key and timestamp of every record, reading no further into it than its key's length."""
+    problems = _Problems(rules, now_ms)
+    position = 0
+    try:
+        for index in range(header.record_count):
+            length, position = decode_varint(data, position)
+            end = position + length
+            if length < 0 or end > len(data):
+                raise CorruptBatch(f"a record of {length} bytes does not fit the batch")
+            delta, position = decode_varint(data, position + 1)
+            _, position = decode_varint(data, position)
+            key_length, position = decode_varint(data, position)
+            problems.look_at(index, header.base_timestamp + delta, key_length >= 0)
+            position = end
+    except CorruptBatch as error:
+        raise InvalidRecord(str(error)) from error
+    problems.raise_any()
+
+
+def _check_everything(
+    records: Buffer, header: BatchHeader, content: Buffer | None, rules: RecordRules, now_ms: int, max_bytes: int
+) -> None:
+    """What ottla.validate.records=always asks: every field of every record, and offsets that follow each other."""
+    problems = _Problems(rules, now_ms)
+    try:
+        whole = records if content is None else _with_payload(records, header, Codec.NONE, bytes(content))
+        found = decode_records(whole, max_bytes)
+    except CorruptBatch as error:
+        raise InvalidRecord(str(error)) from error
+    for index, record in enumerate(found):
+        if record.offset - header.base_offset != index:
+            problems.add(index, f"offset {record.offset - header.base_offset} in its batch, expected {index}")
+        else:
+            problems.look_at(index, record.timestamp, record.key is not None)
+    problems.raise_any()
+
+
+class _Problems:
+    """The records that may not be written, in order."""
+
+    __slots__ = ("_code", "_earliest", "_found", "_latest", "_rules")
+
+    def __init__(self, rules: RecordRules, now_ms: int) -> None:
+        self._rules = rules
+        self._earliest = now_ms - rules.before_max_ms
+        self._latest = now_ms + rules.after_max_ms
+        self._found: list[tuple[int, str]] = []
+        self._code = ErrorCode.INVALID_RECORD
+
+    def add(self, index: int, message: str) -> None:
+        self._found.append((index, message))
+
+    def look_at(self, index: int, timestamp: int, has_key: bool) -> None:
+        """One record: at most one problem of it is told, a missing key first."""
+        if self._rules.needs_keys and not has_key:
+            self.add(index, f"Compacted topic cannot accept message without key in topic {self._rules.topic}.")
+        elif (
+            not self._earliest <= timestamp <= self._latest
+            and timestamp != NO_TIMESTAMP
+            and not self._rules.is_append_time
+        ):
+            self._code = ErrorCode.INVALID_TIMESTAMP
+            self.add(index, f"Timestamp {timestamp} is not within [{self._earliest}, {self._latest}]")
+
+    def raise_any(self) -> None:
+        if not self._found:
+            return
+        shown = "; ".join(f"record {index}: {message}" for index, message in self._found[:_FIRST_SHOWN])
+        raise RecordsRejected(self._code, f"{len(self._found)} records were rejected, first {shown}", self._found)
+
+
+# -- formats 0 and 1 --------------------------------------------------------------------------------------------------
+
+
+def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_bytes: int) -> bytearray:
+    """A message set as one batch of format 2. Its offsets are given anew anyway, so those inside do not matter (some
+    old clients set them wrong, and were always forgiven)."""
+    problems = _Problems(rules, now_ms)
+    found: list[Record] = []
+    codec = Codec.NONE
+    magic: int | None = None
+    for entry in legacy.entries(message_set):
+        if codec is not Codec.NONE:
+            raise InvalidRecord("more than one compressed message in a message set")
+        if len(entry) > rules.max_message_bytes:
+            raise BatchTooLarge(f"a message has {len(entry)} bytes, max.message.bytes is {rules.max_message_bytes}")
+        message = legacy.read_message(entry)
+        if not legacy.is_entry_intact(entry):
+            raise CorruptBatch("the checksum of a message does not fit")
+        if magic is not None and message.magic != magic:
+            raise InvalidRecord(f"a message of format {message.magic} after one of format {magic}")
+        magic = message.magic
+        codec = codec_of(message.attributes)
+        if codec is not Codec.NONE and found:
+            raise InvalidRecord("a compressed message among others in a message set")
+        for one in legacy.unwrap(message, max_bytes, check_inside=True) if codec is not Codec.NONE else (message,):
+            if message.has_append_time or one.has_append_time:
+                raise RecordsRejected(
+                    ErrorCode.INVALID_TIMESTAMP,
+                    "only the broker sets the timestamp type LogAppendTime",
+                    [(len(found), "timestamp type LogAppendTime")],
+                )
+            problems.look_at(len(found), one.timestamp, one.key is not None)
+            found.append(Record(len(found), one.timestamp, one.key, one.value))
+    if not found:
+        raise CorruptBatch("the message set holds no whole message")
+    problems.raise_any()
+    if rules.codec is not None:
+        codec = Codec(rules.codec)
+    return build_batch(found, codec=codec, level=rules.level(codec))

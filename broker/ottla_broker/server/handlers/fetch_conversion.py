@@ -1,0 +1,117 @@
+"""Fetch v0-v3: stored records as message sets of formats 0 (v0, v1) and 1 (v2, v3), for consumers of before 0.11.
+
+Converting multiplies memory (KIP-283), so it is done late, when the answer is made, and not of all that was asked for:
+one answer holds some 4 MiB of converted records, shared by its partitions, and each gets one batch at least as long as
+the request's own limits allow it; the consumer asks again for the rest. More than a little of it goes through a worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.conversion import Converted, down_convert
+from ottla_broker.records.errors import BatchTooLarge
+from ottla_broker.records.formats import batches
+from ottla_broker.replication.append_queue import LITTLE_BYTES, LITTLE_DECOMPRESSED_BYTES, LITTLE_RECORDS
+from ottla_broker.replication.partition import Partition
+from ottla_broker.server.context import Services
+from ottla_broker.storage.record_jobs import CONVERT_JOB, converted_of
+
+LAST_CONVERTED_VERSION = 3
+"""From version 4 on records are sent as they are stored."""
+
+ANSWER_BYTES = 4 * 1024 * 1024
+PARTITION_BYTES = 64 * 1024
+"""What a partition gets of an answer at least, however many there are."""
+
+
+def magic_of_version(version: int) -> int:
+    """The message format that a fetch of this version is answered in."""
+    return 0 if version <= 1 else 1
+
+
+class Conversions:
+    """The partitions of one answer, asked for in their order. `max_bytes` is the request's (v3 on, KIP-74)."""
+
+    __slots__ = ("_has_data", "_left_bytes", "_magic", "_services", "_share_bytes", "_version")
+
+    def __init__(self, services: Services, version: int, max_bytes: int, partitions: int) -> None:
+        self._services = services
+        self._version = version
+        self._magic = magic_of_version(version)
+        self._left_bytes = max_bytes
+        self._share_bytes = max(PARTITION_BYTES, ANSWER_BYTES // max(partitions, 1))
+        self._has_data = False
+
+    async def read(self, partition: Partition, offset: int, partition_max_bytes: int, upper_offset: int) -> bytes:
+        """A message set from `offset` on, b"" when there is nothing or no room.
+
+        KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; UNSUPPORTED_VERSION where message.downconversion.enable is
+        off, UNSUPPORTED_COMPRESSION_TYPE for zstd; CORRUPT_MESSAGE.
+        """
+        limit = min(partition_max_bytes, self._left_bytes)
+        # Before v3 there is no limit for the whole answer, and a message that is larger than the partition's limit is
+        # cut: so these clients learn that theirs is too small.
+        is_cut = self._version <= 2
+        at_least_one = is_cut or not self._has_data
+        if limit <= 0 and not at_least_one:
+            return b""
+        wanted = min(limit, self._share_bytes)
+        while offset < upper_offset:
+            stored = await self._stored(partition, offset, wanted, upper_offset, at_least_one)
+            if not stored:
+                break
+            converted = await self._converted(partition, stored, offset, wanted)
+            if converted.data:
+                self._has_data = True
+                self._left_bytes -= len(converted.data)
+                return converted.data[: max(partition_max_bytes, 0)] if is_cut else converted.data
+            if converted.next_offset <= offset:
+                break  # not one whole batch fits
+            offset = converted.next_offset  # markers of transactions alone: what follows them counts
+        return b""
+
+    async def _stored(
+        self, partition: Partition, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+    ) -> bytes:
+        try:
+            found = partition.log.read(offset, max_bytes, upper_offset, at_least_one_batch=at_least_one)
+            read = found if isinstance(found, tuple) else await found
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        parts = []
+        for chunk in read.chunks:
+            try:
+                parts.append(chunk.read())
+            finally:
+                chunk.release()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _converted(self, partition: Partition, stored: bytes, offset: int, max_bytes: int) -> Converted:
+        log = partition.log
+        headers = [header for _, header in batches(stored)]
+        needs_work = any(header.magic > self._magic for header in headers)
+        if needs_work and not log.config.message_downconversion_enable:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{partition.topic_partition} is not converted for fetches before version 4: "
+                "message.downconversion.enable is false",
+            )
+        if needs_work:
+            self._services.metrics.counter(
+                "kafka_server_brokertopicmetrics_fetchmessageconversions",
+                "Fetches of older formats whose records were converted.",
+                topic=partition.topic,
+            ).inc()
+        is_little = len(stored) <= LITTLE_BYTES and sum(header.record_count for header in headers) <= LITTLE_RECORDS
+        if is_little or not needs_work:
+            try:
+                return down_convert(stored, self._magic, offset, max_bytes, LITTLE_DECOMPRESSED_BYTES)
+            except BatchTooLarge:
+                pass  # it grows beyond what may hold up the loop
+        arguments: tuple[Any, ...] = (stored, self._magic, offset, max_bytes)
+        try:
+            return converted_of(await self._services.workers.run(CONVERT_JOB, log.disk.path, *arguments))
+        except RuntimeError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the records cannot be converted: {error}") from error

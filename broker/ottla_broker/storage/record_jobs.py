@@ -1,0 +1,73 @@
+"""The jobs of the Workers port that look into records: preparing a client's batch, and converting for old consumers.
+
+Arguments and results are plain values: a refusal comes back as a value, because exceptions of ours do not survive the
+way between processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from ottla_broker.ports.disk import Disk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.conversion import Converted, down_convert
+from ottla_broker.records.errors import RecordsRejected
+from ottla_broker.records.preparation import RecordRules, prepare
+
+PREPARE_JOB = "prepare-records"
+CONVERT_JOB = "down-convert"
+
+
+class Refusal(NamedTuple):
+    """A KafkaError as plain values."""
+
+    code: int
+    message: str
+    record_errors: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def of(cls, error: KafkaError) -> Refusal:
+        return cls(int(error.code), error.message, getattr(error, "record_errors", ()))
+
+    def error(self) -> KafkaError:
+        code = ErrorCode.of(self.code)
+        if self.record_errors:
+            return RecordsRejected(code, self.message, self.record_errors)
+        return KafkaError(code, self.message)
+
+
+JobResult: TypeAlias = "tuple[bool, Any]"
+"""(True, what was asked for) or (False, the fields of a Refusal)."""
+
+
+async def prepare_records(_disk: Disk, records: bytes, rules: tuple[Any, ...], now_ms: int) -> JobResult:
+    """`records.preparation.prepare`; `rules` are the fields of RecordRules."""
+    try:
+        return True, bytes(prepare(records, RecordRules(*rules), now_ms))
+    except KafkaError as error:
+        return False, tuple(Refusal.of(error))
+
+
+async def convert_records(_disk: Disk, data: bytes, magic: int, first_offset: int, max_bytes: int) -> JobResult:
+    """`records.conversion.down_convert`."""
+    try:
+        return True, tuple(down_convert(data, magic, first_offset, max_bytes))
+    except KafkaError as error:
+        return False, tuple(Refusal.of(error))
+
+
+def converted_of(result: JobResult) -> Converted:
+    """What `convert_records` gave; raises its KafkaError."""
+    is_done, value = result
+    if not is_done:
+        raise Refusal(*value).error()
+    return Converted(*value)
+
+
+def prepared_of(result: JobResult) -> bytes | KafkaError:
+    """What `prepare_records` gave."""
+    is_done, value = result
+    if not is_done:
+        return Refusal(*value).error()
+    records: bytes = value
+    return records
