@@ -75,6 +75,7 @@ def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
         (cluster("racks: [a, a]"), "spec.brokers.racks"),
         (cluster("", "  zookeeper: {replicas: 2}"), "spec.zookeeper.replicas"),
         (cluster("", "  zookeeper: {connect: 'h:2181', replicas: 3}"), "spec.zookeeper.connect"),
+        (cluster("", "  zookeeper: {connect: 'h:2181', disk: {size: 1Gi}}"), "spec.zookeeper.connect"),
         (cluster("", "  colour: red"), "spec.colour"),
         (topic("partitions: 0"), "spec.partitions"),
         (topic("topicName: 'a b'"), "spec.topicName"),
