@@ -79,8 +79,9 @@ class Supervisor:
 
     def see(self, event: str | None, obj: Obj) -> None:
         """One event of a watch: `event` is ADDED, MODIFIED, DELETED, or None for what was there at the start."""
+        before = self._store.get(NODE, "", name_of(obj)) if obj["kind"] == NODE.kind else None
         changed = self._store.remove(obj) if event == "DELETED" else self._store.put(obj)
-        if changed:
+        if changed and not (event != "DELETED" and before is not None and _has_same_labels(before, obj)):
             self._mark(obj)
 
     def _mark(self, obj: Obj) -> None:
@@ -236,3 +237,8 @@ class Supervisor:
                     await asyncio.sleep(pause)
         finally:
             await topics.close()
+
+
+def _has_same_labels(before: Obj, after: Obj) -> bool:
+    """Nodes tell every few minutes that they live, and of one nothing but its labels is asked."""
+    return bool(dig(before, "metadata", "labels") == dig(after, "metadata", "labels"))

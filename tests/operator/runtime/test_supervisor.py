@@ -26,10 +26,11 @@ class World:
         self.kubernetes = InMemoryKubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.allowed = asyncio.Event()
+        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
         self.supervisor = Supervisor(
             Store(),
             self.kubernetes,
-            InMemorySurroundings(self.kubernetes, self.kafka),
+            self.surroundings,
             Images("ottla:1", "zookeeper:3.9"),
             reads_nodes=True,
             may_write=self.wait,
@@ -46,6 +47,15 @@ class World:
             while not holds():
                 self.kubernetes.settle()
                 await asyncio.sleep(0.01)
+
+    async def until_at_rest(self) -> None:
+        """Every task waits: nothing has happened for many turns of the loop, which only memory keeps busy."""
+        passes, quiet = -1, 0
+        while quiet < 50:
+            self.kubernetes.settle()
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self.surroundings.reported) == passes else 0
+            passes = len(self.surroundings.reported)
 
     def is_ready(self, name: str) -> bool:
         conditions = dig(self.kubernetes.there(KAFKA_CLUSTER, name), "status", "conditions") or []
@@ -123,6 +133,22 @@ async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None
     world.kubernetes.on_change = world.supervisor.see
     await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], None)
     await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
+    await world.supervisor.close()
+
+
+async def test_a_node_that_only_says_that_it_lives_wakes_nobody() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    await world.until_at_rest()
+    passes = len(world.surroundings.reported)
+    beat = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:05:00Z"}]}
+    world.kubernetes.put({**world.kubernetes.there(NODE, "n1"), "status": beat})
+    await world.until_at_rest()
+    assert len(world.surroundings.reported) == passes
+    world.kubernetes.put(node("n1", "zone-z"))
+    await world.until(lambda: len(world.surroundings.reported) > passes)
     await world.supervisor.close()
 
 
