@@ -8,13 +8,16 @@ import logging
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 app = typer.Typer(no_args_is_help=True)
 NEEDED = ("kopf", "kubernetes", "kafka")
 DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+QUIETER = {"kopf": logging.WARNING, "kafka": logging.ERROR, "aiohttp.access": logging.WARNING}
+"""Libraries that have a line for every event of a watch, every connection to a broker, every probe."""
 
 
 @app.callback()
@@ -49,7 +52,7 @@ def run(
     from ottla_operator.planning.snapshot import Images
     from ottla_operator.runtime.operator import Operator, OperatorSettings
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_log(sys.stderr)
     settings = OperatorSettings(
         images=Images(broker_image, zookeeper_image, image_pull_policy),
         namespace=namespace,
@@ -94,6 +97,17 @@ def release(
             await api.close()
 
     sys.stdout.write(f"released {asyncio.run(do())} topics\n")
+
+
+def configure_log(stream: TextIO) -> None:
+    """What the operator does and why, one line each; of the libraries only what went wrong."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for name, level in QUIETER.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def _require_extra() -> None:

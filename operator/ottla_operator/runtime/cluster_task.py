@@ -9,7 +9,7 @@ import asyncio
 import base64
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
@@ -257,16 +257,23 @@ class ClusterTask:
         if before == status:
             return
         self._store.put(await self._api.replace_status({**resource, "status": status}))
-        for event in events(resource, before, status, self._surroundings.now()):
-            try:
-                await self._api.create(event)
-            except ApiError as error:
-                self._log.info("an event was not written: %s", error)
+        await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
 
 
 def _is_ensemble_ready(resource: Obj) -> bool:
     conditions = dig(resource, "status", "conditions") or []
     return any(item.get("type") == ZOOKEEPER_READY and item.get("status") == "True" for item in conditions)
+
+
+async def tell(api: KubernetesApi, log: logging.Logger, transitions: Sequence[Obj]) -> None:
+    """Writes Events, and each as a line of the log. One that cannot be written is left out."""
+    for event in transitions:
+        about = event["involvedObject"]
+        log.info("%s %s: %s: %s", about["kind"], about["name"], event["reason"], event["message"])
+        try:
+            await api.create(event)
+        except ApiError as error:
+            log.warning("an event was not written: %s", error)
 
 
 def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:

@@ -25,7 +25,7 @@ from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, Kuber
 from ottla_operator.model.cluster import parse_cluster
 from ottla_operator.model.topic import parse_topic
 from ottla_operator.planning.config import internal_address
-from ottla_operator.runtime.cluster_task import events
+from ottla_operator.runtime.cluster_task import events, tell
 from ottla_operator.runtime.store import Key, Store
 from ottla_operator.topics.decisions import (
     TopicChange,
@@ -257,8 +257,4 @@ class TopicTask:
             return
         before = current.get("status") or {}
         self._store.put(await self._api.replace_status({**current, "status": status}))
-        for event in events(resource, before, status, self._surroundings.now()):
-            try:
-                await self._api.create(event)
-            except ApiError as error:
-                self._log.info("an event was not written: %s", error)
+        await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))

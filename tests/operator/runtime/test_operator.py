@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
+import logging
 import pwd
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from ottla_operator.api.objects import CONFIG_MAP, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, SERVICE, dig
+from ottla_operator.command import QUIETER, configure_log
 from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.operator import Operator, OperatorSettings
 from tests.operator.api_server import ApiServer
@@ -134,6 +137,35 @@ async def test_a_restarted_operator_decides_nothing_before_it_has_seen_everythin
         running.start_operator()
         await running.until(lambda: len(running.surroundings.reported) > passes + 2)
         assert running.other_writes()[before:] == []
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """What `ottla operator run` would have written to its standard error."""
+    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in QUIETER)]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    stream = io.StringIO()
+    configure_log(stream)
+    yield stream
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+async def test_its_log_tells_what_it_does_and_nothing_of_every_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    async with _running(tmp_path, monkeypatch) as running:
+        running.kubernetes.put(copy.deepcopy(CLUSTER))
+        await running.until(running.is_ready)
+        running.kubernetes.put(copy.deepcopy(FLIGHTS))
+        await running.until(lambda: dig(running.kubernetes.there(KAFKA_TOPIC, "flights"), "status") is not None)
+    loggers = {line.split()[3] for line in log.getvalue().splitlines()}
+    assert {name for name in loggers if not name.startswith("ottla.")} == set()
+    assert "KafkaCluster orders: Ready: Ready: AsDeclared" in log.getvalue()
+    logging.getLogger("kopf.objects").error("a handler failed")
+    logging.getLogger("kafka.net.manager").error("no broker")
+    assert "a handler failed" in log.getvalue() and "no broker" in log.getvalue()
 
 
 async def test_it_runs_as_a_user_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
