@@ -48,10 +48,12 @@ class InMemoryKafka:
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
         self.requests: list[TopicChange] = []
+        self.asked: list[str] = []
+        """The topics that were looked at, in order."""
         self.refusals: dict[str, str] = {}
         self.answers = True
 
-    def brokers(self) -> list[int]:
+    def ready_brokers(self) -> list[int]:
         ready = []
         for name in self._kubernetes.names(POD):
             pod = self._kubernetes.there(POD, name)
@@ -60,10 +62,14 @@ class InMemoryKafka:
                 ready.append(int(number))
         return sorted(set(ready) - self.unregistered)
 
-    async def view(self) -> KafkaView:
-        ready = self.brokers()
+    async def brokers(self) -> Sequence[int]:
+        ready = self.ready_brokers()
         if not ready or not self.answers:
             raise KafkaError("nobody answers")
+        return ready
+
+    async def view(self) -> KafkaView:
+        ready = await self.brokers()
         partitions = tuple(
             Partition(topic, index, replicas[0], replicas, tuple(r for r in replicas if r in self.in_sync()))
             for topic, index, replicas in self.partitions
@@ -71,11 +77,12 @@ class InMemoryKafka:
         return KafkaView("cluster-1", ready[0], tuple(ready), partitions)
 
     def in_sync(self) -> set[int]:
-        return set(self.brokers()) - self.behind
+        return set(self.ready_brokers()) - self.behind
 
     async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicView]:
         if not self.answers:
             raise KafkaError("nobody answers")
+        self.asked += wanted
         return {name: self.topics_there[name] for name in wanted if name in self.topics_there}
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
@@ -159,17 +166,6 @@ class Fleet:
             self.kubernetes.put(node(f"n{index + 1}", zone))
         self.kubernetes.put(document)
         self.restart_operator()
-
-    def copy(self) -> Fleet:
-        """Another world in the same state, with an operator that has just been started."""
-        other = copy.copy(self)
-        other.kubernetes = self.kubernetes.copy()
-        other.kafka = InMemoryKafka(other.kubernetes)
-        other.kafka.partitions = list(self.kafka.partitions)
-        directories = dict(self.surroundings.directories)
-        other.surroundings = InMemorySurroundings(other.kubernetes, other.kafka, directories)
-        other.restart_operator()
-        return other
 
     def restart_operator(self) -> None:
         """A new process: it knows only what the API server has."""

@@ -51,12 +51,6 @@ class InMemoryKubernetes:
         self._uids = 0
         self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
 
-    def copy(self) -> InMemoryKubernetes:
-        other = InMemoryKubernetes()
-        other.objects = _copy(self.objects)
-        other._version, other._uids = self._version, self._uids
-        return other
-
     # What the test does
 
     def put(self, obj: Obj) -> Obj:

@@ -41,6 +41,9 @@ class KafkaAdminLane:
     async def view(self) -> KafkaView:
         return await self._call(_view)
 
+    async def brokers(self) -> Sequence[int]:
+        return await self._call(lambda client: _broker_ids(client.describe_cluster()))
+
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         return await self._call(lambda client: _topics(client, names))
 
@@ -87,8 +90,11 @@ def _view(client: KafkaAdminClient) -> KafkaView:
         for topic in client.describe_topics()
         for partition in topic["partitions"]
     ]
-    brokers = tuple(sorted(broker["broker_id"] for broker in cluster["brokers"]))
-    return KafkaView(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
+    return KafkaView(cluster["cluster_id"], cluster["controller_id"], _broker_ids(cluster), tuple(partitions))
+
+
+def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(sorted(broker["broker_id"] for broker in cluster["brokers"]))
 
 
 def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicView]:

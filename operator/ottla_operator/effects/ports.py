@@ -61,7 +61,13 @@ class KafkaError(Exception):
 class KafkaAdmin(Protocol):
     """The Kafka side of one cluster. Every call raises KafkaError when no broker answers."""
 
-    async def view(self) -> KafkaView: ...
+    async def view(self) -> KafkaView:
+        """Every partition of every topic: as large as the fleet."""
+        ...
+
+    async def brokers(self) -> Sequence[int]:
+        """The ids of the brokers that are registered."""
+        ...
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         """The topics that exist among these."""

@@ -132,8 +132,7 @@ class TopicTask:
         brokers = 0
         kafka = None if going else self._client()
         if kafka is not None:
-            view = await kafka.view()
-            brokers = len(view.brokers)
+            brokers = len(await kafka.brokers())
             lives = await kafka.topics([parse_topic(resource)[0].topic_name for resource in resources])
         elif not going:
             raise KafkaError("the cluster has no brokers yet")

@@ -80,7 +80,7 @@ async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: Kafka
     await admin.change([Create("seen", 1, 3, {})])
     await _there(admin, "seen")
     view = await admin.view()
-    assert view.brokers == (0, 1, 2) and view.controller in view.brokers and view.cluster_id
+    assert view.brokers == await admin.brokers() == (0, 1, 2) and view.controller in view.brokers and view.cluster_id
     (partition,) = [item for item in view.partitions if item.topic == "seen"]
     assert sorted(partition.replicas) == [0, 1, 2] and set(partition.in_sync) <= {0, 1, 2}
 

@@ -64,9 +64,6 @@ class RealKubernetes(InMemoryKubernetes):
                 self._delete_now(kind, obj)
         self._listed = None
 
-    def copy(self) -> InMemoryKubernetes:
-        raise NotImplementedError("there is one API server")
-
     # What the test does
 
     def put(self, obj: Obj) -> Obj:

@@ -224,18 +224,22 @@ async def test_a_finalizer_goes_when_the_policy_becomes_retain(topics: Topics) -
     assert not dig(topics.there(), "metadata", "finalizers")
 
 
-@pytest.mark.parametrize("going", ["cluster", "namespace"])
-async def test_a_finalizer_never_outlives_its_cluster_or_its_namespace(topics: Topics, going: str) -> None:
+async def test_a_finalizer_never_outlives_its_cluster(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
-    if going == "cluster":
-        topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
-    else:
-        namespace = topics.fleet.kubernetes.objects["Namespace", "", "default"]
-        metadata = {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-        topics.fleet.kubernetes.put({**namespace, "metadata": metadata})
-        assert NAMESPACE.kind == "Namespace"
-    topics.kafka.answers = going != "cluster"
+    topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    topics.kafka.answers = False
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await topics.settle()
+    assert not topics.is_listed() and "flights" in topics.kafka.topics_there
+
+
+async def test_a_finalizer_never_outlives_its_namespace(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    namespace = topics.fleet.kubernetes.there(NAMESPACE, "default")
+    metadata = {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    topics.fleet.kubernetes.put({**namespace, "metadata": metadata})
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
     await topics.settle()
     assert not topics.is_listed() and "flights" in topics.kafka.topics_there
@@ -249,14 +253,23 @@ async def test_a_topic_of_an_unknown_cluster_says_so(topics: Topics) -> None:
 
 
 async def test_of_two_documents_of_one_topic_the_older_one_counts(topics: Topics) -> None:
+    await _two_documents_of_one_topic(topics, name="again", creationTimestamp="2026-02-01T00:00:00Z")
+
+
+async def test_of_two_documents_of_one_topic_and_one_second_the_first_by_name_counts(topics: Topics) -> None:
+    await _two_documents_of_one_topic(topics, name="flights-again")
+
+
+async def _two_documents_of_one_topic(topics: Topics, name: str, **metadata: str) -> None:
     topics.apply()
     await topics.settle()
     second = copy.deepcopy(FLIGHTS)
-    second["metadata"] |= {"name": "again", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    second["metadata"] |= {"name": name, **metadata}
     topics.apply(second, topicName="flights", partitions=50)
     await topics.settle()
-    assert topics.ready("again") == ("False", "Conflict") and topics.ready()[0] == "True"
-    topics.fleet.kubernetes.remove(KAFKA_TOPIC, "again")
+    assert topics.ready(name) == ("False", "Conflict") and topics.ready()[0] == "True"
+    assert topics.kafka.topics_there["flights"].partitions == 12
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, name)
     await topics.settle()
     assert "flights" in topics.kafka.topics_there
 
@@ -324,13 +337,19 @@ async def test_an_operator_killed_between_any_two_writes_still_knows_whose_the_t
         assert fleet.kafka.topics_there == {} and not topics.is_listed()
 
 
-async def test_a_cluster_of_a_thousand_topics_is_at_rest_without_a_write(topics: Topics) -> None:
-    for number in range(1000):
+@pytest.fixture
+def many() -> int:
+    """How many topics a cluster has that has many; fewer in tests/operator/real_api."""
+    return 1000
+
+
+async def test_a_cluster_of_many_topics_is_at_rest_without_a_write(topics: Topics, many: int) -> None:
+    for number in range(many):
         document = copy.deepcopy(FLIGHTS)
         document["metadata"]["name"] = f"t{number:04}"
         topics.apply(document)
     await topics.settle()
-    assert len(topics.kafka.topics_there) == 1000
+    assert len(topics.kafka.topics_there) == many
     topics.fleet.kubernetes.writes.clear()
     topics.kafka.requests.clear()
     await topics.settle()
