@@ -23,7 +23,9 @@ _SYSTEMS = (APACHE_KAFKA, OURS, NULL_BROKER)
 
 
 def main(
-    scenario: Annotated[list[str] | None, typer.Option(help="measure only this one; may be given again")] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="measure only this one; may be given again; operator only so")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="counted rounds per scenario and system", min=1)] = 3,
     quick: Annotated[bool, typer.Option(help="a smoke run: little data, one round, figures that say nothing")] = False,
     out: Annotated[Path, typer.Option(help="where report.json, report.md and the plots go")] = Path("build/bench"),
@@ -34,7 +36,7 @@ def main(
     An interrupted run reports what it has measured so far.
     """
     console = Console(width=max(120, shutil.get_terminal_size().columns))
-    names = scenario or [item.name for item in SCENARIOS]
+    names = scenario or [item.name for item in SCENARIOS if not item.when_named]
     unknown = [name for name in names if name not in BY_NAME] + [n for n in system or () if n not in _SYSTEMS]
     if unknown:
         raise typer.BadParameter(f"{', '.join(unknown)}: the scenarios are {', '.join(BY_NAME)}")

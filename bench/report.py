@@ -12,7 +12,7 @@ from bench.scenarios import SCENARIOS
 from bench.storage.table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
-_WITHOUT_LOAD_GOALS = ("spark-read", *(item.name for item in STORAGE))
+_WITHOUT_LOAD_GOALS = ("spark-read", "operator", *(item.name for item in STORAGE))
 
 GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),

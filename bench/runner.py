@@ -17,18 +17,29 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import spark_read
+from bench import operator_at_rest, spark_read
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
-from bench.scenarios import BY_NAME, IDLE, PARTITIONS, RECORD_BYTES, RUN_ALONE, SPARK_READ, Request, Scenario, Volume
+from bench.scenarios import (
+    BY_NAME,
+    IDLE,
+    OPERATOR,
+    PARTITIONS,
+    RECORD_BYTES,
+    RUN_ALONE,
+    SPARK_READ,
+    Request,
+    Scenario,
+    Volume,
+)
 from bench.storage.surroundings import Surroundings
 from bench.storage.table import STORAGE, TITLES
 from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
-    *TITLES,
+    *TITLES, "writes_at_rest", "topics_ready_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -81,6 +92,11 @@ class Runner:
                     elif item.name == SPARK_READ:
                         self._step("both Spark connectors")
                         spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
+                        self._progress.advance(self._total)
+                    elif item.name == OPERATOR:
+                        self._progress.stop()  # it has bars of its own
+                        operator_at_rest.run(self._work, self._volume.fills_page_cache, self.measured)
+                        self._progress.start()
                         self._progress.advance(self._total)
                 self._run_storage([item.name for item in scenarios])
             finally:

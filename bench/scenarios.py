@@ -65,7 +65,10 @@ Load = Callable[[Request], LoadResult]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row of the report. `writes` scenarios have a floor, made of blocks of `block_bytes`."""
+    """One row of the report. `writes` scenarios have a floor, made of blocks of `block_bytes`.
+
+    `when_named`: only where it is asked for by its name.
+    """
 
     name: str
     description: str
@@ -77,6 +80,7 @@ class Scenario:
     with_null_broker: bool = True
     has_latency: bool = False
     half_rate_of: str | None = None
+    when_named: bool = False
 
 
 def _java(batch_bytes: int, acks: str, *, linger_ms: int) -> Load:
@@ -133,6 +137,7 @@ def _requests(in_flight: int) -> Load:
 
 IDLE = "idle"
 SPARK_READ = "spark-read"
+OPERATOR = "operator"
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
@@ -187,9 +192,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         Scenario(item.name, item.description, _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False)
         for item in STORAGE
     ),
+    Scenario(
+        OPERATOR, "the Kubernetes operator with 1 000 topics, in a cluster that is brought up for it, as make e2e does",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False, when_named=True,
+    ),
 )  # fmt: skip
 
-RUN_ALONE = (IDLE, SPARK_READ, *(item.name for item in STORAGE))
+RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, *(item.name for item in STORAGE))
 """Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -23,6 +23,7 @@ from ottla_broker.local.jars import cache_directory
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 console = Console(highlight=False)
 HANDLE = "cluster.json"
+FIGURES = CHECKOUT / "build" / "e2e" / "operator.json"
 
 
 class Where(StrEnum):
@@ -128,6 +129,32 @@ def test(tests: TestsOption = "") -> None:
 
 
 @app.command()
+def figures(
+    topics: Annotated[int, typer.Option("--topics", help="KafkaTopics that are applied.", min=1)] = 1000,
+    partitions: Annotated[int, typer.Option("--partitions", help="Of each topic.", min=1)] = 1,
+    rest_s: Annotated[float, typer.Option("--rest", help="Seconds at rest that are watched.", min=1)] = 300,
+    out: Annotated[Path, typer.Option("--out", help="Where the figures go.")] = FIGURES,
+) -> None:
+    """Measures the operator: many topics created, calls and writes at rest, memory. Fails when it writes at rest.
+
+    In the cluster that is up; else one is brought up for it and taken down again (processes).
+    """
+    measure = ["--topics", str(topics), "--partitions", str(partitions), "--rest-s", str(rest_s), "--out", str(out)]
+    if _handle_path().exists():
+        raise typer.Exit(_figures(_handle(), measure))
+    chosen = _provider(Where.processes)
+    status = 1
+    try:
+        status = _figures(_up(chosen), measure)
+    except (CommandFailed, NotInTime) as error:
+        console.print(f"[red]{error}[/red]", soft_wrap=True, markup=True)
+    finally:
+        if not _down(chosen):
+            status = 1
+    raise typer.Exit(status)
+
+
+@app.command()
 def down(provider: ProviderOption = Where.processes) -> None:
     """Takes the cluster down, also one that did not come up, and looks whether anything is left behind."""
     if not _down(_provider(provider)):
@@ -199,6 +226,11 @@ def _test(cluster: Cluster, expression: str) -> int:
     ]  # fmt: skip
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "OTTLA_E2E": str(_handle_path())}
     return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
+
+
+def _figures(cluster: Cluster, arguments: list[str]) -> int:
+    command = [*within(cluster.netns), sys.executable, "-m", "e2e.figures", "--handle", str(_handle_path())]
+    return subprocess.run([*command, *arguments], check=False).returncode
 
 
 def _handle() -> Cluster:

@@ -22,7 +22,7 @@ class Node:
 
     >>> node = Node(2, "zone-b")
     >>> node.name, node.netns, node.address, node.pods
-    ('n2', 'ottla-n2', '10.88.0.12', '10.244.2.0/24')
+    ('n2', 'ottla-n2', '10.88.0.13', '10.244.2.0/24')
     """
 
     number: int

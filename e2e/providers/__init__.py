@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from e2e.images import Image, Images
 
+SYSTEM = "ottla-system"
+"""The namespace that the operator is installed into."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -16,6 +19,7 @@ class Cluster:
 
     `netns`: the network namespace from which the API server is reached, None where it is this machine's own.
     `volumes`: the folder below which the nodes' volumes are, None where the tests cannot reach them.
+    `audit`: the API server's log of what the operator asks (`e2e.audit`), None where nobody writes one.
     """
 
     kubeconfig: Path
@@ -25,6 +29,7 @@ class Cluster:
     helm: str
     netns: str | None = None
     volumes: Path | None = None
+    audit: Path | None = None
 
 
 Step = Callable[[str], object]
@@ -46,7 +51,7 @@ class Provider(Protocol):
 def cluster_from_json(found: dict[str, Any]) -> Cluster:
     """The Cluster that was written as JSON: paths are text there."""
     images = {name: _image(image) for name, image in found["images"].items() if image is not None}
-    paths = {name: Path(found[name]) if found[name] else None for name in ("kubeconfig", "volumes")}
+    paths = {name: Path(found[name]) if found[name] else None for name in ("kubeconfig", "volumes", "audit")}
     return Cluster(**{**found, **paths, "images": Images(**images)})
 
 

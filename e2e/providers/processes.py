@@ -9,12 +9,13 @@ import subprocess
 from pathlib import Path
 
 from e2e import binaries, leftovers, network, nodes
+from e2e.audit import AuditLog
 from e2e.control_plane import ADMIN, ControlPlane, Place
 from e2e.images import Images, build_images
 from e2e.machine import NETNS, CommandFailed, run, until
 from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, Node
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
-from e2e.providers import Cluster, Step
+from e2e.providers import SYSTEM, Cluster, Step
 from ottla_broker.local.jars import cache_directory
 
 NODES = (Node(1, "zone-a"), Node(2, "zone-b"), Node(3, "zone-c"))
@@ -45,6 +46,7 @@ class Processes:
         place = Place(CONTROL_PLANE_ADDRESS, 6443, 2379, 2380, CONTROL_PLANE)
         self._plane = ControlPlane(self.folder, binaries.folder(), place)
         self._nodes = [NodeProcesses(node, self.folder, self._plane) for node in NODES]
+        self._audit = AuditLog(self.folder, SYSTEM)
 
     def up(self, step: Step) -> Cluster:
         if os.geteuid() != 0:
@@ -68,7 +70,7 @@ class Processes:
         network.create(NODES)
         for node in self._nodes:
             node.start_runtime()
-        self._plane.start_api_server()
+        self._plane.start_api_server(*self._audit.flags())
         self._plane.start_controllers()
         self._plane.start_scheduler()
         step("images into the nodes")
@@ -99,6 +101,7 @@ class Processes:
             helm=str(binaries.folder() / "helm"),
             netns=CONTROL_PLANE,
             volumes=self.folder,
+            audit=self._audit.path,
         )
 
     def down(self, step: Step) -> list[str]:

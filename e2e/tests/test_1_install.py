@@ -7,9 +7,12 @@ import json
 import pytest
 import yaml
 
+from e2e import audit
+from e2e.audit import Call
+from e2e.installation import Helm, Operator
 from e2e.kubernetes_api import Kubernetes, Refused
 from e2e.machine import CommandFailed
-from e2e.tests.conftest import Helm, Operator
+from e2e.providers import Cluster
 from e2e.tests.records import PROGRAM, Records
 from ottla_operator.api.objects import (
     CLAIM,
@@ -94,7 +97,9 @@ def test_every_claim_knows_its_directory_and_nothing_may_be_formatted_any_more(
     assert len(ids) == 6 and all(ids) and len(set(ids)) == 6
 
 
-def test_a_converged_cluster_is_left_alone(orders: str, kubernetes: Kubernetes, operator: Operator) -> None:
+def test_a_converged_cluster_is_left_alone(
+    orders: str, kubernetes: Kubernetes, operator: Operator, cluster: Cluster
+) -> None:
     kubernetes.until_ready(orders)
 
     def versions() -> dict[str, str]:
@@ -104,7 +109,7 @@ def test_a_converged_cluster_is_left_alone(orders: str, kubernetes: Kubernetes, 
                 found[f"{kind.kind}/{obj['metadata']['name']}"] = obj["metadata"]["resourceVersion"]
         return found
 
-    before = versions()
+    before, since = versions(), audit.mark(cluster.audit) if cluster.audit else 0
     operator.kill()
     operator.until_ready()
     kubernetes.delete(SERVICE, "orders-broker-1")  # once it is back, the new operator has looked at everything
@@ -112,6 +117,8 @@ def test_a_converged_cluster_is_left_alone(orders: str, kubernetes: Kubernetes, 
     kubernetes.until_ready(orders)
     after = versions()
     assert {name for name in before if before[name] != after.get(name)} == {"Service/orders-broker-1"}
+    if cluster.audit:
+        assert dict(audit.writes(cluster.audit, since)) == {Call("patch", "services"): 1}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from e2e.installation import Operator
 from e2e.kubernetes_api import Kubernetes, Refused, is_ready
-from e2e.tests.conftest import Operator
 from e2e.tests.records import Records
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from e2e.installation import MANIFESTS, Operator
 from e2e.kubernetes_api import VOLUME, Kubernetes, is_ready
 from e2e.providers import Cluster
-from e2e.tests.conftest import MANIFESTS, Operator
 from e2e.tests.records import Records
 from e2e.tests.test_2_rolls import pod_of, uids
 from ottla_operator.api.objects import (

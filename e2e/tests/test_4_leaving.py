@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from e2e.installation import MANIFESTS, OPERATOR, RELEASE, Helm, Operator
 from e2e.kubernetes_api import DEPLOYMENT, Kubernetes
-from e2e.tests.conftest import MANIFESTS, OPERATOR, RELEASE, SYSTEM, Helm
+from e2e.providers import SYSTEM
 from e2e.tests.records import Records
 from ottla_operator.api.objects import (
     CLAIM,
@@ -44,6 +45,14 @@ def test_a_deleted_topic_is_deleted_in_the_fleet(records: Records, kubernetes: K
     kubernetes.until(
         lambda: records.topic not in kubernetes.execute(client, "python3", "-c", program), "so is the topic"
     )
+
+
+def test_the_operators_log_can_be_read(operator: Operator) -> None:
+    """It says what the operator did and why, no line per event of a watch, and nothing went wrong inside it."""
+    log = operator.log()
+    assert "ottla.operator" in log
+    assert [line for line in log.splitlines() if " INFO kopf" in line or " INFO kafka" in line] == []
+    assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
 
 
 def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes: Kubernetes, helm: Helm) -> None:

@@ -109,8 +109,9 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
         "consume-librdkafka", "single-100b", "sync-100b", "produce-java-64k-half-rate", "rf3-java-64k", "idle",
         "spark-read",
         "partitions-5000", "partitions-1000", "append-read-1m", "append-read-64k", "append-read-1k", "recovery-64k",
-        "recovery-1k", "log-growth",
+        "recovery-1k", "log-growth", "operator",
     ]  # fmt: skip
+    assert [scenario.name for scenario in SCENARIOS if scenario.when_named] == ["operator"]
 
 
 def test_librdkafka_produces_to_the_null_broker_and_its_requests_are_counted(tmp_path: Path) -> None:

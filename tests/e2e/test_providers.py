@@ -92,5 +92,5 @@ def test_nodes_have_addresses_of_their_own() -> None:
 
 def test_the_command_explains_itself() -> None:
     said = CliRunner().invoke(app, ["--help"]).output
-    for word in ("processes", "kind", "existing", "--keep", "--tests", "up", "down", "kubectl", "reload"):
+    for word in ("processes", "kind", "existing", "--keep", "--tests", "up", "down", "kubectl", "reload", "figures"):
         assert word in said

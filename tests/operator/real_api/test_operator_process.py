@@ -14,7 +14,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from e2e import binaries
+from e2e import audit, binaries
+from e2e.audit import AuditLog, Call
 from e2e.control_plane import ADMIN, ControlPlane, loopback
 from e2e.kubernetes_api import Kubernetes, Refused
 from e2e.machine import run
@@ -41,6 +42,7 @@ from tests.operator.topics.test_topic_task import FLIGHTS
 
 pytestmark = pytest.mark.kubernetes
 SYSTEM, ACCOUNT = "ottla-system", "ottla-operator"
+TOPICS = 20
 CONTROLLERS = "statefulset-controller,garbage-collector-controller,disruption-controller,namespace-controller"
 
 
@@ -50,7 +52,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = binaries.folder()
     plane = ControlPlane(tmp_path_factory.mktemp("with-controllers"), folder, loopback(), is_tied=True)
     try:
-        plane.start_api_server("--disable-admission-plugins=ServiceAccount")
+        plane.start_api_server("--disable-admission-plugins=ServiceAccount", *_audit_of(plane).flags())
         plane.start_controllers(f"--controllers={CONTROLLERS}")
         plane.kubectl("create", "namespace", SYSTEM)
         chart = run(
@@ -65,6 +67,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
     finally:
         plane.stop()
+
+
+def _audit_of(plane: ControlPlane) -> AuditLog:
+    return AuditLog(plane.daemons.logs, SYSTEM)
 
 
 class World(RealKubernetes):
@@ -92,8 +98,24 @@ class World(RealKubernetes):
         return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
+class Running:
+    """An operator that runs."""
+
+    def __init__(self, surroundings: InMemorySurroundings) -> None:
+        self.surroundings = surroundings
+        self.start()
+
+    def start(self) -> None:
+        self._operator = Operator(replace(SETTINGS, namespace=SYSTEM), self.surroundings)
+        self._task = asyncio.create_task(self._operator.run())
+
+    async def stop(self) -> None:
+        self._operator.stop()
+        await asyncio.wait_for(self._task, 30)
+
+
 @asynccontextmanager
-async def _operator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, Operator]]:
+async def _operator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, Running]]:
     """Not a fixture: kopf ends every task that is younger than itself."""
     admin = Kubernetes(plane.certificates.kubeconfig(ADMIN), str(plane.binaries / "kubectl"))
     monkeypatch.setattr(World, "api", admin, raising=False)
@@ -101,12 +123,9 @@ async def _operator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Asy
     world = World()
     for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
         world.put(node(f"n{index}", zone))
-    surroundings = InMemorySurroundings(world, InMemoryKafka(world))
-    operator = Operator(replace(SETTINGS, namespace=SYSTEM), surroundings)
-    task = asyncio.create_task(operator.run())
-    yield world, operator
-    operator.stop()
-    await asyncio.wait_for(task, 30)
+    running = Running(InMemorySurroundings(world, InMemoryKafka(world)))
+    yield world, running
+    await running.stop()
 
 
 async def _until(world: World, holds: Callable[[], bool], what: str) -> None:
@@ -156,3 +175,51 @@ async def test_with_the_rights_of_the_chart_everything_is_made_and_comes_back(
             world, lambda: not dig(world.api.get(KAFKA_TOPIC, "flights"), "metadata", "finalizers"), "released"
         )
         await world.close()
+
+
+async def test_a_converged_operator_writes_nothing_but_its_lease(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the API server's own account: after edits that ask for nothing, and after a restart."""
+    topics = [f"t{number}" for number in range(TOPICS)]
+    async with _operator(plane, monkeypatch) as (world, running):
+        fleet = running.surroundings.fleet
+        world.put(copy.deepcopy(CLUSTER))
+        for name in topics:
+            world.put({**copy.deepcopy(FLIGHTS), "metadata": {"name": name, "namespace": "default"}})
+        await _until(world, lambda: world.condition(KAFKA_CLUSTER, "orders"), "the cluster is ready")
+        await _until(world, lambda: all(world.condition(KAFKA_TOPIC, name) for name in topics), "and its topics")
+        await _until(world, lambda: _may_format_nothing(world), "the last thing a new cluster waits for")
+        log = _audit_of(plane).path
+        assert audit.calls(log)[Call("update", "kafkatopics/status")] >= TOPICS, "the log has every call"
+
+        async def look_at_everything() -> None:
+            """Twice: when something is asked for again, what followed from the first answer has been written."""
+            for value in ("1", "2"):
+                fleet.asked.clear()
+                running.surroundings.reported.clear()
+                change = {"metadata": {"annotations": {"users": value}}}
+                world.api.patch(KAFKA_CLUSTER, "orders", change)
+                for name in topics:
+                    world.api.patch(KAFKA_TOPIC, name, change)
+                await _until(
+                    world,
+                    lambda: {*topics} <= {*fleet.asked} and len(running.surroundings.reported) >= 3,
+                    "everything is looked at",
+                )
+
+        since = audit.mark(log)
+        await look_at_everything()
+        assert dict(audit.writes(log, since)) == {}
+        await running.stop()
+        since = audit.mark(log)
+        running.start()
+        await look_at_everything()
+        assert dict(audit.writes(log, since)) == {}
+        assert audit.calls(log, since)[Call("list", "kafkatopics")] >= 1, "the new operator has listed everything"
+        await world.close()
+
+
+def _may_format_nothing(world: World) -> bool:
+    leave = [world.api.get(CONFIG_MAP, f"orders-broker-{number}-format") for number in (0, 1, 2)]
+    return all(dig(obj, "data", "dirs") == "" for obj in leave)

@@ -1,0 +1,31 @@
+"""The scenario operator: what `python -m e2e figures` measures, as rows of the report. Nobody to compare it with.
+
+Its figures are of one run in a cluster that is brought up for it and taken down again: root on Debian, and ten minutes
+more where the programs of Kubernetes are not built yet.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.java import LoadFailed
+from bench.scenarios import OPERATOR as NAME
+from bench.spark_read import Results
+from bench.systems import OURS
+
+_METRICS = {"writes_at_rest": "writes_at_rest", "rss_mb": "rss_mb", "topics_ready_s": "ready_s"}
+_SMOKE = ("--topics", "20", "--rest", "20")
+
+
+def run(work: Path, is_full: bool, measured: Results) -> None:
+    """Measures with 1 000 topics and five minutes at rest, or a little of it. LoadFailed when nothing was measured."""
+    out = work / "operator.json"
+    command = [sys.executable, "-m", "e2e", "figures", "--out", str(out), *(() if is_full else _SMOKE)]
+    if subprocess.run(command, check=False).returncode != 0 and not out.exists():
+        raise LoadFailed("the operator was not measured, see above")
+    found = json.loads(out.read_text())
+    for metric, name in _METRICS.items():
+        measured.add(NAME, metric, OURS, found[name])

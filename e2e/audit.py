@@ -1,0 +1,107 @@
+"""What the operator asks of the API server, as the API server's audit log has it: every call, by verb and resource.
+
+The server writes one line of JSON per call before it answers. Who else calls is not recorded, so the file stays small.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+READS = ("get", "list", "watch")
+LEASES = "leases"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Call:
+    """`resource` with its subresource, "kafkatopics/status"; the path where a call is about no resource.
+
+    >>> Call("update", "kafkatopics/status").is_write, Call("update", "leases").is_write, Call("watch", "pods").is_write
+    (True, False, False)
+    """
+
+    verb: str
+    resource: str
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may change something. Renewing the Lease is how the operator says that it lives: not counted."""
+        return self.verb not in READS and not self.is_of_lease
+
+    @property
+    def is_of_lease(self) -> bool:
+        return self.resource == LEASES
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+class AuditLog:
+    """The log of what the service accounts of one namespace ask; `flags` are the API server's."""
+
+    def __init__(self, folder: Path, namespace: str) -> None:
+        self.path = folder / "audit.log"
+        self._policy = folder / "audit-policy.yaml"
+        self._namespace = namespace
+
+    def flags(self) -> list[str]:
+        """Writes the policy that they name."""
+        self._policy.parent.mkdir(parents=True, exist_ok=True)
+        self._policy.write_text(yaml.safe_dump(policy(self._namespace)))
+        return [f"--audit-policy-file={self._policy}", f"--audit-log-path={self.path}"]
+
+
+def policy(namespace: str) -> dict[str, Any]:
+    """Who called what and when, no contents. A call is told of once, a watch when it begins."""
+    group = f"system:serviceaccounts:{namespace}"
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "userGroups": [group]}, {"level": "None"}],
+    }
+
+
+def mark(log: Path) -> int:
+    """A place in the log: what is there now."""
+    return log.stat().st_size if log.exists() else 0
+
+
+def calls(log: Path, since: int = 0) -> Counter[Call]:
+    """How often each call was made after a `mark`."""
+    if not log.exists():
+        return Counter()
+    seen: set[str] = set()
+    found: Counter[Call] = Counter()
+    with log.open("rb") as file:
+        file.seek(since)
+        for line in file:
+            event = json.loads(line) if line.endswith(b"\n") else {}  # the server is writing the last one
+            if event and event["auditID"] not in seen:  # a watch has a line for its beginning and one for its end
+                seen.add(event["auditID"])
+                found[call_of(event)] += 1
+    return found
+
+
+def writes(log: Path, since: int = 0) -> Counter[Call]:
+    """The calls that may have changed something, the Lease apart."""
+    return Counter({call: count for call, count in calls(log, since).items() if call.is_write})
+
+
+def call_of(event: dict[str, Any]) -> Call:
+    """
+    >>> call_of({"verb": "update", "objectRef": {"resource": "kafkatopics", "subresource": "status", "name": "a"}})
+    Call(verb='update', resource='kafkatopics/status')
+    >>> call_of({"verb": "get", "requestURI": "/apis/apps/v1?timeout=32s"})
+    Call(verb='get', resource='/apis/apps/v1')
+    """
+    place = event.get("objectRef") or {}
+    if "resource" not in place:
+        return Call(event["verb"], str(event["requestURI"]).partition("?")[0])
+    below = f"/{place['subresource']}" if place.get("subresource") else ""
+    return Call(event["verb"], f"{place['resource']}{below}")
