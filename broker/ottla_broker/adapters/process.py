@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import sys
 from collections.abc import Coroutine
@@ -83,8 +84,14 @@ def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
         ),
         disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
         coordination=coordination,
-        workers=ProcessWorkers(JOBS),
+        workers=ProcessWorkers(JOBS, max_processes=_worker_processes(config)),
     )
+
+
+def _worker_processes(config: BrokerConfig) -> int:
+    """Enough for the recoveries that may run at once, as far as there are cores for them, and else at most four."""
+    recoveries: int = len(config.log_dirs) * config["num.recovery.threads.per.data.dir"]
+    return max(1, min(os.cpu_count() or 1, max(4, recoveries)))
 
 
 def _socket_buffer_bytes(config: BrokerConfig, name: str) -> int:

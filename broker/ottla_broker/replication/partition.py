@@ -22,6 +22,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication import isr
 from ottla_broker.replication.delayed import AckQueue
+from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
 from ottla_broker.storage.log import AppendInfo, Log
@@ -30,6 +31,8 @@ NO_EPOCH = -1
 NO_LEADER = -1
 CONSUMER = -1
 """Replica id of a consumer's fetch."""
+HIGH_WATERMARK = -1
+"""The offset by which DeleteRecords means all records up to the high watermark."""
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -79,6 +82,7 @@ class Partition:
         "bytes_in",
         "bytes_out",
         "controller_epoch",
+        "deletions",
         "end_waiters",
         "followers",
         "in_sync",
@@ -119,6 +123,7 @@ class Partition:
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()
         self.acks_all = AckQueue()
+        self.deletions = DeletionQueue()
         self.watermark_waiters: dict[Waiter, None] = {}
         self.end_waiters: dict[Waiter, None] = {}
         self.on_follower_write: Callable[[], None] | None = None
@@ -211,9 +216,10 @@ class Partition:
         self.become_follower(NO_LEADER, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
 
     def give_up_waiting(self, error_code: int) -> None:
-        """Fails the produce requests that wait here and has the fetches look again."""
+        """Fails the produce and DeleteRecords requests that wait here and has the fetches look again."""
         self.acks_leader.fail(error_code)
         self.acks_all.fail(error_code)
+        self.deletions.fail(error_code)
         self.wake_everybody()
 
     def wake_everybody(self) -> None:
@@ -299,6 +305,40 @@ class Partition:
         """Error code of an acks=all request whose records the high watermark has passed."""
         return 0 if len(self.in_sync.maximal) >= self.min_isr else _NOT_ENOUGH_AFTER_APPEND
 
+    # Deleting records
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest log start offset of the live replicas, as this leader knows it (KIP-107)."""
+        starts = ((follower.broker_id, follower.log_start_offset) for follower in self.followers.values())
+        return low_watermark(self.log.log_start_offset, starts, self._around.live_brokers())
+
+    async def delete_records(self, offset: int) -> int:
+        """Has the log begin at `offset` (-1: the high watermark), durably; gives the offset meant.
+
+        The followers hear of it with their next fetch. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION
+        (cleanup.policy without delete), OFFSET_OUT_OF_RANGE (negative, or beyond the high watermark),
+        KAFKA_STORAGE_ERROR.
+        """
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = self.log
+        if not log.config.is_deleted:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the cleanup.policy of {self.topic} does not contain delete")
+        wanted = log.high_watermark if offset == HIGH_WATERMARK else offset
+        if wanted < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} is negative")
+        leader_epoch = self.leader_epoch
+        await log.advance_log_start_offset(wanted)
+        if not self.is_leader or self.leader_epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return wanted
+
+    def check_deletions(self) -> None:
+        """A follower's log start has moved, or a broker has come or gone."""
+        if self.deletions:
+            self.deletions.advance(self.low_watermark)
+
     # Followers of this leader
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
@@ -320,6 +360,8 @@ class Partition:
                 self._propose(Change.EXPAND, (*self.in_sync.committed, broker_id))
         if fetch_offset != previous_end:
             self.advance_high_watermark()
+        if self.deletions:
+            self.check_deletions()
 
     def shrink_isr(self) -> None:
         """Takes followers out of the ISR that have not been caught up for replica.lag.time.max.ms."""

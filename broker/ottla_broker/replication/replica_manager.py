@@ -23,6 +23,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
+from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.offline import Act, may_take_command
@@ -218,6 +219,9 @@ class ReplicaManager:
     def on_metadata_changed(self) -> None:
         """After UpdateMetadata: leaders may have appeared, moved or gone."""
         self._fetchers.on_metadata_changed()
+        for partition in self.partitions():
+            if partition.deletions:
+                partition.check_deletions()
 
     # Commands of the controller
 
@@ -572,8 +576,16 @@ class ReplicaManager:
         metrics.gauge(
             "kafka_server_delayedoperationpurgatory_purgatorysize",
             "Requests that wait.",
-            lambda: self.wheel.count(object) - self.wheel.count(DelayedProduce),
+            lambda: (
+                self.wheel.count(object) - self.wheel.count(DelayedProduce) - self.wheel.count(DelayedDeleteRecords)
+            ),
             delayedOperation="Fetch",
+        )
+        metrics.gauge(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Requests that wait.",
+            lambda: self.wheel.count(DelayedDeleteRecords),
+            delayedOperation="DeleteRecords",
         )
 
 

@@ -147,7 +147,17 @@ class Broker:
             "cluster": self.cluster_id,
             "state": self.state,
             "ready": self.is_ready,
-            "recovery": {"loaded": progress.loaded, "total": progress.total, "scanned_bytes": progress.scanned_bytes},
+            "recovery": {
+                "loaded": progress.loaded,
+                "total": progress.total,
+                "scanned_bytes": progress.scanned_bytes,
+                "tail_bytes": progress.tail_bytes,
+                "current": list(progress.current),
+                "log_dirs": {
+                    path: {"scanned_bytes": one.scanned_bytes, "tail_bytes": one.tail_bytes}
+                    for path, one in progress.directories.items()
+                },
+            },
             "log_dirs": [
                 {
                     "path": one.path,
@@ -457,7 +467,7 @@ def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
         log_retention_check_interval_ms=config["log.retention.check.interval.ms"],
         log_flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
         log_flush_start_offset_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
-        log_flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
+        num_recovery_threads_per_data_dir=config["num.recovery.threads.per.data.dir"],
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_id_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
         may_format=config.formattable_log_dirs,

@@ -52,6 +52,7 @@ LISTED = (
     Listing(ApiKey.API_VERSIONS, 0, 4, "api_versions"),
     Listing(ApiKey.CREATE_TOPICS, 0, 7, "create_topics"),
     Listing(ApiKey.DELETE_TOPICS, 0, 6, "delete_topics"),
+    Listing(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
     Listing(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
     Listing(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
     Listing(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),

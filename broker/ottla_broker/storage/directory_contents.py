@@ -25,11 +25,11 @@ _ENDINGS = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG), SNAPSHOT,
 class DirectoryContents:
     """One partition's directory: what was read, or with None, or after `forget`, the directory itself."""
 
-    __slots__ = ("_directory", "_disk", "_found")
+    __slots__ = ("_found", "directory", "disk")
 
     def __init__(self, disk: Disk, directory: str, found: Contents | None = None) -> None:
-        self._disk = disk
-        self._directory = directory
+        self.disk = disk
+        self.directory = directory
         self._found = found
 
     def forget(self) -> None:
@@ -39,7 +39,7 @@ class DirectoryContents:
     async def list(self) -> Sequence[tuple[str, bool, int]]:
         """As `Disk.list`. Raises OSError."""
         if self._found is None:
-            return await self._disk.list(self._directory)
+            return await self.disk.list(self.directory)
         return [(name, is_directory, size) for name, (is_directory, size, _) in self._found.items()]
 
     async def read(self, name: str) -> bytes:
@@ -47,10 +47,15 @@ class DirectoryContents:
         if self._found is not None:
             entry = self._found.get(name)
             if entry is None:
-                raise FileNotFoundError(f"{self._directory}/{name}")
+                raise FileNotFoundError(f"{self.directory}/{name}")
             if entry[2] is not None:
                 return entry[2]
-        return await self._disk.read_file(f"{self._directory}/{name}")
+        return await self.disk.read_file(f"{self.directory}/{name}")
+
+    async def delete(self, name: str) -> None:
+        """A file of the directory, which is read anew from then on. Raises OSError."""
+        self.forget()
+        await self.disk.delete(f"{self.directory}/{name}")
 
 
 class ContentsReader:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from itertools import islice, pairwise
+from operator import lt
 from struct import Struct
+from sys import byteorder
 
 from ottla_broker.ports.disk import Buffer
 
@@ -51,6 +53,28 @@ class MappedIndex:
         self._view = view
         self._base_offset = base_offset
         self._count = entry_count(view, OFFSET_ENTRY_BYTES)
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def is_sound(self, size: int, next_offset: int) -> bool:
+        """Whether the entries can belong to a segment of `size` bytes that ends before `next_offset`: growing, and
+        inside it. Looks at all of them; what they say of single batches shows when it is used."""
+        if not self._count:
+            return True
+        values = array("i", bytes(self._view[: self._count * OFFSET_ENTRY_BYTES]))
+        if byteorder == "little":
+            values.byteswap()
+        offsets, positions = values[0::2], values[1::2]
+        return (
+            offsets[0] >= 0
+            and positions[0] >= 0
+            and offsets[-1] < next_offset - self._base_offset
+            and positions[-1] < size
+            and all(map(lt, offsets, islice(offsets, 1, None)))
+            and all(map(lt, positions, islice(positions, 1, None)))
+        )
 
     def floor(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the last entry at or below `offset`, (base offset, 0) when there is none."""
@@ -184,6 +208,20 @@ def last_time_entry(time_index: Buffer, base_offset: int) -> tuple[int, int] | N
         return None
     timestamp, relative = TIME_ENTRY.unpack_from(time_index, (count - 1) * TIME_ENTRY_BYTES)
     return timestamp, base_offset + relative
+
+
+def is_sound_time_index(time_index: Buffer, base_offset: int, next_offset: int) -> bool:
+    """Whether the first and the last entry of a time index file can be those of a segment that ends before
+    `next_offset`; the file holds whole entries."""
+    if len(time_index) % TIME_ENTRY_BYTES:
+        return False
+    last = last_time_entry(time_index, base_offset)
+    if last is None:
+        return True
+    timestamp: int
+    relative: int
+    timestamp, relative = TIME_ENTRY.unpack_from(time_index, 0)
+    return 0 <= timestamp <= last[0] and 0 <= relative <= last[1] - base_offset < next_offset - base_offset
 
 
 def floor_of_timestamp(time_index: Buffer, base_offset: int, timestamp: int) -> int:

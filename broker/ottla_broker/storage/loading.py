@@ -7,22 +7,20 @@ from collections.abc import Awaitable, Callable
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import decode_epochs, decode_partition_metadata
+from ottla_broker.storage.checkpoints import decode_partition_metadata
 from ottla_broker.storage.config import DEFAULTS, LogConfig
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
-from ottla_broker.storage.indexes import GrowingIndex
+from ottla_broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_state import LogOwner
-from ottla_broker.storage.maintenance import replay_producers, walk_tail
+from ottla_broker.storage.maintenance import replay_producers, roll_jitter_ms, walk_tail
 from ottla_broker.storage.names import (
     CLEANED,
     DELETED,
     INDEX,
-    LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,
-    SNAPSHOT,
     SWAP,
     TEMPORARY,
     TIME_INDEX,
@@ -30,8 +28,10 @@ from ottla_broker.storage.names import (
     parse_offset_file,
 )
 from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.rebuilding import read_epochs, rebuild_indexes
 from ottla_broker.storage.recovery import Recovered, finish_swaps
 from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.snapshots import drop_snapshots, producers_before
 
 Recover = Callable[[int], Awaitable[Recovered]]
 """Runs the recovery of this log from an offset on, here or in a worker."""
@@ -51,12 +51,14 @@ async def open_log(
     is_clean: bool = True,
     recover: Recover,
     contents: DirectoryContents | None = None,
+    notice: Callable[[str], None] = lambda message: None,
 ) -> Log:
     """Opens, and where necessary repairs, the log in `directory`; creates the first segment of an empty one.
 
     `recovery_point`, `log_start_offset`, `high_watermark`: what the checkpoints say. `is_clean`: the broker stopped in
-    order. A log whose end does not hold what its size promises is recovered even then. `contents`: of the directory,
-    where they have been read already. Raises OSError, CheckpointError.
+    order. A log whose end does not hold what its size promises is recovered even then; small files that are missing or
+    damaged are made anew from the batches, and `notice` takes a line for each. `contents`: of the directory, where they
+    have been read already. Raises OSError, CheckpointError (partition.metadata).
     """
     recovered: Recovered | None = None
     scanned_from = recovery_point
@@ -68,11 +70,10 @@ async def open_log(
         if any(name.endswith((DELETED, CLEANED, SWAP, TEMPORARY)) for name, _, _ in await contents.list()):
             contents.forget()
             await finish_swaps(disk, directory)
-        unindexed = await _first_without_index(contents)
-        if unindexed is not None:
+        for base in await _without_indexes(contents):
             contents.forget()
-            recovered = await recover(unindexed)
-            scanned_from = unindexed
+            notice(f"{directory}: the indexes of segment {base} are missing or damaged: made anew from its batches")
+            await rebuild_indexes(disk, directory, base, config.index_interval_bytes)
     segments = await _segments(disk, directory, clock, contents)
     if segments and not await _resume_last(segments[-1], config, contents):
         scanned_from = min(scanned_from, segments[-1].base_offset)
@@ -83,6 +84,8 @@ async def open_log(
             await _resume_last(segments[-1], config, contents)
     if recovered is not None and segments:
         segments[-1].next_offset = max(segments[-1].next_offset, recovered.next_offset)
+    if segments:
+        segments[-1].roll_jitter_ms = roll_jitter_ms(config, clock)
     if segments and segments[-1].next_offset < log_start_offset:
         # The records up to the log start offset were lost with the power; what is left is deleted already.
         for segment in segments:
@@ -94,16 +97,17 @@ async def open_log(
         segments, recovered = [], None
     if not segments:
         segments = [Segment(disk, directory, log_start_offset, 0, log_start_offset, clock.now_ms())]
+        segments[0].roll_jitter_ms = roll_jitter_ms(config, clock)
         segments[0].start()
         contents.forget()
         await disk.fsync_directory(directory)
     end = segments[-1].next_offset
     log_start_offset = max(log_start_offset, segments[0].base_offset)
 
-    epochs = await _epochs(directory, contents, recovered)
+    epochs = await _epochs(contents, segments, recovered, notice)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
-    producers = await _producers(disk, directory, contents, segments, end, recovered)
+    producers = await _producers(contents, segments, end, recovered, notice)
     is_durable = is_clean and recovered is None
     log = Log(
         topic_partition=topic_partition,
@@ -146,16 +150,20 @@ async def _segments(disk: Disk, directory: str, clock: Clock, contents: Director
     return [Segment(disk, directory, base, size, end, now) for (base, size), end in zip(found, ends, strict=True)]
 
 
-async def _first_without_index(contents: DirectoryContents) -> int | None:
-    """Base offset of the first segment that lacks an index file."""
-    names = {name: None for name, _, _ in await contents.list()}
-    for name in names:
-        parsed = parse_offset_file(name)
-        if parsed is None or parsed.suffix != LOG or parsed.marker:
-            continue
-        if offset_name(parsed.offset, INDEX) not in names or offset_name(parsed.offset, TIME_INDEX) not in names:
-            return parsed.offset
-    return None
+async def _without_indexes(contents: DirectoryContents) -> list[int]:
+    """Base offsets of the closed segments that lack an index file, or whose index ends in the middle of an entry.
+
+    The last segment's are read, and judged, when it is resumed; those of the others when they are first needed.
+    """
+    sizes = {name: size for name, is_directory, size in await contents.list() if not is_directory}
+    parsed = [parse_offset_file(name) for name in sizes]
+    bases = sorted(one.offset for one in parsed if one is not None and one.suffix == LOG and not one.marker)
+    return [
+        base
+        for base in bases[:-1]
+        if sizes.get(offset_name(base, INDEX), -1) % OFFSET_ENTRY_BYTES
+        or sizes.get(offset_name(base, TIME_INDEX), -1) % TIME_ENTRY_BYTES
+    ]
 
 
 async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryContents) -> bool:
@@ -176,42 +184,32 @@ async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryC
     return True
 
 
-async def _epochs(directory: str, contents: DirectoryContents, recovered: Recovered | None) -> LeaderEpochs:
+async def _epochs(
+    contents: DirectoryContents, segments: list[Segment], recovered: Recovered | None, notice: Callable[[str], None]
+) -> LeaderEpochs:
     if recovered is not None:
         epochs = LeaderEpochs(recovered.epochs)
         epochs.is_dirty = True
         return epochs
-    try:
-        data = await contents.read(LEADER_EPOCHS)
-    except FileNotFoundError:
-        return LeaderEpochs()
-    return LeaderEpochs(decode_epochs(f"{directory}/{LEADER_EPOCHS}", data))
+    epochs, repairs = await read_epochs(contents, [segment.base_offset for segment in segments if segment.size])
+    for repair in repairs:
+        notice(repair)
+    return epochs
 
 
 async def _producers(
-    disk: Disk,
-    directory: str,
     contents: DirectoryContents,
     segments: list[Segment],
     end: int,
     recovered: Recovered | None,
+    notice: Callable[[str], None],
 ) -> ProducerStates:
     if recovered is not None:
         return ProducerStates.restore(recovered.producers, end)
-    newest = -1
-    for name, _, _ in await contents.list():
-        parsed = parse_offset_file(name)
-        if parsed is None or parsed.suffix != SNAPSHOT or parsed.marker:
-            continue
-        if parsed.offset > end:
-            await disk.delete(f"{directory}/{name}")
-        elif parsed.offset >= segments[0].base_offset:
-            newest = max(newest, parsed.offset)
-    if newest < 0:
-        producers = ProducerStates(segments[0].base_offset)
-    else:
-        name = offset_name(newest, SNAPSHOT)
-        producers = ProducerStates.decode(f"{directory}/{name}", await contents.read(name), newest)
+    await drop_snapshots(contents, lambda offset: offset > end)
+    producers, repairs = await producers_before(contents, segments[0].base_offset, end)
+    for repair in repairs:
+        notice(repair)
     await replay_producers(producers, segments, end)
     return producers
 

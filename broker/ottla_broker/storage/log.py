@@ -37,6 +37,7 @@ from ottla_broker.storage.append import (
     stamp_append_time,
 )
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
 from ottla_broker.storage.maintenance import LogMaintenance
 from ottla_broker.storage.segment import Segment
 
@@ -238,7 +239,9 @@ class Log(LogMaintenance):
                 if end > start:
                     self._sync_or_track(segment, segment.append((records[start:end],), self._on_written))
                     start = position
-                segment = self._roll()
+                # Behind a gap that no index can express, a leader's compacted log goes on in a segment of its own.
+                is_far = header.last_offset - self._assigned > MAX_RELATIVE_OFFSET
+                segment = self._roll(header.base_offset if is_far else None)
             if header.leader_epoch != self.epochs.latest and header.magic == MAGIC:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:

@@ -1,6 +1,6 @@
 """A log directory before its logs: its lock, whose it is (meta.properties), and how its last broker ended.
 
-    inspect → (broker id and cluster id become known) → check → claim → load
+    inspect → (broker id and cluster id become known) → check → claim → load → mark_recovered
 
 Formatting needs leave: a directory that should hold a broker's data and comes back empty, say because a host started
 without its mount, must not give us empty logs. `ottla.log.dirs.format` names the directories that may be empty;
@@ -169,7 +169,7 @@ def check(directories: Sequence[LogDirectory], broker_id: int, cluster_id: str) 
 
 
 async def claim(directory: LogDirectory, broker_id: int, cluster_id: str, clock: Clock) -> None:
-    """After `check`: writes meta.properties where something is missing in it, and this boot's id. Raises OSError."""
+    """After `check`: writes meta.properties where something is missing in it. Raises OSError."""
     old = directory.meta
     directory_id = old.directory_id if old is not None else None
     meta = MetaProperties(broker_id, cluster_id, directory_id or encode_uuid(clock.uuid4().bytes))
@@ -182,4 +182,11 @@ async def claim(directory: LogDirectory, broker_id: int, cluster_id: str, clock:
         }
         await directory.disk.write_file(META_PROPERTIES, encode_properties(values))
         directory.meta = meta
+
+
+async def mark_recovered(directory: LogDirectory) -> None:
+    """Writes this boot's id: what a power loss may have taken has been looked for in every log. Raises OSError.
+
+    Not before, so that a start that is killed in the middle of it still counts as the one after the power loss.
+    """
     await directory.disk.write_file(BOOT_ID, directory.disk.boot_id().encode())

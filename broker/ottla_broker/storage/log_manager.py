@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoint_files import CheckpointFiles, exceeds
-from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_partition_metadata
+from ottla_broker.storage.checkpoints import CheckpointError, encode_clean_shutdown, encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
 from ottla_broker.storage.directory_contents import BATCH, ContentsReader
@@ -43,7 +43,9 @@ from ottla_broker.storage.log_directory import (
     claim,
     inspect,
     lacks_leave,
+    mark_recovered,
 )
+from ottla_broker.storage.log_recovery import LoadProgress, LogRecovery
 from ottla_broker.storage.names import (
     CLEAN_SHUTDOWN,
     DELETE_DIRECTORY,
@@ -56,11 +58,6 @@ from ottla_broker.storage.names import (
     parse_partition_directory,
     set_aside_name,
 )
-from ottla_broker.storage.recovery import Recovered, recover_log, tail_bytes
-
-RECOVERY_JOB = "recover-log"
-_WORKER_RECOVERY_BYTES = 64 * 1024 * 1024
-"""Longer tails are scanned in a worker process, so that the loop keeps answering."""
 
 _LOADS_PER_DIRECTORY = 4
 _FIRST_RETENTION_S = 30.0
@@ -78,28 +75,15 @@ class LogManagerSettings:
     log_retention_check_interval_ms: int = 300_000
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_start_offset_checkpoint_interval_ms: int = 60_000
-    log_flush_scheduler_interval_ms: int = 2**63 - 1
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
+    num_recovery_threads_per_data_dir: int = 1
     may_format: Collection[str] | None = None
     """`ottla.log.dirs.format`; None without the key."""
     reserve_bytes: int = 0
     """`ottla.log.dir.reserve.bytes`."""
     io_timeout_ms: int = 30_000
     """`ottla.log.dir.io.timeout.ms`."""
-
-
-@dataclass(slots=True)
-class LoadProgress:
-    """How far loading is, for /status. Counts of logs; bytes that recoveries have read, cut and dropped."""
-
-    total: int = 0
-    loaded: int = 0
-    recovered: int = 0
-    scanned_bytes: int = 0
-    cut_bytes: int = 0
-    current: list[str] = field(default_factory=list)
-    """Directories of the partitions being loaded."""
 
 
 class OfflineLog(NamedTuple):
@@ -161,6 +145,8 @@ class LogManager:
         self._is_closed = False
         self.directories: list[LogDirectory] = []
         self.progress = LoadProgress()
+        self._threads = settings.num_recovery_threads_per_data_dir
+        self._recovery = LogRecovery(workers, clock, on_notice, self.progress, self._threads)
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -248,16 +234,26 @@ class LogManager:
 
     async def _load_directory(self, directory: LogDirectory) -> None:
         disk = directory.disk
-        recovery_points = await self._checkpoints.read(disk, RECOVERY_POINTS)
+        recovery_points = await self._read_recovery_points(directory)
         start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
         high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
         found: list[tuple[TopicPartition, str]] = []
+        strays: list[str] = []
         for name, is_directory, _ in await disk.list():
             if is_directory and is_set_aside(name, DELETE_DIRECTORY):
                 await disk.delete(name)
+            elif is_directory and is_set_aside(name, STRAY_DIRECTORY):
+                strays.append(name)
             elif is_directory and (partition := parse_partition_directory(name)) is not None:
                 found.append((partition, name))
+        if strays:
+            self._notice(
+                f"log directory {disk.path} holds {len(strays)} partition directories that were set aside and nobody "
+                f"reads: {', '.join(strays)}; look whether the records are wanted, then delete them"
+            )
         self.progress.total += len(found)
+        if not directory.was_clean:
+            await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
 
@@ -276,8 +272,11 @@ class LogManager:
                     log_start_offset=start_offsets.get(partition, 0),
                     high_watermark=high_watermarks.get(partition, 0),
                     is_clean=directory.was_clean,
-                    recover=partial(self._recover, disk, name, config),
+                    recover=partial(
+                        self._recovery.run, disk, name, config, config.is_compacted or not directory.lost_power
+                    ),
                     contents=None if reader is None else await reader.of(name),
+                    notice=self._notice,
                 )
                 self.progress.current.remove(name)
                 self.progress.loaded += 1
@@ -290,9 +289,10 @@ class LogManager:
                 self._logs[partition] = log
 
         # After an orderly end hardly any log waits for the disk: as many at once as one read brings.
-        at_once = BATCH if directory.was_clean else _LOADS_PER_DIRECTORY
+        at_once = BATCH if directory.was_clean else max(_LOADS_PER_DIRECTORY, self._threads)
         await self._gather([load_some] * at_once, f"load {disk.path}")
         await self._take_back(disk, recovery_points, start_offsets, high_watermarks)
+        await mark_recovered(directory)
 
     async def _take_back(
         self,
@@ -315,21 +315,14 @@ class LogManager:
         if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
             await self._checkpoint_high_watermarks(disk)
 
-    async def _recover(self, disk: Disk, name: str, config: LogConfig, recovery_point: int) -> Recovered:
-        arguments = (name, recovery_point, config.index_interval_bytes, config.is_compacted)
-        if await tail_bytes(disk, name, recovery_point) < _WORKER_RECOVERY_BYTES:
-            found = await recover_log(disk, *arguments)
-        else:
-            found = await self._workers.run(RECOVERY_JOB, disk.path, *arguments)
-        self.progress.recovered += 1
-        self.progress.scanned_bytes += found.scanned_bytes
-        self.progress.cut_bytes += found.cut_bytes
-        if found.cut_bytes:
-            self._notice(
-                f"recovery of {name} in {disk.path}: {found.cut_bytes} bytes after offset {found.next_offset} were not "
-                f"whole and have been cut off, {found.dropped_segments} segments with them"
-            )
-        return found
+    async def _read_recovery_points(self, directory: LogDirectory) -> dict[TopicPartition, int]:
+        """Without a readable checkpoint every log is scanned from its start."""
+        try:
+            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS)
+        except CheckpointError as error:
+            self._notice(f"{error}: every log of {directory.path} is recovered from its start")
+            directory.was_clean = False
+            return {}
 
     async def _gather(self, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:
         """All at once; the first exception ends the others and is raised."""
@@ -461,7 +454,8 @@ class LogManager:
             clock=self._clock,
             owner=self,
             config=config,
-            recover=partial(self._recover, disk, name, config),
+            recover=partial(self._recovery.run, disk, name, config, True),
+            notice=self._notice,
         )
         if topic_id != NO_TOPIC_ID and log.topic_id is None:
             log.topic_id = topic_id
@@ -566,7 +560,10 @@ class LogManager:
     def _on(self, disk: Disk) -> list[Log]:
         return [log for log in self._logs.values() if log.disk is disk]
 
-    # -- failure (LogOwner) -------------------------------------------------------------------------------------
+    # -- failure and notices (LogOwner) -------------------------------------------------------------------------
+
+    def notice(self, message: str) -> None:
+        self._notice(message)
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
         """The directory is offline from now on; told once."""
@@ -744,10 +741,13 @@ class LogManager:
             log.producers.remove_expired(now, self._settings.producer_id_expiration_ms)
 
     async def _flush_due(self, disk: Disk | None = None) -> None:
-        """flush.ms: logs with unflushed records whose last flush is that long ago, of one directory or of all."""
+        """flush.ms: logs with unflushed records whose last flush is that long ago, of one directory or of all.
+
+        Looked at every second whatever log.flush.scheduler.interval.ms says: with its default Apache Kafka never does.
+        """
         now = self._clock.now_ms()
         for log in self.logs if disk is None else self._on(disk):
-            is_due = now - log.last_flush_ms >= min(log.config.flush_ms, self._settings.log_flush_scheduler_interval_ms)
+            is_due = now - log.last_flush_ms >= log.config.flush_ms
             if is_due and not log.is_failed and log.assigned_offset > log.recovery_point:
                 try:
                     await self._on_directory(log.disk, log.flush())

@@ -53,6 +53,10 @@ class LogOwner(Protocol):
         """Writes the log start offsets of the directory's logs. Raises OSError."""
         ...
 
+    def notice(self, message: str) -> None:
+        """A line for the broker's log: something was repaired, or a person should know."""
+        ...
+
 
 class LogState:
     """See the module. `segments` are sorted and never empty; the last one is active (started or resumed)."""

@@ -15,23 +15,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 
+from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.control import read_marker
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
 from ottla_broker.storage.log_state import LogState
 from ottla_broker.storage.names import (
     DELETED,
+    LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     offset_name,
-    parse_offset_file,
 )
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.reading import LogReads
 from ottla_broker.storage.scan import HeaderWalk
 from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.snapshots import drop_snapshots, producers_before
 
 
 class LogMaintenance(LogReads, LogState):
@@ -41,22 +44,22 @@ class LogMaintenance(LogReads, LogState):
 
     # -- roll and flush -----------------------------------------------------------------------------------------
 
-    def _roll(self) -> Segment:
-        """Closes the active segment and starts a new one at the next offset; gives the new one."""
+    def _roll(self, base: int | None = None) -> Segment:
+        """Closes the active segment and starts a new one at `base`, by default the next offset; gives the new one."""
         old = self._active
         old.end_index()
-        base = self._assigned
+        base = self._assigned if base is None else base
+        old.next_offset = base
         self.producers.end_offset = base
         self._watch(self.disk.write_file(f"{self.directory}/{offset_name(base, SNAPSHOT)}", self.producers.encode()))
         segment = Segment(self.disk, self.directory, base, 0, base, self.clock.now_ms())
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        segment.roll_jitter_ms = self.clock.random.randrange(jitter) if jitter > 0 else 0
+        segment.roll_jitter_ms = roll_jitter_ms(self.config, self.clock)
         segment.start()
         assert segment.opening is not None
         self._watch(segment.opening)
         # In lane order before any fsync of the new file: a flushed record is in a file that is found again.
         self._watch(self.disk.fsync_directory(self.directory))
-        self.segments.append(segment)
+        self.segments = [*self.segments, segment]  # copied on write: whoever walks the list walks one state of it
         self._active = segment
         self._spawn(self._finish_roll(old, base), "roll")
         return segment
@@ -94,11 +97,12 @@ class LogMaintenance(LogReads, LogState):
         """Whether a batch of `size` bytes belongs into a new segment: segment.bytes, a full index, more than 2^31
         offsets, or segment.ms by the timestamps of the segment's first batch and this one (KIP-33)."""
         config = self.config
+        if last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return True
         if not segment.size:
             return False
         if (
             segment.size + size > config.segment_bytes
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             or segment.index_entries >= config.max_index_entries
             or segment.time_index_entries >= config.max_time_index_entries
         ):
@@ -157,7 +161,7 @@ class LogMaintenance(LogReads, LogState):
                     # An unclean election: the checkpoint would have the next start drop what is written from here on.
                     self.log_start_offset = end
                     await self._owner.checkpoint_log_start_offsets(self.disk)
-                await self._drop_snapshots(lambda snapshot: snapshot > end)
+                await drop_snapshots(DirectoryContents(self.disk, self.directory), lambda snapshot: snapshot > end)
                 await self._rebuild_producers(end)
             finally:
                 # Another list: a read that began meanwhile, and finds its file closed, is told by it (`_outrun`).
@@ -185,7 +189,7 @@ class LogMaintenance(LogReads, LogState):
         self.producers = ProducerStates(offset)
         await self._begin_truncation(offset)
         await self._drop_segments(dropped)
-        await self._drop_snapshots(lambda snapshot: True)
+        await drop_snapshots(DirectoryContents(self.disk, self.directory), lambda snapshot: True)
         segment.start()
         await self.disk.fsync_directory(self.directory)
         await self._write_epochs()
@@ -210,17 +214,6 @@ class LogMaintenance(LogReads, LogState):
         if segments:
             await self.disk.fsync_directory(self.directory)
 
-    async def _drop_snapshots(self, is_unwanted: Callable[[int], bool]) -> None:
-        """Durably: a snapshot that came back after a power loss would tell of records that are gone."""
-        is_dropped = False
-        for name, _, _ in await self.disk.list(self.directory):
-            parsed = parse_offset_file(name)
-            if parsed is not None and parsed.suffix == SNAPSHOT and is_unwanted(parsed.offset):
-                await self.disk.delete(f"{self.directory}/{name}")
-                is_dropped = True
-        if is_dropped:
-            await self.disk.fsync_directory(self.directory)
-
     async def _walk_tail(self, segment: Segment, end: int) -> None:
         """After `resume`: cuts the indexes and takes in the batches that follow the last index entry."""
         segment.next_offset = end
@@ -230,16 +223,11 @@ class LogMaintenance(LogReads, LogState):
 
     async def _rebuild_producers(self, end: int) -> None:
         """The producers' state at `end`: the newest snapshot at or below it, and the batches since."""
-        newest = -1
-        for name, _, _ in await self.disk.list(self.directory):
-            parsed = parse_offset_file(name)
-            if parsed is not None and parsed.suffix == SNAPSHOT and not parsed.marker and parsed.offset <= end:
-                newest = max(newest, parsed.offset)
-        if newest >= self.segments[0].base_offset:
-            name = f"{self.directory}/{offset_name(newest, SNAPSHOT)}"
-            self.producers = ProducerStates.decode(name, await self.disk.read_file(name), newest)
-        else:
-            self.producers = ProducerStates(self.segments[0].base_offset)
+        self.producers, repairs = await producers_before(
+            DirectoryContents(self.disk, self.directory), self.segments[0].base_offset, end
+        )
+        for repair in repairs:
+            self._owner.notice(repair)
         await replay_producers(self.producers, self.segments, end)
 
     # -- a full directory ---------------------------------------------------------------------------------------
@@ -299,13 +287,14 @@ class LogMaintenance(LogReads, LogState):
             config = self.config
             deletable = 0
             excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
-            oldest = self.clock.now_ms() - config.retention_ms if config.retention_ms >= 0 else None
+            now = self.clock.now_ms()
+            oldest = now - config.retention_ms if config.retention_ms >= 0 else None
             for segment in self.segments:
                 if segment.next_offset > self.high_watermark or (segment is self._active and not segment.size):
                     break
                 is_below_start = segment is not self._active and segment.next_offset <= self.log_start_offset
                 is_excess = config.is_deleted and excess - segment.size >= 0
-                is_old = config.is_deleted and oldest is not None and await self._age_timestamp(segment) < oldest
+                is_old = config.is_deleted and oldest is not None and await self._age_timestamp(segment, now) < oldest
                 if not (is_below_start or (is_excess and config.retention_bytes >= 0) or is_old):
                     break
                 excess -= segment.size
@@ -322,9 +311,15 @@ class LogMaintenance(LogReads, LogState):
                 await self._retire(doomed)
             return deletable
 
-    async def _age_timestamp(self, segment: Segment) -> int:
+    async def _age_timestamp(self, segment: Segment, now_ms: int) -> int:
         """What retention.ms counts from: the largest timestamp, or the segment's creation when it has none."""
         largest = await self.largest_timestamp(segment)
+        if largest > now_ms and not segment.is_told_of:
+            segment.is_told_of = True
+            self._owner.notice(
+                f"{segment.name(LOG)} in {self.disk.path} has a record with the timestamp {largest}, which is still to "
+                "come: retention.ms keeps it, and what follows it, until then"
+            )
         return largest if largest >= 0 else segment.created_ms
 
     async def _retire(self, doomed: list[Segment]) -> None:
@@ -403,6 +398,12 @@ class LogMaintenance(LogReads, LogState):
                 await segment.close()
 
 
+def roll_jitter_ms(config: LogConfig, clock: Clock) -> int:
+    """By how much earlier a segment rolls by time, drawn anew for each: below segment.jitter.ms and segment.ms."""
+    jitter = min(config.segment_jitter_ms, config.segment_ms)
+    return clock.random.randrange(jitter) if jitter > 0 else 0
+
+
 async def walk_tail(segment: Segment) -> bool:
     """Takes in what follows the last index entry of a resumed segment: recent places, largest timestamp, next offset.
 
@@ -469,4 +470,4 @@ def _retrieve(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
-__all__ = ["LogMaintenance", "replay_producers", "walk_tail"]
+__all__ = ["LogMaintenance", "replay_producers", "roll_jitter_ms", "walk_tail"]

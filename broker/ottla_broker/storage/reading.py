@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeVar
 from ottla_broker.ports.disk import File, FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import LOG_OVERHEAD, PREFIX, PREFIX_BYTES, BatchHeader
+from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.formats import decode_batch
 from ottla_broker.storage.indexes import GrowingIndex, floor_of_timestamp, last_time_entry
 from ottla_broker.storage.log_state import LogState
-from ottla_broker.storage.names import LOG, TIME_INDEX
+from ottla_broker.storage.names import LOG
 from ottla_broker.storage.scan import BLOCK_BYTES, HeaderWalk, find_in_block
 from ottla_broker.storage.segment import Segment, retrieve
 
@@ -79,9 +80,11 @@ class LogReads(LogState):
             limit = self._limit_now(segment, upper)
             if limit is not None:
                 available = limit - start
-                if available <= 0:
+                if available <= 0 and segment.next_offset >= upper:
                     return NOTHING
-                size = self._size_now(segment, start, available, max_bytes, at_least_one_batch)
+                size = None
+                if available > 0:  # else compaction took what this segment had from here on: the next one goes on
+                    size = self._size_now(segment, start, available, max_bytes, at_least_one_batch)
                 if size is not None:
                     if not size:
                         return NOTHING
@@ -130,10 +133,16 @@ class LogReads(LogState):
         return FileNotFoundError(errno.ENOENT, "the segment is not there any more", segment.name(LOG))
 
     async def _open(self, segment: Segment) -> File:
+        was_reindexed = segment.was_reindexed
         await segment.make_ready()
+        if segment.was_reindexed and not was_reindexed:
+            self._tell_reindexed(segment)
         if segment.file is None:
             raise self._gone(segment)
         return segment.file
+
+    def _tell_reindexed(self, segment: Segment) -> None:
+        self._owner.notice(f"{segment.name(LOG)}: its indexes were damaged and have been made anew from its batches")
 
     # -- places, without waiting --------------------------------------------------------------------------------
 
@@ -151,7 +160,9 @@ class LogReads(LogState):
             block.add_done_callback(retrieve)
             return None
         found, header = find_in_block(block.result(), offset, limit)
-        return None if header is None else position + found
+        if header is None or (not found and header.base_offset > offset):
+            return None  # further on, or the index is wrong
+        return position + found
 
     def _limit_now(self, segment: Segment, upper: int) -> int | None:
         """Position at which batches of `upper` and beyond begin, or the segment's end."""
@@ -218,21 +229,35 @@ class LogReads(LogState):
         return LogRead((file.range(start, size),), size)
 
     async def _place(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
-        """(position, header) of the batch that holds `offset` or is the first beyond it; (size, None) at the end."""
+        """(position, header) of the batch that holds `offset` or is the first beyond it; (size, None) at the end.
+
+        Raises OSError, CorruptBatch when the log is damaged there. A damaged index is made anew.
+        """
+        try:
+            return await self._walk_to(segment, offset)
+        except CorruptBatch:
+            if not await segment.reindex():
+                raise
+            self._tell_reindexed(segment)
+            return await self._walk_to(segment, offset)
+
+    async def _walk_to(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
         file = await self._open(segment)
         place = segment.place(offset)
         if place is None:
             raise self._gone(segment)
-        position = place[0]
+        start = position = place[0]
         end = min(segment.size, file.size)
         while position < end:
             block = await file.read(position, min(BLOCK_BYTES, end - position))
             found, header = find_in_block(block, offset, end - position)
+            if header is not None and position == start > 0 and not found and header.base_offset > offset:
+                raise CorruptBatch(f"{segment.name(LOG)}: the index leads beyond offset {offset}")
             position += found
             if header is not None:
                 return position, header
             if not found:
-                raise OSError(f"{segment.name('.log')}: no batch at byte {position}")
+                raise CorruptBatch(f"{self.disk.path}/{segment.name(LOG)}: no batch at byte {position}")
         return end, None
 
     # -- by time ------------------------------------------------------------------------------------------------
@@ -304,18 +329,23 @@ class LogReads(LogState):
     async def largest_timestamp(self, segment: Segment) -> int:
         """Of a segment, in ms: from the last entry of its time index; -1 when it has none."""
         if segment.max_timestamp is None:
-            name = segment.name(TIME_INDEX)
-            entry = last_time_entry(await self.disk.read_file(name), segment.base_offset)
+            entry = last_time_entry(await self._time_index(segment), segment.base_offset)
             segment.max_timestamp, segment.max_timestamp_offset = entry or (-1, segment.base_offset)
         return segment.max_timestamp
+
+    async def _time_index(self, segment: Segment) -> memoryview:
+        was_reindexed = segment.was_reindexed
+        view = await segment.time_index()
+        if segment.was_reindexed and not was_reindexed:
+            self._tell_reindexed(segment)
+        return view
 
     async def _search(self, segment: Segment, timestamp: int, upper: int) -> TimestampAndOffset | None:
         await self._open(segment)
         if isinstance(segment.index, GrowingIndex):
             first = segment.index.floor_of_timestamp(timestamp)
         else:
-            index = await self.disk.read_file(segment.name(TIME_INDEX))
-            first = floor_of_timestamp(index, segment.base_offset, timestamp)
+            first = floor_of_timestamp(await self._time_index(segment), segment.base_offset, timestamp)
         start, _ = await self._place(segment, first)
         file = await self._open(segment)
         walk = HeaderWalk(file, start, min(segment.size, file.size))

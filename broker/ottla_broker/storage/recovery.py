@@ -9,7 +9,8 @@ Nothing is written that must be durable here: the recovery point has not moved, 
 comes again. Cutting is synced, so that cut bytes do not come back under new ones.
 
 The functions run on the broker's Disk for short tails, and as a job of the Workers port for long ones: arguments and
-result are plain values.
+result are plain values. A long log is recovered in several calls, each going on where the one before stopped, so that
+the broker can tell how far it is.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ from ottla_broker.records.batch import LOG_OVERHEAD, BatchHeader
 from ottla_broker.records.control import read_marker
 from ottla_broker.records.formats import is_batch_intact
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
-from ottla_broker.storage.checkpoints import decode_epochs
+from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import GrowingIndex
 from ottla_broker.storage.names import (
     CLEANED,
     DELETED,
     INDEX,
-    LEADER_EPOCHS,
     LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
@@ -42,7 +42,9 @@ from ottla_broker.storage.names import (
 )
 from ottla_broker.storage.plain_run import PlainRun
 from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.rebuilding import read_epochs
 from ottla_broker.storage.scan import HeaderWalk, header_at
+from ottla_broker.storage.snapshots import drop_snapshots, producers_before
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -56,6 +58,10 @@ class Recovered(NamedTuple):
     scanned_bytes: int
     cut_bytes: int
     dropped_segments: int
+    repairs: list[str]
+    """Small files that had to be made anew, one line each."""
+    resume_at: int | None = None
+    """Base offset of the segment to go on with; None when all is done."""
 
 
 async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
@@ -66,38 +72,62 @@ async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
 
 
 async def recover_log(
-    disk: Disk, directory: str, recovery_point: int, index_interval_bytes: int, is_compacted: bool
+    disk: Disk,
+    directory: str,
+    recovery_point: int,
+    index_interval_bytes: int,
+    may_have_gaps: bool,
+    so_far: Recovered | None = None,
+    max_bytes: int | None = None,
 ) -> Recovered:
-    """Scans and repairs one partition's directory. Raises OSError, CheckpointError.
+    """Scans and repairs one partition's directory. Raises OSError.
 
     Args:
         disk: of the log directory.
         directory: the partition's directory, relative to it ("t-0").
         recovery_point: the offset below which everything is durable.
         index_interval_bytes: index.interval.bytes.
-        is_compacted: offsets may then be missing between two segments; in other logs that is a hole.
+        may_have_gaps: offsets may be missing between two segments, because the log is or was compacted; otherwise that
+            is a hole, which only a loss of power leaves.
+        so_far: what the call before found, when its `resume_at` names a segment to go on with.
+        max_bytes: stops after the segment with which so many bytes were scanned in this call.
     """
-    await finish_swaps(disk, directory)
+    if so_far is None:
+        await finish_swaps(disk, directory)
     files = await _log_files(disk, directory)
     bases = [base for base, _ in files]
-    start = _start_base(bases, recovery_point)
-    epochs = await _read_epochs(disk, directory)
-    epochs.truncate_from_end(start)
-    producers = await _producers_at(disk, directory, bases, start)
-    next_offset = start
+    if so_far is None:
+        start = _start_base(bases, recovery_point)
+        first: int | None = start
+        below = [base for base in bases if base < start]
+        epochs, repairs = await read_epochs(DirectoryContents(disk, directory), below)
+        epochs.truncate_from_end(start)
+        producers, damaged = await _producers_at(disk, directory, bases, start)
+        so_far = Recovered(start, [], [], 0, 0, 0, repairs + damaged)
+    else:
+        assert so_far.resume_at is not None
+        start, first = so_far.resume_at, None
+        epochs = LeaderEpochs(so_far.epochs)
+        producers = ProducerStates.restore(so_far.producers, so_far.next_offset)
+    next_offset = so_far.next_offset
     scanned = cut = dropped = 0
     is_broken = False
+    resume_at: int | None = None
     for base, size in files:
         if base < start:
             continue
-        if is_broken or base < next_offset or (base > next_offset and base > start and not is_compacted):
+        is_gap = base > next_offset and base != first and not may_have_gaps
+        if is_broken or base < next_offset or is_gap:
             # Behind a cut, inside a segment that compaction has replaced, or behind a hole.
             is_broken = is_broken or base >= next_offset
             await _delete_segment(disk, directory, base)
             cut += size
             dropped += 1
             continue
-        if base > start:
+        if max_bytes is not None and scanned >= max_bytes:
+            resume_at = base
+            break
+        if base != first:
             producers.end_offset = base
             await disk.write_file(f"{directory}/{offset_name(base, SNAPSHOT)}", producers.encode())
         end, valid = await _recover_segment(
@@ -111,7 +141,16 @@ async def recover_log(
     if dropped:
         await disk.fsync_directory(directory)
     producers.end_offset = next_offset
-    return Recovered(next_offset, epochs.entries, producers.dump(), scanned, cut, dropped)
+    return Recovered(
+        next_offset,
+        epochs.entries,
+        producers.dump(),
+        so_far.scanned_bytes + scanned,
+        so_far.cut_bytes + cut,
+        so_far.dropped_segments + dropped,
+        so_far.repairs,
+        resume_at,
+    )
 
 
 async def finish_swaps(disk: Disk, directory: str) -> None:
@@ -169,35 +208,12 @@ async def _delete_segment(disk: Disk, directory: str, base: int) -> None:
         await disk.delete(f"{directory}/{offset_name(base, suffix)}")
 
 
-async def _read_epochs(disk: Disk, directory: str) -> LeaderEpochs:
-    name = f"{directory}/{LEADER_EPOCHS}"
-    if not await disk.exists(name):
-        return LeaderEpochs()
-    return LeaderEpochs(decode_epochs(name, await disk.read_file(name)))
-
-
-async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int) -> ProducerStates:
-    """The producers' state at `start`, from the newest snapshot at or below it and the batches since; snapshots above
-    it describe records that may be gone, and are deleted."""
-    newest = -1
-    is_dropped = False
-    for name, _, _ in await disk.list(directory):
-        parsed = parse_offset_file(name)
-        if parsed is None or parsed.suffix != SNAPSHOT or parsed.marker:
-            continue
-        if parsed.offset > start:
-            await disk.delete(f"{directory}/{name}")
-            is_dropped = True
-        elif bases and parsed.offset >= bases[0]:
-            newest = max(newest, parsed.offset)
-    if is_dropped:
-        # Durably: one that came back after a power loss would tell of records that never were, or are others now.
-        await disk.fsync_directory(directory)
-    if newest >= 0:
-        name = f"{directory}/{offset_name(newest, SNAPSHOT)}"
-        producers = ProducerStates.decode(name, await disk.read_file(name), newest)
-    else:
-        producers = ProducerStates(bases[0] if bases else start)
+async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int) -> tuple[ProducerStates, list[str]]:
+    """(the producers' state at `start`, repairs), from the newest snapshot at or below it and the batches since;
+    snapshots above it describe records that may be gone, and are deleted."""
+    contents = DirectoryContents(disk, directory)
+    await drop_snapshots(contents, lambda offset: offset > start)
+    producers, repairs = await producers_before(contents, bases[0] if bases else start, start)
     begin = producers.end_offset
     for base, following in pairwise([*bases, start]):
         if base >= start or following <= begin:
@@ -211,7 +227,7 @@ async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int
                 _take_down(producers, header, batch)
         await file.close()
     producers.end_offset = start
-    return producers
+    return producers, repairs
 
 
 def _take_down(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> None:

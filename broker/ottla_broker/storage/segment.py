@@ -21,14 +21,27 @@ from typing import Any
 from ottla_broker.ports.disk import Disk, File
 from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.directory_contents import DirectoryContents
-from ottla_broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex, MappedIndex
+from ottla_broker.storage.indexes import (
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    GrowingIndex,
+    MappedIndex,
+    is_sound_time_index,
+)
 from ottla_broker.storage.names import INDEX, LOG, TIME_INDEX, offset_name
+from ottla_broker.storage.rebuilding import rebuild_indexes
 
 _RECENT_BATCHES = 1024
 """Batches whose exact place is kept; half of them at least."""
 
 _INDEX_WRITE_BYTES = 1024
 """Index entries wait in memory for this many bytes, a flush or a roll: after an unclean end they are rebuilt anyway."""
+
+_REBUILT_INTERVAL_BYTES = 4096
+"""index.interval.bytes of indexes that are made anew: Kafka's default."""
+
+_UNINDEXED_BYTES = 1024 * 1024
+"""A segment as large as this whose index has no entry has lost them, or would be better off with some."""
 
 
 class Segment:
@@ -49,6 +62,7 @@ class Segment:
         "index",
         "index_entries",
         "is_gone",
+        "is_told_of",
         "is_used",
         "max_timestamp",
         "max_timestamp_offset",
@@ -58,6 +72,7 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index_entries",
+        "was_reindexed",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int, next_offset: int, now_ms: int) -> None:
@@ -77,6 +92,10 @@ class Segment:
         """Its files are being deleted: nobody opens them again."""
         self.is_used = False
         """Whether somebody has looked for a place in it since `close_idle_segments` last came by."""
+        self.is_told_of = False
+        """A person has been told that its records are from the future."""
+        self.was_reindexed = False
+        """Its indexes were found damaged and have been made anew, which is done once."""
         self.first_timestamp: int | None = None
         self.max_timestamp: int | None = None
         """Largest timestamp of the segment in ms, -1 when it has none, None while it has not been looked up."""
@@ -304,7 +323,10 @@ class Segment:
             return self.size, True
         recent = self.recent_offsets
         if recent and offset >= recent[0]:
-            return self.recent_positions[bisect_right(recent, offset) - 1], True
+            # Exact at a batch's start alone: inside of it, or in a gap that compaction left behind it, only its header
+            # tells which of the two.
+            found = bisect_right(recent, offset) - 1
+            return self.recent_positions[found], recent[found] == offset
         if self.index is None or self.file is None:
             return None
         self.is_used = True
@@ -322,14 +344,50 @@ class Segment:
             if self.is_gone:
                 raise FileNotFoundError(errno.ENOENT, "the segment has been deleted", self.name(LOG))
             if self.index is None:
-                index_file = await self.disk.open(self.name(INDEX))
-                view = await index_file.map()
-                await index_file.close()
-                self.index = MappedIndex(view, self.base_offset)
+                index = MappedIndex(await self._map(INDEX), self.base_offset)
+                is_sound = index.is_sound(self.size, self.next_offset) and (index.count or self.size < _UNINDEXED_BYTES)
+                if not is_sound and await self._rebuild():
+                    index = MappedIndex(await self._map(INDEX), self.base_offset)
+                self.index = index
             if self.file is None:
                 await self._opened()
                 if self.file is None:
                     self.file = await self.disk.open(self.name(LOG))
+
+    async def time_index(self) -> memoryview:
+        """The time index file of a closed segment. Raises OSError."""
+        view = await self._map(TIME_INDEX)
+        # Empty for batches without timestamps, and when somebody has made a new file of it.
+        is_sound = is_sound_time_index(view, self.base_offset, self.next_offset) and bool(view or not self.size)
+        if not is_sound and await self.reindex():
+            view = await self._map(TIME_INDEX)
+        return view
+
+    async def reindex(self) -> bool:
+        """Makes the indexes of a closed segment anew; False when they have been already, or are not its own any more.
+        Raises OSError."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            is_mapped = isinstance(self.index, MappedIndex)
+            if self.is_gone or not (is_mapped or self.index is None) or not await self._rebuild():
+                return False
+            if is_mapped:
+                self.index = MappedIndex(await self._map(INDEX), self.base_offset)
+            return True
+
+    async def _rebuild(self) -> bool:
+        if self.was_reindexed:
+            return False
+        self.was_reindexed = True
+        await rebuild_indexes(self.disk, self.directory, self.base_offset, _REBUILT_INTERVAL_BYTES)
+        return True
+
+    async def _map(self, suffix: str) -> memoryview:
+        file = await self.disk.open(self.name(suffix))
+        view = await file.map()
+        await file.close()
+        return view
 
     async def sync(self) -> None:
         """Makes everything assigned so far durable, the indexes too. Raises OSError."""

@@ -41,11 +41,11 @@ async def test_a_checkpoint_that_cannot_be_read_is_named_and_everything_is_given
     await first.start()
     await first.ready()
     await first.stop()
-    checkpoint = directory / "recovery-point-offset-checkpoint"
+    checkpoint = directory / "replication-offset-checkpoint"
     whole = checkpoint.read_text()
     checkpoint.write_text("nonsense")
     second = _broker(directory, store)
-    with pytest.raises(StartRefused, match="recovery-point-offset-checkpoint"):
+    with pytest.raises(StartRefused, match="replication-offset-checkpoint"):
         await second.start()
     assert second.state == "refused"
     with pytest.raises(StartRefused):

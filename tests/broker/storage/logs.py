@@ -39,6 +39,7 @@ class Owner:
         self.full: list[OSError] = []
         self.recovery_point_checkpoints = 0
         self.log_start_checkpoints = 0
+        self.notices: list[str] = []
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
         self.failures.append(error)
@@ -52,6 +53,9 @@ class Owner:
     async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
         self.log_start_checkpoints += 1
 
+    def notice(self, message: str) -> None:
+        self.notices.append(message)
+
 
 class LogSetup:
     """One partition's log in a directory, opened and opened again."""
@@ -64,12 +68,14 @@ class LogSetup:
         self.disk = DirectoryDisk(path)
         self.recovered: Recovered | None = None
 
-    async def open(self, *, is_clean: bool = True, recovery_point: int = 0, log_start_offset: int = 0) -> Log:
+    async def open(
+        self, *, is_clean: bool = True, recovery_point: int = 0, log_start_offset: int = 0, lost_power: bool = False
+    ) -> Log:
         await self.disk.make_directory("t-0")
 
         async def recover(point: int) -> Recovered:
             self.recovered = await recover_log(
-                self.disk, "t-0", point, self.config.index_interval_bytes, self.config.is_compacted
+                self.disk, "t-0", point, self.config.index_interval_bytes, self.config.is_compacted or not lost_power
             )
             return self.recovered
 
@@ -85,6 +91,7 @@ class LogSetup:
             high_watermark=recovery_point,
             is_clean=is_clean,
             recover=recover,
+            notice=self.owner.notice,
         )
 
     def crash(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.jobs import JOBS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage import log_manager
+from ottla_broker.storage import log_recovery
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
@@ -215,18 +216,83 @@ async def test_kill_is_followed_by_a_recovery_that_loses_nothing(make: Make) -> 
         assert await read_values(again, 0) == [(0, b"%d" % number)]
 
 
-async def test_a_long_tail_is_recovered_in_a_worker(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_tails_are_recovered_in_workers_and_the_log_and_the_progress_tell_how_far(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make(2, segment_bytes=700)
+    manager = await broker.start()
+    for partition in range(4):
+        log = await manager.get_or_create(TopicPartition("t", partition), TOPIC_ID, True)
+        for number in range(50):
+            log.append_as_leader(batch(b"%d" % number), 0)
+        await written(log)
+    monkeypatch.setattr(log_recovery, "_WORKER_RECOVERY_BYTES", 100)
+    monkeypatch.setattr(log_recovery, "_JOB_BYTES", 100)
+    monkeypatch.setattr(log_recovery, "_TELL_EVERY_S", 0.0)
+    manager = await broker.restart()
+    for partition in range(4):
+        again = manager.get(TopicPartition("t", partition))
+        assert again is not None and again.log_end_offset == 50
+    progress = manager.progress
+    assert progress.scanned_bytes == progress.tail_bytes > 4 * 50 * 60
+    assert sorted(progress.directories) == broker.paths
+    for path, one in progress.directories.items():
+        assert one.uses_workers and one.scanned_bytes == one.tail_bytes > 2 * 50 * 60
+        told = [line for line in broker.notices if line.startswith(f"recovery of log directory {path}")]
+        assert len(told) > 4, "one line for each part of a log"
+        assert any(line.startswith(f"log directory {path} was not closed in order: 2 logs") for line in broker.notices)
+
+
+async def test_one_recovery_per_thread_and_directory_runs_at_a_time(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """num.recovery.threads.per.data.dir, over jobs that the test ends itself."""
+    broker = make(2, settings=LogManagerSettings(num_recovery_threads_per_data_dir=2))
+    manager = await broker.start()
+    for partition in range(12):
+        await manager.get_or_create(TopicPartition("t", partition), TOPIC_ID, True)
+    monkeypatch.setattr(log_recovery, "_WORKER_RECOVERY_BYTES", 0)
+    broker.stop()
+    broker.make()
+    running: list[tuple[str, asyncio.Future[Any]]] = []
+    most = dict.fromkeys(broker.paths, 0)
+    real = broker.workers.run
+
+    def run(job: str, directory: str, *arguments: Any) -> asyncio.Future[Any]:
+        future = real(job, directory, *arguments)
+        running.append((directory, future))
+        for path in most:
+            most[path] = max(most[path], sum(where == path and not one.done() for where, one in running))
+        return future
+
+    monkeypatch.setattr(broker.workers, "run", run)
+    await broker.start()
+    assert len(running) == 12 and most == dict.fromkeys(broker.paths, 2)
+
+
+async def test_a_start_that_is_killed_after_a_power_loss_still_counts_as_the_one_after_it(
+    make: Make, tmp_path: Path
+) -> None:
+    broker = make()
+    await broker.start()
+    (tmp_path / "d0" / "ottla.boot-id").write_text("another boot")
+    broker.stop()
+    broker.make()
+    await broker.manager.inspect()
+    await broker.manager.claim(1, "cluster-A")
+    assert (await broker.restart()).directories[0].lost_power
+    assert not (await broker.restart()).directories[0].lost_power
+
+
+async def test_directories_that_were_set_aside_are_named_at_every_start(make: Make, tmp_path: Path) -> None:
     broker = make()
     manager = await broker.start()
-    log = await manager.get_or_create(T0, TOPIC_ID, True)
-    for number in range(50):
-        log.append_as_leader(batch(b"%d" % number), 0)
-    await written(log)
-    monkeypatch.setattr(log_manager, "_WORKER_RECOVERY_BYTES", 100)
+    await manager.get_or_create(T0, TOPIC_ID, True)
+    await manager.set_aside(T0)
+    (aside,) = (path.name for path in (tmp_path / "d0").iterdir() if path.name.endswith("-stray"))
     manager = await broker.restart()
-    again = manager.get(T0)
-    assert again is not None and again.log_end_offset == 50
-    assert manager.progress.scanned_bytes > 50 * 60
+    assert [line for line in broker.notices if aside in line and str(tmp_path / "d0") in line]
+    assert manager.get(T0) is None and (tmp_path / "d0" / aside).is_dir()
 
 
 async def test_new_logs_go_to_the_directory_with_the_fewest(make: Make) -> None:
@@ -277,14 +343,31 @@ async def test_a_partition_in_two_directories_is_refused(make: Make, tmp_path: P
         await broker.start()
 
 
-async def test_a_malformed_checkpoint_stops_the_start_and_is_named(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
+async def test_a_malformed_checkpoint_stops_the_start_and_is_named(make: Make, tmp_path: Path, name: str) -> None:
     broker = make()
     await broker.start()
     broker.stop()
-    (tmp_path / "d0" / "recovery-point-offset-checkpoint").write_text("nonsense")
+    (tmp_path / "d0" / name).write_text("nonsense")
     broker.make()
-    with pytest.raises(ValueError, match="recovery-point-offset-checkpoint"):
+    with pytest.raises(ValueError, match=name):
         await broker.start()
+
+
+async def test_without_a_readable_recovery_point_every_log_is_recovered_from_its_start(
+    make: Make, tmp_path: Path
+) -> None:
+    broker = make()
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"a"), 0)
+    await manager.close()
+    (tmp_path / "d0" / "recovery-point-offset-checkpoint").write_text("nonsense")
+    manager = await broker.restart()
+    assert manager.progress.recovered == 1
+    assert [line for line in broker.notices if "recovery-point-offset-checkpoint" in line]
+    again = manager.get(T0)
+    assert again is not None and await read_values(again, 0) == [(0, b"a")]
 
 
 async def test_a_failed_directory_is_told_once_and_its_partitions_answer_so(make: Make, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ async def test_a_segment_behind_a_hole_is_dropped(make: Make, tmp_path: Path) ->
     path = tmp_path / "t-0" / offset_name(bases[1], ".log")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - len(bytes(batch(b"000")))])
-    log = await setup.open(is_clean=False, recovery_point=bases[1])
+    log = await setup.open(is_clean=False, recovery_point=bases[1], lost_power=True)
     await check(log, bases[2] - 1)
 
 

@@ -1,0 +1,95 @@
+"""DeleteRecords (key 21, at the partitions' leaders, KIP-107).
+
+Behaviour
+    The leader's log begins at the offset from now on (-1: the high watermark), which is in
+    log-start-offset-checkpoint before anything is answered; whole segments below it go with the next retention run.
+    Answers with the low watermark, the lowest log start of the live replicas, once it has reached the offset; at most
+    TimeoutMs later. An offset below the log's start changes nothing and succeeds. Of a partition named twice the last
+    offset counts.
+Errors, in this order, per partition
+    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (no replica here), KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION
+    (an internal topic), NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (cleanup.policy without delete), OFFSET_OUT_OF_RANGE
+    (beyond the high watermark, or negative and not -1), REQUEST_TIMED_OUT (a live replica has not moved its start in
+    time: with the low watermark there was). With any other error the low watermark is -1.
+Versions
+    1: throttle time counts at the client (KIP-219). 2: flexible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ottla_broker.config import INTERNAL_TOPICS
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.deletion import NO_LOW_WATERMARK, DelayedDeleteRecords
+from ottla_broker.replication.partition import NO_EPOCH, Partition
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DeleteRecordsResponse:
+    """Answers when every partition has, or the time is up."""
+    asked = {
+        TopicPartition(topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    entries = {tp: DeleteRecordsPartitionResult(partition_index=tp.partition) for tp in asked}
+    begun = await asyncio.gather(
+        *(_begin(services, tp, offset) for tp, offset in asked.items()), return_exceptions=True
+    )
+    done: asyncio.Future[None] = services.clock.create_future()
+    waiting = DelayedDeleteRecords(lambda: done.set_result(None))
+    for (tp, entry), result in zip(entries.items(), begun, strict=True):
+        if isinstance(result, KafkaError):
+            entry.error_code = int(result.code)
+            entry.low_watermark = NO_LOW_WATERMARK
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            _wait_for(*result, waiting, entry, services.replica_manager.partition(*tp))
+    if waiting.pending and not waiting.is_done:
+        services.replica_manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
+        await done
+    topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for tp, entry in entries.items():
+        topics.setdefault(tp.topic, []).append(entry)
+    return DeleteRecordsResponse(
+        topics=[DeleteRecordsTopicResult(name=name, partitions=answers) for name, answers in topics.items()]
+    )
+
+
+async def _begin(services: Services, tp: TopicPartition, offset: int) -> tuple[Partition, int]:
+    """Moves the leader's log start; gives the partition and the offset that its replicas have to reach."""
+    found = services.replica_manager.partition_or_error(*tp)
+    if isinstance(found, ErrorCode):
+        raise KafkaError(found)
+    if tp.topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of the internal topic {tp.topic} stay")
+    found = services.replica_manager.leader_or_error(*tp, NO_EPOCH)
+    if isinstance(found, ErrorCode):
+        raise KafkaError(found)
+    return found, await found.delete_records(offset)
+
+
+def _wait_for(
+    partition: Partition,
+    offset: int,
+    waiting: DelayedDeleteRecords,
+    entry: DeleteRecordsPartitionResult,
+    current: Partition | None,
+) -> None:
+    """Puts the entry into the partition's queue when its replicas are not there yet."""
+    if partition is not current or not partition.is_leader:
+        # Gone, or made anew, while another partition of the request was written down.
+        entry.error_code, entry.low_watermark = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), NO_LOW_WATERMARK
+        return
+    entry.low_watermark = partition.low_watermark
+    if entry.low_watermark < offset:
+        partition.deletions.add(offset, waiting, entry)

@@ -1,0 +1,170 @@
+"""When segments roll by time, which of them go and when, how their files go, and when a log is flushed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_manager import LogManagerSettings
+from tests.broker.replication.fleet import until
+from tests.broker.storage.agreement import disagreements
+from tests.broker.storage.logs import LogSetup, batch, read_values, written
+from tests.broker.storage.test_log_manager import TOPIC_ID, Broker
+
+Make = Callable[..., LogSetup]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    setups: list[LogSetup] = []
+
+    def make_setup(**config: Any) -> LogSetup:
+        setup = LogSetup(str(tmp_path), {key.replace("_", "."): value for key, value in config.items()})
+        setups.append(setup)
+        return setup
+
+    yield make_setup
+    for setup in setups:
+        setup.close()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    made = Broker(tmp_path, 2, {"segment.bytes": 300, "retention.bytes": 600}, LogManagerSettings())
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def fill(log: Log, *timestamps: int) -> None:
+    """One record for each; everything is below the high watermark then."""
+    for timestamp in timestamps:
+        log.append_as_leader(batch(b"v", timestamp=timestamp), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+
+
+def deleted(path: Path) -> list[str]:
+    return sorted(file.name for file in (path / "t-0").glob("*.deleted"))
+
+
+async def test_the_jitter_brings_each_roll_forward_by_another_time_also_after_a_restart(make: Make) -> None:
+    setup = make(segment_ms=10_000, segment_jitter_ms=5_000)
+    log = await setup.open()
+    drawn = [log.segments[0].roll_jitter_ms]
+    for _ in range(20):
+        log._roll()
+        drawn.append(log._active.roll_jitter_ms)
+    assert all(0 <= jitter < 5_000 for jitter in drawn) and len(set(drawn)) > 10
+    begin = setup.clock.wall_ms
+    limit = 10_000 - log._active.roll_jitter_ms
+    await fill(log, begin, begin + limit)
+    count = len(log.segments)
+    await fill(log, begin + limit + 1)
+    assert len(log.segments) == count + 1
+    await log.close()
+    again = []
+    for _ in range(10):
+        setup.crash()
+        again.append((await setup.open())._active.roll_jitter_ms)
+    assert all(0 <= jitter < 5_000 for jitter in again) and any(again)
+
+
+async def test_the_largest_timestamp_of_a_segment_decides_whatever_its_order(make: Make) -> None:
+    setup = make(segment_bytes=300, retention_ms=HOUR_MS)
+    log = await setup.open()
+    now = setup.clock.wall_ms
+    await fill(log, now - 5 * HOUR_MS, now, *[now - 5 * HOUR_MS] * 10)
+    assert len(log.segments) > 2
+    assert await log.delete_old_segments() == 0, "its second record keeps the first segment, and that what follows"
+    setup.clock.wall_ms += HOUR_MS + 1
+    assert await log.delete_old_segments() == 3
+    assert log.log_start_offset == log.log_end_offset == 12
+
+
+async def test_a_record_from_the_future_keeps_its_segment_and_is_told_of_once(make: Make) -> None:
+    setup = make(segment_bytes=300, retention_ms=HOUR_MS)
+    log = await setup.open()
+    now = setup.clock.wall_ms
+    await fill(log, now, now + 100 * HOUR_MS, *[now] * 10)
+    setup.clock.wall_ms += 50 * HOUR_MS
+    for _ in range(3):
+        assert await log.delete_old_segments() == 0
+    assert len(setup.owner.notices) == 1 and str(now + 100 * HOUR_MS) in setup.owner.notices[0]
+    setup.clock.wall_ms += 52 * HOUR_MS
+    assert await log.delete_old_segments() == 3
+
+
+async def test_size_retention_keeps_at_least_what_it_promises(make: Make) -> None:
+    setup = make(segment_bytes=300, retention_bytes=700)
+    log = await setup.open()
+    await fill(log, *[setup.clock.wall_ms] * 40)
+    await log.delete_old_segments()
+    assert 700 <= log.size_bytes < 700 + 300
+
+
+async def test_retention_bytes_counts_for_each_partition(broker: Broker) -> None:
+    manager = await broker.start()
+    logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(3)]
+    for log in logs:
+        await fill(log, *[broker.clock.wall_ms] * 40)
+    assert await manager.delete_old_segments() > 0
+    assert all(600 <= log.size_bytes < 900 for log in logs)
+
+
+async def test_files_of_deleted_segments_are_renamed_at_once_and_go_after_the_delay(make: Make, tmp_path: Path) -> None:
+    setup = make(segment_bytes=300, retention_bytes=250, file_delete_delay_ms=50)
+    log = await setup.open()
+    await fill(log, *[setup.clock.wall_ms] * 12)
+    assert await log.delete_old_segments() == 2
+    names = deleted(tmp_path)
+    for base in (0, 4):
+        for suffix in (".log", ".index", ".timeindex"):
+            assert f"{base:020d}{suffix}.deleted" in names
+    assert f"{4:020d}.snapshot.deleted" in names
+    assert disagreements(tmp_path / "t-0", was_killed=True) == []
+    await until(lambda: not deleted(tmp_path), "the files are unlinked")
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_files_whose_delay_did_not_pass_before_the_end_go_at_the_next_start(
+    make: Make, tmp_path: Path, is_clean: bool
+) -> None:
+    setup = make(segment_bytes=300, retention_bytes=250)
+    log = await setup.open()
+    await fill(log, *[setup.clock.wall_ms] * 12)
+    assert await log.delete_old_segments() == 2
+    start = log.log_start_offset
+    if is_clean:
+        await log.close()
+    setup.crash()
+    assert deleted(tmp_path)
+    log = await setup.open(is_clean=is_clean, log_start_offset=start)
+    assert deleted(tmp_path) == []
+    assert [offset for offset, _ in await read_values(log, start)] == list(range(start, 12))
+    with pytest.raises(KafkaError) as caught:
+        log.read(start - 1, 100, 12, True)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_log_is_flushed_when_flush_ms_have_passed(broker: Broker) -> None:
+    broker.config = type(broker.config)({"flush.ms": 5_000})
+    manager = await broker.start()
+    log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
+    await fill(log, broker.clock.wall_ms)
+    broker.clock.wall_ms += 4_999
+    await manager._flush_due()
+    assert log.flushed_offset == 0
+    broker.clock.wall_ms += 1
+    await manager._flush_due()
+    assert log.flushed_offset == 1
+    await fill(log, broker.clock.wall_ms)
+    await manager._flush_due()
+    assert log.flushed_offset == 1, "the next one is due five seconds after this one"
