@@ -290,10 +290,17 @@ class DirectoryDisk:
     def _close_all(self) -> None:
         for fd in tuple(self._descriptors):
             if fd not in self.pinned:
-                self.close_descriptor(fd)
+                try:
+                    self.close_descriptor(fd)
+                except OSError:
+                    # A dead disk may say so here as well; the descriptor is gone all the same, and the others go too.
+                    continue
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            lock, self._lock = self._lock, None
+            try:
+                os.close(lock)
+            except OSError:
+                return
 
     # -- on either ------------------------------------------------------------------------------------------
 

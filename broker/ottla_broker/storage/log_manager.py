@@ -572,7 +572,6 @@ class LogManager:
         failed = self._on(disk)
         for log in failed:
             self._offline_partitions[log.topic_partition] = OfflineLog(disk.path, log.log_end_offset)
-        self._disks[disk.path].give_up(error)
         self._checkpoints.forget(disk.path)
         for log in failed:
             del self._logs[log.topic_partition]
@@ -656,7 +655,10 @@ class LogManager:
 
     def _take_offline(self, path: str, error: OSError) -> bool:
         """False when it was offline already."""
-        return self.states.apply(path, after_failure(error), self._clock.now_ms())
+        if not self.states.apply(path, after_failure(error), self._clock.now_ms()):
+            return False
+        self._disks[path].give_up(error)
+        return True
 
     async def _on_directory(self, disk: Disk, work: Any) -> Any:
         """Awaits a call on a directory; an OSError takes it offline, lack of room makes it full. Both become

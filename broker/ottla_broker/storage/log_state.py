@@ -181,7 +181,7 @@ class LogState:
     def _on_written(self, write: asyncio.Future[Any]) -> None:
         # The first callback of a drained batch takes all of its completions, so `on_append` is called once for them.
         pending = self._pending
-        if self.is_failed:
+        if self.is_failed or self.is_torn:
             retrieve(write)  # the failure has been told, by the write before it
             return
         if not pending or not pending[0][0].done():
