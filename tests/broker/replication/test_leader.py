@@ -16,7 +16,9 @@ from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import metadata as metadata_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
 from ottla_broker.protocol.generated import produce as produce_api
+from ottla_broker.records import formats
 from ottla_broker.records.compression import Codec
+from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.commands import StopCommand
@@ -174,6 +176,31 @@ async def test_a_long_poll_for_more_bytes_than_there_are_gives_what_there_is_whe
     assert values_of(data.records) == ["a"]
     data = await one.fetch(1, "orders", 1, max_wait_ms=30)
     assert (data.error_code, data.high_watermark, bytes(data.records)) == (0, 1, b"")
+
+
+@pytest.mark.parametrize("version", [1, 3])
+async def test_an_old_consumer_does_not_ask_for_a_marker_again_and_again(one: Fleet, version: int) -> None:
+    """A marker of a transaction is something to fetch, and nothing that formats 0 and 1 can tell."""
+    await one.produce(1, "orders", "a")
+    partition = one.nodes[1].partition("orders")
+    marker = build_marker(
+        EndTransactionMarker(ControlType.COMMIT, 0), producer_id=1, producer_epoch=0, timestamp=5, leader_epoch=0
+    )
+    marker[:8] = (1).to_bytes(8, "big")
+    partition.log.append_as_follower(memoryview(marker))
+    await until(lambda: partition.log.high_watermark == 2, "the marker is written")
+    client = await one.client(1)
+    request = fetch_request(bytes(16), "orders", 1, max_wait_ms=60_000)
+    waiting = client.send(int(ApiKey.FETCH), version, request)
+    await until(lambda: partition.watermark_waiters, "the fetch waits")
+    await one.produce(1, "orders", "b")
+    data = (await waiting).responses[0].partitions[0]
+    found = [formats.decode_batch(data.records)[0].offset, formats.decode_batch(data.records)[0].value]
+    assert found == [2, b"b"]
+    request.max_wait_ms = 30
+    request.topics[0].partitions[0].fetch_offset = 3
+    data = (await client.send(int(ApiKey.FETCH), version, request)).responses[0].partitions[0]
+    assert (data.error_code, bytes(data.records)) == (0, b"")
 
 
 async def test_min_bytes_counts_over_several_appends(one: Fleet) -> None:

@@ -19,7 +19,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is produced and as it is read. `timestamp_ms` None: the client's clock."""
+    """A record as it is produced and as it is read. `timestamp_ms` None: the client's clock.
+
+    `has_append_time`: its reader was told that the timestamp is the broker's.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -27,6 +30,7 @@ class Record:
     timestamp_ms: int | None = None
     partition: int = 0
     offset: int = -1
+    has_append_time: bool = False
 
     def sent(self) -> Record:
         """Without what only a reader knows."""

@@ -131,7 +131,6 @@ class JavaMachine:
 
 
 def record_of(found: dict[str, Any]) -> Record:
-    assert found["isCreateTime"], found
     return Record(
         _bytes(found["key"]),
         _bytes(found["value"]),
@@ -139,6 +138,7 @@ def record_of(found: dict[str, Any]) -> Record:
         found["timestamp"],
         found["partition"],
         found["offset"],
+        not found["isCreateTime"],
     )
 
 

@@ -26,8 +26,9 @@ POLL_MS = 500
 
 
 def record_of(found: Any) -> Record:
-    assert found.timestamp_type == 0, found  # CreateTime
-    return Record(found.key, found.value, tuple(found.headers), found.timestamp, found.partition, found.offset)
+    headers = tuple(found.headers)
+    has_append_time = found.timestamp_type == 1
+    return Record(found.key, found.value, headers, found.timestamp, found.partition, found.offset, has_append_time)
 
 
 class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]

@@ -16,7 +16,6 @@ _ALL_DOWN = "All broker connections are down"
 
 
 def record_of(found: dict[str, Any]) -> Record:
-    assert found["tstype"] == "create", found
     headers = found.get("headers", [])
     return Record(
         _bytes(found["key"]),
@@ -25,6 +24,7 @@ def record_of(found: dict[str, Any]) -> Record:
         found["ts"],
         found["partition"],
         found["offset"],
+        found["tstype"] == "logappend",
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
@@ -38,13 +39,14 @@ from tests.integration.clients.driver import (
 
 def record_of(message: Message) -> Record:
     kind, timestamp = message.timestamp()
-    assert kind == TIMESTAMP_CREATE_TIME, kind
+    assert kind in (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME), kind
     headers = tuple((name, value) for name, value in message.headers() or ())  # type: ignore[str-unpack]
     key, value = message.key(), message.value()
     partition, offset = message.partition(), message.offset()
     assert partition is not None and offset is not None
     assert not isinstance(key, str) and not isinstance(value, str)
-    return Record(key, value, headers, timestamp, partition, offset)  # type: ignore[arg-type]
+    has_append_time = kind == TIMESTAMP_LOG_APPEND_TIME
+    return Record(key, value, headers, timestamp, partition, offset, has_append_time)  # type: ignore[arg-type]
 
 
 class _Member(Member):

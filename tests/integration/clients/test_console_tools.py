@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.legacy import build_message_set
+from ottla_broker.records.record import Record as RawRecord
 from ottla_broker.testing import Cluster
 from tests.integration.clients.driver import Gathering, GroupMember, Record, await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import create, numbered
+from tests.integration.clients.topics import create, metadata, numbered
+from tests.integration.wire import Wire, produce_request
 
 pytestmark = pytest.mark.java
 
@@ -276,6 +281,36 @@ def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet
         checked = dump(tools, indexes, "--index-sanity-check")
         assert checked.count("passed sanity check") + checked.count(".index is empty") == len(indexes)
         assert "producerId:" in dump(tools, [path for path in files if path.suffix == ".snapshot"])
+
+
+@pytest.mark.parametrize("compression_type", ["producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"])
+def test_converted_and_recompressed_files_are_dumped_without_a_complaint(
+    tools: Tools, fleet: Cluster, name: str, compression_type: str
+) -> None:
+    create(tools.bootstrap, name, compression_type=compression_type, message_timestamp_type="LogAppendTime")
+    leader = next(iter(metadata_of(tools.bootstrap, name).values()))
+    with Wire(fleet.address(leader)) as wire:
+        for magic in (0, 1):
+            for old in (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+                records = [RawRecord(n, 5, b"k%d" % n, b"old %d" % n) for n in range(200)]
+                message_set = build_message_set(records, magic, codec=old)
+                answer = wire.ask(ApiKey.PRODUCE, 2, produce_request(name, message_set))
+                assert answer.responses[0].partition_responses[0].error_code == 0
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        Librdkafka().produce(tools.bootstrap, name, numbered(200), codec=codec)
+    printed = tools(CONSUMER, "--topic", name, "--from-beginning", "--max-messages", "2600")
+    assert printed.split("\n").count("old 7") == 8 and printed.split("\n").count("value 7") == 5
+    for log in fleet.data.glob(f"broker-*/*/{name}-0/0*.log"):
+        dumped = dump(tools, [log], "--deep-iteration")
+        assert dumped.count("| offset:") == 2600 and "LogAppendTime" in dumped and "CreateTime" not in dumped
+        if compression_type != "producer":
+            kept = "none" if compression_type == "uncompressed" else compression_type
+            assert set(re.findall(r"compresscodec: (\w+)", dumped)) == {kept}
+
+
+def metadata_of(bootstrap: str, topic: str) -> dict[int, int]:
+    with Wire(bootstrap.split(",")[0]) as wire:
+        return metadata(wire, topic)
 
 
 def dump(tools: Tools, files: list[Path], *options: str) -> str:

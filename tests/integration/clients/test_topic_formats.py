@@ -49,7 +49,8 @@ def test_every_client_reads_the_brokers_time(driver: Driver, fleet: Cluster, nam
     read = driver.read(fleet.bootstrap, name)
     assert len(read) == len(driver.codecs)
     for record in read:
-        assert record.timestamp_ms is None or before <= record.timestamp_ms <= after
+        assert record.timestamp_ms is not None and before <= record.timestamp_ms <= after
+        assert record.has_append_time
 
 
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)

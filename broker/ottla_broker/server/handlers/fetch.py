@@ -124,7 +124,7 @@ class Fetching:
         if self._request.max_wait_ms <= 0 or not self._items or self._is_satisfied():
             self._answer()
         else:
-            self._wait()
+            self._wait(self._request.max_wait_ms / 1000)
 
     # Looking at the partitions
 
@@ -225,14 +225,14 @@ class Fetching:
 
     # Waiting
 
-    def _wait(self) -> None:
+    def _wait(self, longest_s: float) -> None:
         is_consumer = self._replica_id < 0
         for item in self._items:
             partition = item.partition
             assert partition is not None
             (partition.watermark_waiters if is_consumer else partition.end_waiters)[self] = None
         self._is_registered = True
-        self._services.replica_manager.wheel.arm(self, self._request.max_wait_ms / 1000)
+        self._services.replica_manager.wheel.arm(self, longest_s)
 
     def on_progress(self) -> None:
         """Something happened to one of the partitions: look again."""
@@ -271,29 +271,51 @@ class Fetching:
         self._read_from(0, self._request.max_bytes, [])
 
     async def _answer_converted(self) -> None:
-        conversions = Conversions(self._services, self._context.api_version, self._request.max_bytes, len(self._items))
-        done: list[PartitionData] = []
         try:
-            for item in self._items:
-                data = self._entry(item)
-                done.append(data)
-                partition = item.partition
-                if data.error_code or partition is None:
-                    continue
-                asked = item.asked
-                upper = self._upper_offset(partition)
-                try:
-                    data.records = await conversions.read(
-                        partition, asked.fetch_offset, asked.partition_max_bytes, upper
-                    )
-                except KafkaError as error:
-                    self._fail_entry(data, error)
-                else:
-                    partition.bytes_out(len(data.records))
-            self._finish(done)
+            while True:
+                done = await self._convert()
+                left_s = self._request.max_wait_ms / 1000 - (
+                    self._services.clock.monotonic() - self._context.received_at
+                )
+                if left_s <= 0 or not done or any(data.records or data.error_code for data in done):
+                    self._finish(done)
+                    return
+                # Markers of transactions alone: there was something, but nothing that these consumers can be shown.
+                # Answering would have them ask the same again at once, for ever.
+                for item in self._items:
+                    self._check(item)
+                if not self._is_satisfied():
+                    break
+            self._is_done = False
+            self._wait(left_s)
         except Exception as error:
             logger.exception("a fetch of version %d failed", self._context.api_version)
             self._context.close_connection(f"internal error in FETCH: {error!r}")
+
+    async def _convert(self) -> list[PartitionData]:
+        request = self._request
+        conversions = Conversions(self._services, self._context.api_version, request.max_bytes, len(self._items))
+        done: list[PartitionData] = []
+        for item in self._items:
+            data = self._entry(item)
+            done.append(data)
+            partition = item.partition
+            if data.error_code or partition is None:
+                continue
+            asked = item.asked
+            try:
+                found = await conversions.read(
+                    partition, asked.fetch_offset, asked.partition_max_bytes, self._upper_offset(partition)
+                )
+            except KafkaError as error:
+                self._fail_entry(data, error)
+                continue
+            data.records = found.data
+            if found.data:
+                partition.bytes_out(len(found.data))
+            else:
+                asked.fetch_offset = found.next_offset
+        return done
 
     def _read_from(self, start: int, left_bytes: int, done: list[PartitionData]) -> None:
         """Reads the items from `start` on, one after the other; goes on in a callback where the disk is slow."""

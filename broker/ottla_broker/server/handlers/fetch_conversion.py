@@ -44,8 +44,8 @@ class Conversions:
         self._share_bytes = max(PARTITION_BYTES, ANSWER_BYTES // max(partitions, 1))
         self._has_data = False
 
-    async def read(self, partition: Partition, offset: int, partition_max_bytes: int, upper_offset: int) -> bytes:
-        """A message set from `offset` on, b"" when there is nothing or no room.
+    async def read(self, partition: Partition, offset: int, partition_max_bytes: int, upper_offset: int) -> Converted:
+        """A message set from `offset` on, b"" when there is nothing to show or no room, and the offset to go on from.
 
         KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; UNSUPPORTED_VERSION where message.downconversion.enable is
         off, UNSUPPORTED_COMPRESSION_TYPE for zstd; CORRUPT_MESSAGE.
@@ -56,7 +56,7 @@ class Conversions:
         is_cut = self._version <= 2
         at_least_one = is_cut or not self._has_data
         if limit <= 0 and not at_least_one:
-            return b""
+            return Converted(b"", offset)
         wanted = min(limit, self._share_bytes)
         while offset < upper_offset:
             stored = await self._stored(partition, offset, wanted, upper_offset, at_least_one)
@@ -66,11 +66,11 @@ class Conversions:
             if converted.data:
                 self._has_data = True
                 self._left_bytes -= len(converted.data)
-                return converted.data[: max(partition_max_bytes, 0)] if is_cut else converted.data
+                return Converted(converted.data[: max(partition_max_bytes, 0)], offset) if is_cut else converted
             if converted.next_offset <= offset:
                 break  # not one whole batch fits
             offset = converted.next_offset  # markers of transactions alone: what follows them counts
-        return b""
+        return Converted(b"", offset)
 
     async def _stored(
         self, partition: Partition, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
