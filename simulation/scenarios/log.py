@@ -83,7 +83,7 @@ def next_sequences(batches: list[Batch]) -> dict[int, int]:
     return {batch.producer_id: batch.base_sequence + len(batch.names) for batch in batches if batch.producer_id >= 0}
 
 
-class _Life:
+class Life:
     """One process with its log manager, and the driver's work in it."""
 
     def __init__(self, scenario: LogScenario, process: Process) -> None:
@@ -286,6 +286,7 @@ class _Life:
         await log.truncate_to(target)
         mirror.cut(target)
         mirror.cut_asked = None
+        log = self.manager.get(mirror.partition) or log  # it may have moved meanwhile
         if log.log_end_offset != mirror.end:
             raise Violation(f"{mirror.partition}: cut to {target}, the end is {log.log_end_offset}, not {mirror.end}")
 
@@ -340,6 +341,7 @@ class _Life:
             raise Violation(f"{mirror.partition}: a read said {found.size} bytes and gave {len(data)}")
         batches = read_batches(data)
         is_there = log.log_start_offset <= offset < upper <= log.log_end_offset and mirror.cut_asked is None
+        is_there = is_there and self.manager.get(mirror.partition) is log
         if is_there and not batches and self.scenario.mirrors.get(mirror.partition) is mirror:
             raise Violation(f"{mirror.partition}: nothing was read at {offset}, below {upper}")
         if batches and not batches[0].base_offset <= offset <= batches[0].last_offset:
@@ -368,6 +370,10 @@ class _Life:
 class LogScenario:
     """The logs of one machine over all their lives."""
 
+    directories = (1, 2)
+    """How many log directories there may be."""
+    life: type[Life] = Life
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.draw = world.stream("scenario")
@@ -376,8 +382,9 @@ class LogScenario:
         self.mirrors: dict[TopicPartition, Mirror] = {}
         self.deleted: list[TopicPartition] = []
         self.is_deleting = False
+        self.swaps = 0
         self.names = 0
-        paths = [f"/data/d{number}" for number in range(self.draw.choice((1, 2)))]
+        paths = [f"/data/d{number}" for number in range(self.draw.choice(self.directories))]
         for path in paths:
             self.machine.disks[path] = DiskImage(path, world.stream(f"image/{path}"))
         self.config = self._config()
@@ -411,7 +418,7 @@ class LogScenario:
 
     async def _one_life(self) -> None:
         """Opens, checks, works, ends in one of three ways."""
-        life = _Life(self, self.machine.start_process())
+        life = self.life(self, self.machine.start_process())
         process = life.process
         ended: asyncio.Future[str] = self.world.loop.create_future()
         ending = self.draw.choice(("crash", "crash", "power", "power", "stop"))
@@ -464,7 +471,7 @@ class LogScenario:
         if self.world.problems:
             raise Violation("; ".join(self.world.problems))
 
-    def _check_flushed_claims(self, life: _Life) -> None:
+    def _check_flushed_claims(self, life: Life) -> None:
         """The flushed offset that a log claims must be on the platter before the power goes."""
         for mirror in self.mirrors.values():
             if mirror.cut_asked is not None:
@@ -495,7 +502,7 @@ class LogScenario:
                 promised = min(mirror.written, limit)
             mirror.written = promised
 
-    def _verify(self, life: _Life) -> None:
+    def _verify(self, life: Life) -> None:
         """Lays each log beside its mirror, and makes the mirror what was found."""
         for mirror in list(self.mirrors.values()):
             log = life.manager.get(mirror.partition)

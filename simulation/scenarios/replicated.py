@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client, Unavailable
@@ -19,6 +21,15 @@ from simulation.world import World
 
 
 async def run(world: World) -> Checker:
+    return await run_fleet(world)
+
+
+Extra = Callable[[Fleet, Workload, Client], Coroutine[Any, Any, None]]
+"""More work of clients, until the workload stops."""
+
+
+async def run_fleet(world: World, *, disks: int = 1, extra: Extra | None = None) -> Checker:
+    """The scenario on brokers with `disks` log directories; `extra` goes on while faults happen."""
     draw = world.stream("scenario")
     flushed = draw.random() < 0.1
     world.note("flush.messages=1" if flushed else "flush.messages not 1")
@@ -30,7 +41,7 @@ async def run(world: World) -> Checker:
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
         "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
     }
-    fleet = Fleet(world, 3, settings)
+    fleet = Fleet(world, 3, settings, disks=disks)
     checker = Checker()
     workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
@@ -39,6 +50,8 @@ async def run(world: World) -> Checker:
         await add_topic(workload, draw, clients, f"t{number}", replicas=3)
     changes = keep_changing_topics(workload, world.stream("admin"), clients, replicas=3, times=draw.choice((0, 1, 3)))
     workload.add_work(changes, "admin")
+    if extra is not None:
+        workload.add_work(extra(fleet, workload, clients[-1]), "extra")
     for _ in range(draw.choice((1, 2, 4))):
         await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
         await _fault(world, draw, fleet)

@@ -125,6 +125,12 @@ class BrokerConfig(Mapping[str, Any]):
         return self.log_dirs if named is None else tuple(directory for directory in self.log_dirs if directory in named)
 
     @property
+    def cordoned_log_dirs(self) -> tuple[str, ...]:
+        """The log directories that take no new partition (cordoned.log.dirs, KIP-1066), in the order of log.dirs."""
+        named = self["cordoned.log.dirs"]
+        return self.log_dirs if "*" in named else tuple(directory for directory in self.log_dirs if directory in named)
+
+    @property
     def zookeeper(self) -> ZooKeeperAddress:
         """ConfigError when zookeeper.connect is not given or malformed."""
         text = self["zookeeper.connect"]

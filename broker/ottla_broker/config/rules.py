@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla_broker.config.types import ConfigError
@@ -17,6 +18,17 @@ def check_static(config: BrokerConfig) -> None:
     _check_replication(config)
     _check_groups(config)
     _check_network(config)
+
+
+def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | None:
+    """The first entry of cordoned.log.dirs that is no log directory; None when all are, or it is `*` alone.
+
+    >>> unknown_cordoned(["/d1", "/d9"], ["/d0", "/d1"])
+    '/d9'
+    """
+    if list(named) == ["*"]:
+        return None
+    return next((entry for entry in named if entry not in log_dirs), None)
 
 
 def _refuse(config: BrokerConfig, key: str, allowed: str) -> None:
@@ -40,6 +52,9 @@ def _check_logs(config: BrokerConfig) -> None:
     for name in config["ottla.log.dirs.format"] or ():
         if name not in config.log_dirs:
             _refuse(config, "ottla.log.dirs.format", f"directories of log.dirs; {name} is none of them")
+    unknown = unknown_cordoned(config["cordoned.log.dirs"], config.log_dirs)
+    if unknown is not None:
+        _refuse(config, "cordoned.log.dirs", f"directories of log.dirs, or * alone; {unknown} is none of them")
     for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = config[key]
         if value is not None and value != -1 and value < 1:

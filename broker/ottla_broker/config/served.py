@@ -55,7 +55,6 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "remote.log.storage.system.enable": (lambda value: value, _NO_TIERED_STORAGE),
         "leader.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
         "follower.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
-        "replica.alter.log.dirs.io.max.bytes.per.second": (lambda value: value != LONG_MAX, "not served yet"),
     }
 )
 """(is it refused, what is allowed) by broker key."""

@@ -150,6 +150,12 @@ class Partition:
     def is_under_min_isr(self) -> bool:
         return self.is_leader and len(self.in_sync.committed) < self.min_isr
 
+    def take_log(self, log: Log) -> None:
+        """The replica goes on in another log directory, with a log that has the same positions."""
+        self.log = log
+        log.on_append = self.on_log_append
+        log.on_failure = self.on_log_failure
+
     # Leadership
 
     def become_leader(
@@ -311,7 +317,7 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas, as this leader knows it (KIP-107)."""
         starts = ((follower.broker_id, follower.log_start_offset) for follower in self.followers.values())
-        return low_watermark(self.log.log_start_offset, starts, self._around.live_brokers())
+        return low_watermark(self.log.local_low_watermark, starts, self._around.live_brokers())
 
     async def delete_records(self, offset: int) -> int:
         """Has the log begin at `offset` (-1: the high watermark), durably; gives the offset meant.

@@ -26,6 +26,7 @@ from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, may_take_command
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.storage.log import Log
@@ -78,6 +79,9 @@ class ReplicaManager:
             broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics, self.logger
         )
         self._commands = asyncio.Lock()
+        self.moves = LogMoves(self, clock, self._commands, self._fetchers, metrics, self.logger)
+        self.held = self.moves.held
+        """Partitions whose produce requests have to wait (`moves.wait_for_swap`); almost always empty."""
         self._woken: list[Waiter] = []
         self._wake_is_scheduled = False
         self._leadership_listeners: list[Callable[[Sequence[Partition], Sequence[Partition]], None]] = []
@@ -267,6 +271,7 @@ class ReplicaManager:
                     self._told_offline.pop(tp, None)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
+            self.moves.resume([*leaders, *followers])
             self._tell_listeners(leaders, [*followers, *stray])
             return errors
 

@@ -241,6 +241,8 @@ class Broker:
             config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
         )
         await dynamic_config.start()
+        self._apply_to_log_manager(())
+        config.on_change(self._apply_to_log_manager)
         self.state = "recovering"
         await self.log_manager.load()
         self.log_manager.start()
@@ -394,6 +396,10 @@ class Broker:
             values = self._dynamic_config.topic_config(topic)
         return LogConfig(values, validates_records=self.config["ottla.validate.records"] == "always")
 
+    def _apply_to_log_manager(self, _changed: tuple[str, ...]) -> None:
+        self.log_manager.cordoned = self.config.cordoned_log_dirs
+        self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
+
     def _on_topic_config(self, topic: str, _config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
 
@@ -470,6 +476,7 @@ def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
         num_recovery_threads_per_data_dir=config["num.recovery.threads.per.data.dir"],
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_id_expiration_check_interval_ms=config["producer.id.expiration.check.interval.ms"],
+        num_replica_alter_log_dirs_threads=config["num.replica.alter.log.dirs.threads"],
         may_format=config.formattable_log_dirs,
         reserve_bytes=config["ottla.log.dir.reserve.bytes"],
         io_timeout_ms=config["ottla.log.dir.io.timeout.ms"],

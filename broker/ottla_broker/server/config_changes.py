@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_broker_config, validate_topic_config
+from ottla_broker.config.rules import unknown_cordoned
 from ottla_broker.config.types import ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
@@ -150,6 +151,7 @@ async def change_stored(
             validate_topic_config(touched, internal=entity.name in INTERNAL_TOPICS)
         else:
             validate_broker_config(touched, cluster_wide=entity.name == DEFAULT_ENTITY)
+            _check_cordoned(touched, dynamic_config)
         return new
 
     if validate_only:
@@ -159,6 +161,20 @@ async def change_stored(
         await dynamic_config.update(entity.type, entity.name, change)
     except CoordinationError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The change could not be stored: {error}") from None
+
+
+def _check_cordoned(values: Mapping[str, str], dynamic_config: DynamicConfig) -> None:
+    """cordoned.log.dirs names directories of this broker: what it means only this broker knows."""
+    text = values.get("cordoned.log.dirs")
+    if text is None:
+        return
+    named = [entry.strip() for entry in text.split(",") if entry.strip()]
+    unknown = unknown_cordoned(named, dynamic_config.config.log_dirs)
+    if unknown is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {text} for configuration cordoned.log.dirs: {unknown} is not in log.dirs",
+        )
 
 
 def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:

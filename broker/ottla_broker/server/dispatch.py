@@ -57,6 +57,8 @@ LISTED = (
     Listing(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
     Listing(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),
     Listing(ApiKey.ALTER_CONFIGS, 0, 2, "alter_configs"),
+    Listing(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, "alter_replica_log_dirs"),
+    Listing(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, "describe_log_dirs"),
     Listing(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
     Listing(ApiKey.DELETE_GROUPS, 0, 2, "delete_groups"),
     Listing(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "incremental_alter_configs"),

@@ -92,7 +92,7 @@ class ReplicatedGroupLog:
         # What this replica took in as a follower may still be on its way to the disk.
         offset, end = log.log_start_offset, log.assigned_offset
         while offset < end:
-            self._leader(partition, leader_epoch)
+            log = self._leader(partition, leader_epoch).log
             if offset >= log.log_end_offset:
                 await self._clock.sleep(_WRITE_POLL_S)
                 continue

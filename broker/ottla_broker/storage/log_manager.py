@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+import posixpath
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
 from ottla_broker.storage.directory_contents import BATCH, ContentsReader
 from ottla_broker.storage.directory_watch import DirectoryWatch
+from ottla_broker.storage.interrupted_moves import InterruptedMoves
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import (
@@ -46,11 +48,13 @@ from ottla_broker.storage.log_directory import (
     mark_recovered,
 )
 from ottla_broker.storage.log_recovery import LoadProgress, LogRecovery
+from ottla_broker.storage.moves import Moves, marker_text
 from ottla_broker.storage.names import (
     CLEAN_SHUTDOWN,
     DELETE_DIRECTORY,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    MOVE_MARKER,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     STRAY_DIRECTORY,
@@ -58,9 +62,13 @@ from ottla_broker.storage.names import (
     parse_partition_directory,
     set_aside_name,
 )
+from ottla_broker.storage.placement import candidates, place
 
 _LOADS_PER_DIRECTORY = 4
 _FIRST_RETENTION_S = 30.0
+_MOST_PREFERRED = 65_536
+"""Directories remembered for replicas that do not exist yet."""
+
 _FLUSH_CHECK_S = 1.0
 _IDLE_SEGMENT_S = 300.0
 """A closed segment that nobody reads for as long is closed, its index unmapped."""
@@ -78,6 +86,8 @@ class LogManagerSettings:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     num_recovery_threads_per_data_dir: int = 1
+    num_replica_alter_log_dirs_threads: int | None = None
+    """How many replicas move between directories at a time; None: as many as there are directories."""
     may_format: Collection[str] | None = None
     """`ottla.log.dirs.format`; None without the key."""
     reserve_bytes: int = 0
@@ -143,6 +153,13 @@ class LogManager:
         self._checkpoints = CheckpointFiles(self.directory_full)
         self._is_loaded = False
         self._is_closed = False
+        self.moves = Moves(clock, self, self._logs, settings.num_replica_alter_log_dirs_threads or len(disks))
+        self.cordoned: Sequence[str] = ()
+        """Paths of the directories that take no new log (cordoned.log.dirs, KIP-1066)."""
+        self._preferred: dict[TopicPartition, str] = {}
+        self._copies: dict[tuple[str, str], TopicPartition | None] = {}
+        self._futures: dict[TopicPartition, Log] = {}
+        """Copies of interrupted moves, while the logs are being loaded."""
         self.directories: list[LogDirectory] = []
         self.progress = LoadProgress()
         self._threads = settings.num_recovery_threads_per_data_dir
@@ -204,7 +221,12 @@ class LogManager:
         directory is left.
         """
         await self._each_live(self._begin_life)
+        interrupted = InterruptedMoves(self._clock, self._notice)
+        for step in (interrupted.look, interrupted.look_for_markers, interrupted.put_away, interrupted.unmark):
+            await self._each_live(step)
+        self._copies = interrupted.copies(is_complete=not self.states.offline)
         await self._each_live(self._load_directory)
+        await self._take_moves_back()
         self.progress.current.clear()
         self._is_loaded = True
 
@@ -246,6 +268,13 @@ class LogManager:
                 strays.append(name)
             elif is_directory and (partition := parse_partition_directory(name)) is not None:
                 found.append((partition, name))
+            elif (disk.path, name) in self._copies:
+                copied = self._copies[disk.path, name]
+                if copied is not None:
+                    found.append((copied, name))
+                else:
+                    self._notice(f"{name} in {disk.path} is of no use any more and is deleted")
+                    await disk.delete(name)
         if strays:
             self._notice(
                 f"log directory {disk.path} holds {len(strays)} partition directories that were set aside and nobody "
@@ -280,6 +309,9 @@ class LogManager:
                 )
                 self.progress.current.remove(name)
                 self.progress.loaded += 1
+                if (disk.path, name) in self._copies:
+                    self._futures[partition] = log
+                    continue
                 other = self._logs.get(partition)
                 if other is not None:
                     raise LogDirectoryError(
@@ -323,6 +355,19 @@ class LogManager:
             self._notice(f"{error}: every log of {directory.path} is recovered from its start")
             directory.was_clean = False
             return {}
+
+    async def _take_moves_back(self) -> None:
+        for partition, future in self._futures.items():
+            current = self._logs.get(partition)
+            try:
+                if current is None:
+                    await future.abandon()  # its directory has failed meanwhile: the copy is left for a later start
+                else:
+                    await self.moves.take_back(current, future)
+            except KafkaError:
+                continue  # told by `directory_failed`
+        self._futures.clear()
+        self._copies.clear()
 
     async def _gather(self, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:
         """All at once; the first exception ends the others and is raised."""
@@ -371,6 +416,20 @@ class LogManager:
         """Of every directory, in log.dirs order; what is called on an offline one fails."""
         return list(self._disks.values())
 
+    @property
+    def paths(self) -> list[str]:
+        """Every log directory, in the order of log.dirs."""
+        return list(self._disks)
+
+    def configured_path(self, normal: str) -> str | None:
+        """The log directory that a normalised path names, as log.dirs spells it."""
+        return next((path for path in self._disks if posixpath.normpath(path) == normal), None)
+
+    def logs_in(self, disk: Disk) -> list[Log]:
+        """The logs of one directory, the copies that are being made there too."""
+        current = [log for log in self._logs.values() if log.disk is disk]
+        return current + [move.future for move in self.moves.under_way if move.future.disk is disk]
+
     # -- creation and deletion ----------------------------------------------------------------------------------
 
     async def get_or_create(self, partition: TopicPartition, topic_id: bytes, is_new: bool) -> Log:
@@ -401,6 +460,7 @@ class LogManager:
         try:
             log = await self._create(partition, topic_id)
             self._logs[partition] = log
+            self._preferred.pop(partition, None)
             self._strays.pop(partition, None)
             return log
         finally:
@@ -438,15 +498,29 @@ class LogManager:
     async def _create(self, partition: TopicPartition, topic_id: bytes) -> Log:
         disk = await self._place(partition)
         try:
-            log: Log = await self._on_directory(disk, self._create_on(disk, partition, topic_id))
+            log: Log = await self._on_directory(disk, self._create_on(disk, partition, str(partition), topic_id))
             return log
         finally:
             del self._reserved[partition]
 
-    async def _create_on(self, disk: Disk, partition: TopicPartition, topic_id: bytes) -> Log:
-        name = str(partition)
+    async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
+        """See `moves.Keeper`."""
+        if self.states.offline:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} cannot be moved while a log directory is offline: {', '.join(self.states.offline)}",
+            )
+        work = self._create_on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
+        future: Log = await self._on_directory(disk, work)
+        return future
+
+    async def _create_on(
+        self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
+    ) -> Log:
         config = self._config_of(partition.topic)
         await disk.make_directory(name)
+        if marker is not None:
+            await disk.write_file(f"{name}/{MOVE_MARKER}", marker)
         log = await open_log(
             topic_partition=partition,
             directory=name,
@@ -467,20 +541,22 @@ class LogManager:
     async def _place(self, partition: TopicPartition) -> Disk:
         """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
         live = self.states.placeable
-        if not live:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory is online and has room")
         # Asked before counting, so that no other creation comes between the count and the reservation.
         free = {path: await self._on_directory(self._disks[path], self._disks[path].free_bytes()) for path in live}
-        counts = dict.fromkeys(live, 0)
-        for log in self._logs.values():
-            if log.disk.path in counts:
-                counts[log.disk.path] += 1
-        for path in self._reserved.values():
-            if path in counts:
-                counts[path] += 1
-        best = min(live, key=lambda path: (counts[path], -free[path]))
-        self._reserved[partition] = best
-        return self._disks[best]
+        homes = [log.disk.path for log in self._logs.values()] + list(self._reserved.values())
+        homes += [move.future.disk.path for move in self.moves.under_way]
+        placement = place(candidates(live, homes, free, self.cordoned), self._preferred.get(partition))
+        if placement.path is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
+        self._reserved[partition] = placement.path
+        return self._disks[placement.path]
+
+    def prefer(self, partition: TopicPartition, path: str) -> None:
+        """AlterReplicaLogDirs before the replica exists: it is to be created in this directory. Kept in memory only."""
+        self._preferred.pop(partition, None)
+        while len(self._preferred) >= _MOST_PREFERRED:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[partition] = path
 
     async def delete(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-delete`; the files go after file.delete.delay.ms.
@@ -488,39 +564,55 @@ class LogManager:
         One that was set aside since the start, and has had no successor, goes too. KafkaError KAFKA_STORAGE_ERROR when
         the directory fails.
         """
+        await self.moves.cancel(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            aside = await self._on_directory(log.disk, self._rename_away(log, DELETE_DIRECTORY))
-            self._clock.call_later(log.config.file_delete_delay_ms / 1000, self._unlink, log.disk, aside)
+            aside = await self.rename_away(log, DELETE_DIRECTORY)
+            self._clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
             return
         disk, name = self._strays.pop(partition, (None, ""))
         if disk is not None:
             aside = set_aside_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
             await self._on_directory(disk, disk.rename(name, aside))
             delay_ms = self._config_of(partition.topic).file_delete_delay_ms
-            self._clock.call_later(delay_ms / 1000, self._unlink, disk, aside)
+            self._clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
 
     async def set_aside(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-stray`, which nobody reads and nothing but a `delete` of this
         partition, or a person, removes. KafkaError KAFKA_STORAGE_ERROR when the directory fails."""
+        await self.moves.cancel(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            name = await self._on_directory(log.disk, self._rename_away(log, STRAY_DIRECTORY))
+            name = await self.rename_away(log, STRAY_DIRECTORY)
             self._strays[partition] = (log.disk, name)
+
+    async def rename_away(self, log: Log, suffix: str) -> str:
+        """See `moves.Keeper`; nobody finds the log any more."""
+        aside: str = await self._on_directory(log.disk, self._rename_away(log, suffix))
+        return aside
+
+    async def forget_positions(self, disk: Disk) -> None:
+        """See `moves.Keeper`."""
+        await self.checkpoint_recovery_points(disk)
+        await self.checkpoint_log_start_offsets(disk)
+        await self._checkpoint_high_watermarks(disk)
+
+    async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
+        """See `moves.Keeper`."""
+        return await self._on_directory(disk, work)
 
     async def _rename_away(self, log: Log, suffix: str) -> str:
         disk = log.disk
         await log.abandon()
         # Before the name is free: a new log of this name must not be read with the old one's positions.
-        await self.checkpoint_recovery_points(disk)
-        await self.checkpoint_log_start_offsets(disk)
-        await self._checkpoint_high_watermarks(disk)
+        await self.forget_positions(disk)
         aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, suffix)
         await disk.rename(log.directory, aside)
         await disk.fsync_directory()
         return aside
 
-    def _unlink(self, disk: Disk, name: str) -> None:
+    def unlink(self, disk: Disk, name: str) -> None:
+        """See `moves.Keeper`; nothing happens once the directory is offline or the broker stops."""
         if self.states.is_live(disk.path) and not self._is_closed:
             self._clock.spawn(self._on_directory(disk, disk.delete(name)), name=f"delete {name}")
 
@@ -530,6 +622,8 @@ class LogManager:
         for partition, log in self._logs.items():
             if partition.topic == topic:
                 log.configure(config)
+                if log.future is not None:
+                    log.future.config = config
 
     # -- checkpoints (LogOwner) ---------------------------------------------------------------------------------
 
@@ -558,7 +652,9 @@ class LogManager:
         await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
 
     def _on(self, disk: Disk) -> list[Log]:
-        return [log for log in self._logs.values() if log.disk is disk]
+        """Every log whose positions the directory's checkpoints hold, the copies that are being made there too."""
+        logs = [log for log in self._logs.values() if log.disk is disk] + self.moves.on(disk)
+        return logs + [log for log in self._futures.values() if log.disk is disk]
 
     # -- failure and notices (LogOwner) -------------------------------------------------------------------------
 
@@ -571,10 +667,11 @@ class LogManager:
             return
         failed = self._on(disk)
         for log in failed:
-            self._offline_partitions[log.topic_partition] = OfflineLog(disk.path, log.log_end_offset)
+            if self._logs.get(log.topic_partition) is log:
+                self._offline_partitions[log.topic_partition] = OfflineLog(disk.path, log.log_end_offset)
+                del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
         for log in failed:
-            del self._logs[log.topic_partition]
             log.fail()
         self._on_directory_failure(disk.path, error)
 
@@ -768,6 +865,7 @@ class LogManager:
         self._is_closed = True
         if not self._is_loaded:
             return
+        await self.moves.stop()
         await asyncio.gather(*[self._close_directory(path, broker_epoch) for path in self.live_paths])
 
     async def _close_directory(self, path: str, broker_epoch: int) -> None:

@@ -79,6 +79,7 @@ class LogState:
         "disk",
         "epochs",
         "flushed_offset",
+        "future",
         "high_watermark",
         "is_failed",
         "is_full",
@@ -91,9 +92,16 @@ class LogState:
         "producers",
         "recovery_point",
         "segments",
+        "successor",
         "topic_id",
         "topic_partition",
+        "truncation_count",
     )
+
+    future: LogState | None
+    """The copy of this log that is being made in another log directory (moves.py); it follows what is cut off here."""
+    successor: LogState | None
+    """The copy that has taken this log's place: it takes no append any more, and goes with its last readers."""
 
     def __init__(
         self,
@@ -133,6 +141,9 @@ class LogState:
         """Something that was assigned found no room and is to be taken back."""
         self.on_append: Callable[[], None] | None = None
         self.on_failure: Callable[[], None] | None = None
+        self.future = self.successor = None
+        self.truncation_count = 0
+        """Goes up when a truncation begins: bytes that were read before are not to be used after."""
         self.last_flush_ms = clock.now_ms()
         self._owner = owner
         self._active = segments[-1]
@@ -153,6 +164,22 @@ class LogState:
     def assigned_offset(self) -> int:
         """The offset that the next record gets."""
         return self._assigned
+
+    @property
+    def is_truncating(self) -> bool:
+        return self._is_truncating
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held by whatever changes more than the end of the log: one at a time."""
+        return self._lock
+
+    @property
+    def local_low_watermark(self) -> int:
+        """The lowest offset that any copy of this replica still holds: the log start offset here, and that of the
+        copy which is being made in another directory (KIP-107 counts both)."""
+        future = self.future
+        return self.log_start_offset if future is None else min(self.log_start_offset, future.log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -214,10 +241,24 @@ class LogState:
     # -- failure ------------------------------------------------------------------------------------------------
 
     def storage_error(self) -> KafkaError:
+        if self.successor is not None:
+            # Not KAFKA_STORAGE_ERROR: no disk has failed, and whoever asks again finds the replica where it is now.
+            return KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} has moved from {self.disk.path} to {self.successor.disk.path}",
+            )
         state = "offline" if self.is_failed or not self.is_full else "full"
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.disk.path} of {self.topic_partition} is {state}"
         )
+
+    def give_way_to(self, successor: LogState) -> None:
+        """Another copy of the replica has taken this one's place: it takes no append any more, and tells nobody of
+        what happens to it. What still reads it goes on until it is abandoned."""
+        self.future = None
+        self.successor = successor
+        self.on_append = self.on_failure = None
+        self._is_truncating = True
 
     def _check_online(self) -> None:
         if self.is_failed:

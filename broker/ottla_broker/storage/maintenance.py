@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Awaitable, Callable
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -41,6 +42,9 @@ class LogMaintenance(LogReads, LogState):
     """The half of a log that moves whole segments."""
 
     __slots__ = ()
+
+    future: LogMaintenance | None
+    successor: LogMaintenance | None
 
     # -- roll and flush -----------------------------------------------------------------------------------------
 
@@ -125,15 +129,19 @@ class LogMaintenance(LogReads, LogState):
 
     async def _truncate_to(self, offset: int) -> None:
         async with self._lock:
+            if self.successor is not None:
+                await self.successor._truncate_to(offset)
+                return
             if offset >= self._assigned:
                 # A leader that appended nothing has left an epoch at the end of its log, which its successor does
                 # not know: it would be asked about, and diverge, for ever.
                 self.epochs.truncate_from_end(self._assigned)
                 await self._write_epochs()
                 return
-            self._is_truncating = True
+            self._begin_cut()
             try:
                 await self._settle()
+                await self._cut_future(lambda future: future.truncate_to(offset))
                 if offset < self.segments[0].base_offset:
                     await self._start_at(offset)
                     return
@@ -170,12 +178,29 @@ class LogMaintenance(LogReads, LogState):
 
     async def _truncate_fully(self, offset: int) -> None:
         async with self._lock:
-            self._is_truncating = True
+            if self.successor is not None:
+                await self.successor._truncate_fully(offset)
+                return
+            self._begin_cut()
             try:
                 await self._settle()
+                await self._cut_future(lambda future: future.truncate_fully_and_start_at(offset))
                 await self._start_at(offset)
             finally:
                 self._is_truncating = False
+
+    def _begin_cut(self) -> None:
+        self._is_truncating = True
+        self.truncation_count += 1
+
+    async def _cut_future(self, cut: Callable[[LogMaintenance], Awaitable[None]]) -> None:
+        """What goes here goes first, and durably, in the copy: after a crash it must not hold what this log lost."""
+        future = self.future
+        if future is not None:
+            try:
+                await cut(future)
+            except KafkaError:
+                self.future = None  # its directory has failed: there is no copy any more
 
     async def _start_at(self, offset: int) -> None:
         dropped = self.segments
@@ -262,9 +287,27 @@ class LogMaintenance(LogReads, LogState):
         return self._spawn(self._advance_log_start_offset(offset), "advance log start offset")
 
     async def _advance_log_start_offset(self, offset: int) -> None:
+        if self.successor is not None:
+            await self.successor._advance_log_start_offset(offset)
+            return
+        future = self.future  # it may have taken this log's place by the time the checkpoint is written
         self._raise_log_start_offset(offset)
         # Also when it stood there already: the checkpoint of whoever moved it may still be under way.
         await self._owner.checkpoint_log_start_offsets(self.disk)
+        if future is not None:
+            try:
+                await future.begin_at(offset)
+            except KafkaError:
+                if self.successor is not None:
+                    raise
+
+    async def begin_at(self, offset: int) -> None:
+        """As a copy: begins where the log it is made of begins, with or without records. Done when the checkpoint
+        says so. KafkaError KAFKA_STORAGE_ERROR."""
+        if offset > self._assigned:
+            await self.truncate_fully_and_start_at(offset)
+        else:
+            await self._guarded(self._advance_log_start_offset(offset))
 
     def _raise_log_start_offset(self, offset: int) -> None:
         if offset > self.log_start_offset:
@@ -338,13 +381,13 @@ class LogMaintenance(LogReads, LogState):
                 name = offset_name(segment.base_offset, suffix)
                 if name in present:
                     await self.disk.rename(f"{self.directory}/{name}", f"{self.directory}/{name}{DELETED}")
-                    names.append(f"{self.directory}/{name}{DELETED}")
+                    names.append(f"{name}{DELETED}")
         self.clock.call_later(self.config.file_delete_delay_ms / 1000, self._unlink, names)
 
     def _unlink(self, names: list[str]) -> None:
         if not self.is_failed:
             for name in names:
-                self._watch(self.disk.delete(name))
+                self._watch(self.disk.delete(f"{self.directory}/{name}"))
 
     # -- descriptors --------------------------------------------------------------------------------------------
 
@@ -387,6 +430,18 @@ class LogMaintenance(LogReads, LogState):
             for segment in self.segments:
                 await segment.close()
             self.is_failed = True
+
+    def rename_directory(self, name: str) -> asyncio.Future[None]:
+        """Gives the log's directory another name within its log directory; the caller holds `lock`.
+
+        In force for every call made from now on, since a Disk keeps their order; durable, before anything that is
+        synced later, when the answer is done.
+        """
+        self._watch(self.disk.rename(self.directory, name))
+        self.directory = name
+        for segment in self.segments:
+            segment.directory = name
+        return self.disk.fsync_directory()
 
     async def abandon(self) -> None:
         """The log is being deleted: no further append, files closed, and nothing that changes files is under way."""

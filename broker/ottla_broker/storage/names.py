@@ -31,6 +31,10 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = "ottla.boot-id"
 """The kernel's boot id at the last start of the broker on this directory. Ours alone; Apache Kafka ignores it."""
 
+MOVE_MARKER = "ottla.move"
+"""In the directory of a copy that AlterReplicaLogDirs makes, from its creation until the copy it was made of is out of
+the way: of two directories of one partition, the one that has it is the newer. Apache Kafka ignores it."""
+
 DELETE_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
 FUTURE_DIRECTORY = "-future"
@@ -72,6 +76,25 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
         return None
     match = _PARTITION.fullmatch(name)
     return None if match is None else TopicPartition(match[1], int(match[2]))
+
+
+def future_name(partition: TopicPartition, unique: str) -> str | None:
+    """`<topic>-<partition>.<unique>-future`, whole; None when that is longer than a file name may be.
+
+    >>> future_name(TopicPartition("t", 0), "0123456789abcdef0123456789abcdef")
+    't-0.0123456789abcdef0123456789abcdef-future'
+    """
+    name = f"{partition}.{unique}{FUTURE_DIRECTORY}"
+    return name if len(name.encode()) <= _MAX_NAME else None
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """
+    >>> parse_future_directory("my-topic-12.0123456789abcdef0123456789abcdef-future")
+    TopicPartition(topic='my-topic', partition=12)
+    """
+    match = _SET_ASIDE.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match is not None and match[4] == FUTURE_DIRECTORY else None
 
 
 def is_set_aside(name: str, suffix: str) -> bool:

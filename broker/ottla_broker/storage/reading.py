@@ -192,9 +192,39 @@ class LogReads(LogState):
 
     # -- with the disk ------------------------------------------------------------------------------------------
 
+    async def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """What `read` gives up to the log end with at least one batch, as bytes that the lane has read where they are
+        not cached: for a copy. KafkaError as there."""
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            message = f"offset {offset} of {self.topic_partition} is not within {self.log_start_offset}..{end}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        if offset == end:
+            return b""
+        return await self._spawn_read(self._read_bytes(offset, max_bytes, end))
+
+    async def _read_bytes(self, offset: int, max_bytes: int, upper: int) -> bytes:
+        span = await self._span(self.segment_of(offset), offset, max_bytes, upper, True)
+        return b"" if span is None else await span[1].read(span[2], span[3])
+
     async def _read_slowly(
         self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool
     ) -> LogRead:
+        span = await self._span(segment, offset, max_bytes, upper, at_least_one)
+        if span is None:
+            return NOTHING
+        segment, file, start, size = span
+        if not file.is_cached(start, size):
+            await file.read_ahead(start, size)
+        if segment.file is not file or start + size > file.size:
+            # Truncated while we read: the fetcher comes again and finds the log as it is now.
+            return NOTHING
+        return LogRead((file.range(start, size),), size)
+
+    async def _span(
+        self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool
+    ) -> tuple[Segment, File, int, int] | None:
+        """Where the bytes of a read stand: (segment, its file, position, size). None when there is nothing to give."""
         start, header = await self._place(segment, offset)
         while header is None and segment.next_offset < upper and segment is not self.segments[-1]:
             # Compaction took the segment's last records: the next one goes on.
@@ -213,20 +243,13 @@ class LogReads(LogState):
         limit = min(limit, file.size)
         available = limit - start
         if available <= 0:
-            return NOTHING
+            return None
         size = available
         if available > max_bytes:
             size = max(max_bytes, 0)
             if at_least_one:
                 size = min(self._at_least_first(await file.read(start, PREFIX_BYTES), max_bytes), available)
-        if not size:
-            return NOTHING
-        if not file.is_cached(start, size):
-            await file.read_ahead(start, size)
-        if segment.file is not file or start + size > file.size:
-            # Truncated while we read: the fetcher comes again and finds the log as it is now.
-            return NOTHING
-        return LogRead((file.range(start, size),), size)
+        return (segment, file, start, size) if size else None
 
     async def _place(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
         """(position, header) of the batch that holds `offset` or is the first beyond it; (size, None) at the end.

@@ -48,6 +48,10 @@ def described(system: System, resource_type: int, name: str) -> dict[str, tuple[
     }
 
 
+SINCE_3_9 = ("cordoned.log.dirs",)
+"""Keys of later releases that are served here too."""
+
+
 def row(
     value: Any, read_only: bool, source: int, sensitive: bool, kind: int, synonyms: Sequence[Any]
 ) -> tuple[Any, ...]:
@@ -61,7 +65,7 @@ def ours(descriptions: Sequence[ConfigDescription]) -> dict[str, tuple[object, .
             item.value, item.is_read_only, item.source, item.is_sensitive, int(item.type or 0), item.synonyms
         )
         for item in descriptions
-        if not item.name.startswith("ottla.")
+        if not item.name.startswith("ottla.") and item.name not in SINCE_3_9
     }
 
 

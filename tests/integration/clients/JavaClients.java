@@ -50,6 +50,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.header.Header;
@@ -126,6 +127,7 @@ public class JavaClients {
                 case "create": create(request); break;
                 case "describe": describe(request, answer); break;
                 case "grow": grow(request); break;
+                case "move": move(request); break;
                 case "alter": alter(request); break;
                 case "configs": configs(request, answer); break;
                 case "delete": delete(request); break;
@@ -422,6 +424,15 @@ public class JavaClients {
         try (Admin admin = admin(request)) {
             admin.createPartitions(
                 Map.of(topic(request), NewPartitions.increaseTo(request.get("partitions").asInt()))).all().get();
+        }
+    }
+
+    /** Has a broker move its replica of a partition to another of its log directories. */
+    static void move(JsonNode request) throws Exception {
+        try (Admin admin = admin(request)) {
+            TopicPartitionReplica replica = new TopicPartitionReplica(
+                topic(request), request.get("partition").asInt(), request.get("broker").asInt());
+            admin.alterReplicaLogDirs(Map.of(replica, request.get("path").asText())).all().get();
         }
     }
 

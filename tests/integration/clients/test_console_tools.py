@@ -15,7 +15,7 @@ from ottla_broker.records.legacy import build_message_set
 from ottla_broker.records.record import Record as RawRecord
 from ottla_broker.testing import Cluster
 from tests.integration.clients.driver import Gathering, GroupMember, Record, await_that
-from tests.integration.clients.java import JavaMachine
+from tests.integration.clients.java import JavaError, JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, metadata, numbered
 from tests.integration.wire import Wire, produce_request
@@ -32,6 +32,7 @@ CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 DUMP = "kafka.tools.DumpLogSegments"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 
 
 class Tools:
@@ -134,6 +135,30 @@ def group_lines(printed: str) -> list[dict[str, str]]:
     head = next(row for row in rows if row[0] == "GROUP")
     body = [row for row in rows[rows.index(head) + 1 :] if len(row) >= 6]
     return sorted((dict(zip(head, row, strict=False)) for row in body), key=lambda line: line["PARTITION"])
+
+
+def test_kafka_log_dirs_and_a_move_by_the_java_admin(tools: Tools, fleet: Cluster, name: str) -> None:
+    create(tools.bootstrap, name)
+    Librdkafka().produce(tools.bootstrap, name, numbered(5))
+
+    def home_on_1() -> str:
+        printed = tools(LOG_DIRS, "--describe", "--broker-list", "1", "--topic-list", name)
+        (broker,) = json.loads(printed.splitlines()[-1])["brokers"]
+        assert broker["broker"] == 1 and len(broker["logDirs"]) == 2
+        assert all(entry["error"] is None for entry in broker["logDirs"])
+        found = [(entry["logDir"], replica) for entry in broker["logDirs"] for replica in entry["partitions"]]
+        ((path, replica),) = [(path, replica) for path, replica in found if not replica["isFuture"]]
+        assert replica["partition"] == f"{name}-0" and replica["size"] > 100 and replica["offsetLag"] == 0
+        return str(path)
+
+    (path,) = [str(entry) for entry in (fleet.data / "broker-1").glob("d?") if str(entry) != home_on_1()]
+    tools.machine.ask("move", bootstrap=tools.bootstrap, topic=name, partition=0, broker=1, path=path)
+    await_that(lambda: home_on_1() == path, "the replica has moved")
+    with pytest.raises(JavaError) as caught:
+        tools.machine.ask("move", bootstrap=tools.bootstrap, topic=name, partition=0, broker=1, path="/nowhere")
+    assert caught.value.kind == "LogDirNotFoundException"
+    all_brokers = json.loads(tools(LOG_DIRS, "--describe").splitlines()[-1])["brokers"]
+    assert sorted(entry["broker"] for entry in all_brokers) == [0, 1, 2]
 
 
 def test_kafka_configs(tools: Tools, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 NOT_YET = "Without effect yet."
+NO_SAMPLES = "Without effect: the rate is kept by the piece of at most 1 MiB, so there are no samples."
 ONE_LOOP = "Without effect: a broker is one event loop with one I/O lane per log directory, not pools of threads."
 NO_KRAFT = "Without effect: KRaft is not built."
 NO_TIERED_STORAGE = "Without effect: tiered storage is not built."

@@ -66,6 +66,15 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "cordoned.log.dirs",
+        LIST,
+        (),
+        MEDIUM,
+        PER_BROKER,
+        "Log directories that take no new partition (KIP-1066): directories of log.dirs, or * for all of them.",
+        known=_OWN,
+    ),
+    key(
         "ottla.validate.records",
         STRING,
         "headers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NOT_YET, ONE_LOOP
+from ottla_broker.config.definitions.notes import NO_SAMPLES, NOT_YET
 from ottla_broker.config.types import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -27,7 +27,7 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Samples kept for the quota on moves between log directories.",
         at_least(1),
-        note=NOT_YET,
+        note=NO_SAMPLES,
     ),
     key(
         "alter.log.dirs.replication.quota.window.size.seconds",
@@ -37,7 +37,7 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Length in seconds of one such sample.",
         at_least(1),
-        note=NOT_YET,
+        note=NO_SAMPLES,
     ),
     key(
         "auto.leader.rebalance.enable",
@@ -119,8 +119,8 @@ KEYS: tuple[ConfigKey, ...] = (
         None,
         HIGH,
         READ_ONLY,
-        "Threads that move replicas between log directories.",
-        note=ONE_LOOP,
+        "Replicas that move between log directories at a time; by default as many as there are directories.",
+        at_least(1),
     ),
     key("num.replica.fetchers", INT, 1, HIGH, CLUSTER_WIDE, "Connections over which one broker fetches from another."),
     key(

@@ -30,6 +30,7 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 0, 4, 4),
     (32, "DescribeConfigs", "describe_configs", 0, 4, 4),
     (33, "AlterConfigs", "alter_configs", 0, 2, 2),
+    (34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 0, 2, 2),
     (35, "DescribeLogDirs", "describe_log_dirs", 0, 4, 2),
     (37, "CreatePartitions", "create_partitions", 0, 3, 2),
     (42, "DeleteGroups", "delete_groups", 0, 2, 2),

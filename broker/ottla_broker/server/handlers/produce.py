@@ -58,6 +58,11 @@ _OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce 
 
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
     """Answers through `respond` once; with None for acks=0."""
+    manager = services.replica_manager
+    if manager.held and manager.moves.wait_for_swap(
+        request.topic_data, partial(handle, services, context, request, respond)
+    ):
+        return
     acks = request.acks
     if request.transactional_id is not None:
         _refuse_all(context, request, respond, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -65,7 +70,6 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
     if acks not in (1, -1, 0):
         _refuse_all(context, request, respond, ErrorCode.INVALID_REQUIRED_ACKS)
         return
-    manager = services.replica_manager
     version = context.api_version
     response = ProduceResponse(responses=[])
     waiting: DelayedProduce | None = None

@@ -1,0 +1,53 @@
+"""AlterReplicaLogDirs (key 34).
+
+Behaviour
+    Starts copying each named replica of this broker to the named log directory, and answers; DescribeLogDirs tells how
+    far the copies are. The replica is served from where it was until its copy has caught up. Naming another directory
+    replaces a move under way, naming the one where the replica is ends it. A replica that does not exist yet will be
+    created in the directory: that is how kafka-reassign-partitions places a new one, so it is answered with an error
+    and remembered. A replica named twice goes where the last one says.
+Errors, per partition, in this order
+    INVALID_TOPIC_EXCEPTION (no directory name holds the topic's name and what a copy adds), LOG_DIR_NOT_FOUND (not in
+    log.dirs), KAFKA_STORAGE_ERROR (that directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is cordoned,
+    KIP-1066), KAFKA_STORAGE_ERROR (the replica's directory, or any other one, is offline), REPLICA_NOT_AVAILABLE
+    (there is no such replica here yet; the directory is remembered).
+Versions
+    0: KIP-113. 1: throttling after the answer (KIP-219). 2: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> AlterReplicaLogDirsResponse:
+    targets = {
+        TopicPartition(topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    errors: dict[str, dict[int, ErrorCode]] = {}
+    for tp, error in (await services.replica_manager.moves.alter(targets)).items():
+        errors.setdefault(tp.topic, {})[tp.partition] = error
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=int(error))
+                    for index, error in by_index.items()
+                ],
+            )
+            for name, by_index in errors.items()
+        ]
+    )

@@ -1,0 +1,59 @@
+"""DescribeLogDirs (key 35).
+
+Behaviour
+    Every log directory of this broker, in the order of log.dirs, with the replicas asked for that stand in it (null
+    topics: all of them), their bytes, and the records they lack: a replica those up to the high watermark, a copy that
+    is being moved there (IsFutureKey) those of the replica it is made of. -1 for a log that no leader is known for.
+Errors, per directory
+    KAFKA_STORAGE_ERROR: it is offline.
+Versions
+    0: KIP-113. 1: throttling after the answer (KIP-219). 2: flexible. 3: an error for the whole answer (KIP-784).
+    4: bytes of the file system and those that can still be written (KIP-827).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.generated.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from ottla_broker.replication.log_moves import DescribedDirectory
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DescribeLogDirsResponse:
+    wanted: dict[str, dict[int, None]] | None = None
+    if request.topics is not None:
+        wanted = {}
+        for topic in request.topics:
+            wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
+    return DescribeLogDirsResponse(
+        results=[_result(directory) for directory in services.replica_manager.moves.describe(wanted)]
+    )
+
+
+def _result(directory: DescribedDirectory) -> DescribeLogDirsResult:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for replica in sorted(directory.replicas, key=lambda one: (one.topic_partition, one.is_future)):
+        name, index = replica.topic_partition
+        if name not in topics:
+            topics[name] = DescribeLogDirsTopic(name=name, partitions=[])
+        topics[name].partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=replica.size_bytes,
+                offset_lag=replica.offset_lag,
+                is_future_key=replica.is_future,
+            )
+        )
+    return DescribeLogDirsResult(
+        error_code=int(directory.error),
+        log_dir=directory.path,
+        topics=list(topics.values()),
+        total_bytes=directory.total_bytes,
+        usable_bytes=directory.usable_bytes,
+    )

@@ -1,0 +1,53 @@
+"""replica.alter.log.dirs.io.max.bytes.per.second: how fast all moves of a broker together may copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla_broker.ports.clock import Clock
+
+_LONGEST_WAIT_S = 0.5
+"""A changed rate is in force after this long, whatever was waited for before."""
+
+NO_LIMIT = 2**63 - 1
+
+
+class MoveThrottle:
+    """Bytes that were copied are a debt, paid off at the rate; nobody copies while there is one.
+
+    Worked example: 1 MiB copied at a rate of 512 KiB/s is paid off after 2 s; raised to 1 MiB/s after the first of
+    them, half a second later.
+    """
+
+    def __init__(self, clock: Clock, rate: Callable[[], int]) -> None:
+        """`rate` gives the bytes per second in force now; 0 stands still, `NO_LIMIT` does not wait."""
+        self._clock = clock
+        self._rate = rate
+        self._debt_bytes = 0.0
+        self._seen_at = clock.monotonic()
+
+    def chunk_bytes(self, largest: int) -> int:
+        """How much to copy at a time: a second's worth, at most `largest`."""
+        return max(1, min(largest, self._rate()))
+
+    def spend(self, size: int) -> None:
+        """`size` bytes have been copied."""
+        if self._rate() < NO_LIMIT:
+            self._pay()
+            self._debt_bytes += size
+
+    async def wait(self) -> None:
+        """Returns when there is no debt."""
+        while True:
+            self._pay()
+            rate = self._rate()
+            if rate >= NO_LIMIT or (rate > 0 and self._debt_bytes <= 0):
+                return
+            due_s = self._debt_bytes / rate if rate else _LONGEST_WAIT_S
+            # Not below a millisecond: a rest of a byte must not make it turn round and round.
+            await self._clock.sleep(min(_LONGEST_WAIT_S, max(due_s, 0.001)))
+
+    def _pay(self) -> None:
+        now = self._clock.monotonic()
+        self._debt_bytes = max(0.0, self._debt_bytes - (now - self._seen_at) * min(self._rate(), NO_LIMIT))
+        self._seen_at = now

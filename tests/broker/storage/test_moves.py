@@ -1,0 +1,400 @@
+"""Moves between log directories: what the copy holds, when it takes the log's place, what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import ONLINE
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.moves import Move
+from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
+
+SMALL_SEGMENTS = {"segment.bytes": 500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    made = Broker(tmp_path, 2, SMALL_SEGMENTS, LogManagerSettings())
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def filled(manager: LogManager, count: int = 20) -> Log:
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    await append(log, 0, count)
+    return log
+
+
+async def append(log: Log, first: int, count: int, epoch: int = 0) -> None:
+    for number in range(first, first + count):
+        log.append_as_leader(batch(b"%d" % number), epoch)
+    await written(log)
+
+
+def values(first: int, end: int) -> list[tuple[int, bytes | None]]:
+    return [(number, b"%d" % number) for number in range(first, end)]
+
+
+async def begun(broker: Broker, log: Log) -> Move:
+    (other,) = [path for path in broker.paths if path != log.disk.path]
+    move = await broker.manager.moves.begin(log, broker.disks[other])
+    assert move is not None
+    return move
+
+
+async def swapped(broker: Broker, move: Move) -> Log:
+    """Runs the move to its end, the old directory put away included."""
+    arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
+
+    async def finish(one: Move) -> bool:
+        return await broker.manager.moves.swap(one, arrived.set_result)
+
+    broker.manager.moves.run(move, finish)
+    log = await asyncio.wait_for(arrived, 10)
+    await broker.manager.moves.cancel(T0)  # returns once the move has been concluded
+    return log
+
+
+async def until(holds: Callable[[], object]) -> None:
+    for _ in range(5000):
+        if holds():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it does not come about")
+
+
+def directories(path: str | Path) -> list[str]:
+    return sorted(entry.name for entry in Path(path).iterdir() if entry.is_dir())
+
+
+async def test_a_replica_moves_with_everything_and_its_old_files_go(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"0", b"1", producer=(7, 0, 0)), 0)
+    await append(log, 2, 18)
+    log.maybe_advance_high_watermark(15)
+    await log.advance_log_start_offset(3)
+    log.assign_epoch(4, 20)
+    moved = await swapped(broker, await begun(broker, log))
+    assert manager.get(T0) is moved and moved.disk is not log.disk and moved.topic_id == TOPIC_ID
+    assert (moved.log_start_offset, moved.high_watermark, moved.log_end_offset) == (3, 15, 20)
+    assert moved.latest_epoch == 4 and moved.end_of_epoch(0) == (0, 20)
+    assert await read_values(moved, 3) == values(3, 20)
+    assert moved.append_as_leader(batch(b"0", b"1", producer=(7, 0, 0)), 4).is_duplicate
+    await append(moved, 20, 2, epoch=4)
+    await until(lambda: not directories(log.disk.path))
+    assert directories(moved.disk.path) == ["t-0"]
+    assert not (Path(moved.disk.path) / "t-0" / "ottla.move").exists()
+    manager = await broker.restart()
+    again = manager.get(T0)
+    assert again is not None and again.disk.path == moved.disk.path
+    assert (again.log_start_offset, again.latest_epoch) == (3, 4)
+    assert await read_values(again, 3) == values(3, 22)
+
+
+async def test_what_is_appended_during_the_move_is_there_after_it(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager, 100)
+    move = await begun(broker, log)
+    moving = asyncio.ensure_future(swapped(broker, move))
+    number = 100
+    while not moving.done():
+        current = manager.get(T0)
+        assert current is not None
+        current.append_as_leader(batch(b"%d" % number), 0)
+        number += 1
+        await asyncio.sleep(0.002)
+    moved = await moving
+    await written(moved)
+    assert await read_values(moved, 0) == values(0, number)
+
+
+async def test_a_log_that_was_replaced_takes_no_append_and_passes_changes_on(broker: Broker) -> None:
+    manager = await broker.start()
+    broker.config = LogConfig({**SMALL_SEGMENTS, "file.delete.delay.ms": 3_600_000})
+    log = await filled(manager)
+    log.config = broker.config
+    moved = await swapped(broker, await begun(broker, log))
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(batch(b"lost"), 0)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await read_values(log, 0) == values(0, 20)  # whoever reads it still can
+    await log.truncate_to(10)
+    assert moved.log_end_offset == 10
+    moved.maybe_advance_high_watermark(10)
+    log.high_watermark = 10
+    await log.advance_log_start_offset(4)
+    assert moved.log_start_offset == 4
+
+
+async def test_what_is_cut_off_the_log_is_cut_off_the_copy(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    await broker.manager.moves._copy(move)
+    assert move.future.log_end_offset == 20
+    await log.truncate_to(12)
+    assert move.future.log_end_offset == 12
+    await append(log, 12, 3, epoch=1)
+    moved = await swapped(broker, move)
+    assert await read_values(moved, 0) == values(0, 15)
+    assert [moved.end_of_epoch(epoch) for epoch in (0, 1)] == [(0, 12), (1, 15)]
+    await moved.truncate_fully_and_start_at(40)
+    back = await begun(broker, moved)
+    await moved.truncate_fully_and_start_at(50)
+    await append(moved, 50, 1)
+    assert await read_values(await swapped(broker, back), 50) == values(50, 51)
+
+
+async def test_deleted_records_are_gone_from_the_copy_before_that_is_confirmed(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    log.maybe_advance_high_watermark(20)
+    move = await begun(broker, log)
+    assert log.local_low_watermark == 0
+    await log.advance_log_start_offset(8)  # the copy is empty: it begins there
+    assert (log.local_low_watermark, move.future.log_start_offset, move.future.log_end_offset) == (8, 8, 8)
+    await broker.manager.moves._copy(move)
+    await log.advance_log_start_offset(11)
+    assert log.local_low_watermark == 11
+    checkpoint = Path(move.future.disk.path) / "log-start-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n1\nt 0 11\n"
+    assert await read_values(await swapped(broker, move), 11) == values(11, 20)
+
+
+async def test_a_move_goes_on_after_a_crash(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager, 50)
+    move = await begun(broker, log)
+    manager.moves.max_bytes_per_second = 1
+    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    await until(lambda: move.future.log_end_offset)
+    copied = move.future.log_end_offset
+    manager = await broker.restart()
+    again = manager.moves.get(T0)
+    assert again is not None and again.current is manager.get(T0) and again.current.future is again.future
+    assert copied <= again.future.log_end_offset < 50
+    assert await read_values(await swapped(broker, again), 0) == values(0, 50)
+
+
+async def test_a_copy_that_holds_more_than_the_log_is_cut_after_a_crash(broker: Broker) -> None:
+    """A power loss may take from the log what the copy keeps: its next records at these offsets will be others."""
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    await manager.moves._copy(move)
+    move.current.future = None  # so that the copy is not cut with the log, as the page cache is not with the platter
+    await log.truncate_to(11)
+    log.append_as_leader(batch(b"other", timestamp=1), 1)
+    await written(log)
+    manager = await broker.restart()
+    again = manager.moves.get(T0)
+    assert again is not None and again.future.log_end_offset == 0  # same end, other records: from the start again
+    assert (await read_values(await swapped(broker, again), 0))[10:] == [(10, b"10"), (11, b"other")]
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_of_two_copies_the_one_that_took_over_is_kept(broker: Broker, is_marked: bool) -> None:
+    """kill -9 after the copy has its final name and before the old directory is put away."""
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    old, new = Path(log.disk.path), Path(move.future.disk.path)
+    await manager.moves._copy(move)
+    name = move.future.directory
+    broker.stop()
+    (new / name).rename(new / "t-0")
+    assert (new / "t-0" / "ottla.move").read_text().startswith(f"t-0 moves here from {old}")
+    if not is_marked:
+        (new / "t-0" / "ottla.move").unlink()
+    broker.make()
+    if not is_marked:
+        with pytest.raises(Exception, match="in two log directories"):
+            await broker.start()
+        return
+    manager = await broker.start()
+    again = manager.get(T0)
+    assert again is not None and again.disk.path == str(new)
+    assert await read_values(again, 0) == values(0, 20)
+    assert any("had moved" in notice for notice in broker.notices)
+    assert directories(old) in ([], [path for path in directories(old) if path.endswith("-delete")])
+    assert not (new / "t-0" / "ottla.move").exists()
+
+
+async def test_a_copy_whose_partition_is_gone_goes_too(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    broker.stop()
+    (Path(log.disk.path) / "t-0").rename(Path(log.disk.path) / "t-0.abc-delete")
+    broker.make()
+    manager = await broker.start()
+    assert manager.get(T0) is None and manager.moves.get(T0) is None
+    assert [directories(path) for path in broker.paths] == [[], []]
+    assert move.future.directory.endswith("-future")
+
+
+async def test_deletion_of_the_partition_ends_its_move(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    manager.moves.max_bytes_per_second = 1
+    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    await asyncio.sleep(0.01)
+    await manager.delete(T0)
+    assert move.is_over and manager.moves.get(T0) is None
+    await until(lambda: not any(directories(path) for path in broker.paths))
+
+
+async def test_another_destination_replaces_a_move_and_the_own_directory_ends_it(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 3, SMALL_SEGMENTS, LogManagerSettings())
+    manager = await broker.start()
+    log = await filled(manager)
+    first, second = (broker.disks[path] for path in broker.paths if path != log.disk.path)
+    move = await manager.moves.begin(log, first)
+    assert move is not None and await manager.moves.begin(log, first) is move
+    other = await manager.moves.begin(log, second)
+    assert other is not None and other.future.disk is second and move.is_over and log.future is other.future
+    assert [move.future for move in manager.moves.under_way] == [other.future]
+    assert await manager.moves.begin(log, log.disk) is None
+    assert manager.moves.under_way == [] and log.future is None
+    await append(log, 20, 1)
+    broker.stop()
+    await broker.workers.wait_closed()
+
+
+async def test_a_failing_destination_ends_the_move_and_not_the_replica(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    manager.directory_failed(move.future.disk, OSError(errno.EIO, "broken"))
+    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    await until(lambda: move.is_over)
+    assert [path for path, _ in broker.failures] == [move.future.disk.path]
+    assert manager.moves.get(T0) is None and log.future is None
+    assert not manager.is_on_offline_directory(T0)
+    await append(log, 20, 1)
+    await log.truncate_to(5)
+    with pytest.raises(KafkaError) as caught:
+        await manager.moves.begin(log, move.future.disk)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_full_destination_holds_the_copy_back_until_there_is_room(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    manager.directory_full(move.future.disk, OSError(errno.ENOSPC, "no room"))
+    moving = asyncio.ensure_future(swapped(broker, move))
+    await asyncio.sleep(0.05)
+    assert move.lag == 20 and move.failure is None and not move.is_over
+    manager.judged(move.future.disk.path, ONLINE)
+    assert await read_values(await moving, 0) == values(0, 20)
+
+
+async def test_a_rate_holds_the_copy_back_and_a_new_one_is_in_force_at_once(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager, 3)
+    log.append_as_leader(batch(bytes(400)), 0)
+    await written(log)
+    move = await begun(broker, log)
+    manager.moves.max_bytes_per_second = 10
+    pieces: list[int] = []
+    manager.moves.on_copied = pieces.append
+    moving = asyncio.ensure_future(swapped(broker, move))
+    await until(lambda: pieces)
+    await asyncio.sleep(0.05)
+    assert len(pieces) == 1 and move.lag == 3  # one batch is more than a second's worth
+    manager.moves.max_bytes_per_second = 2**63 - 1
+    moved = await moving
+    assert moved.log_end_offset == 4 and sum(pieces) == log.size_bytes
+
+
+async def test_checkpoints_speak_of_the_copy_where_it_stands(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    await manager.moves._copy(move)
+    await move.future.flush()
+    await manager.checkpoint_recovery_points(move.future.disk)
+    checkpoint = Path(move.future.disk.path) / "recovery-point-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n1\nt 0 20\n"
+    await manager.moves.cancel(T0)
+    assert checkpoint.read_text() == "0\n0\n"
+
+
+async def test_an_orderly_stop_keeps_the_copy_for_the_next_start(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    await manager.moves._copy(move)
+    await manager.close()
+    manager = await broker.restart()
+    again = manager.moves.get(T0)
+    assert again is not None and manager.progress.recovered == 0 and again.lag == 0
+    assert await read_values(await swapped(broker, again), 0) == values(0, 20)
+
+
+async def test_new_logs_avoid_cordoned_directories_and_go_where_they_were_told(broker: Broker) -> None:
+    manager = await broker.start()
+    first, second = broker.paths
+    manager.cordoned = (second,)
+    homes = [(await manager.get_or_create(TopicPartition("a", n), TOPIC_ID, True)).disk.path for n in range(3)]
+    assert homes == [first] * 3
+    manager.cordoned = ()
+    manager.prefer(T0, first)
+    assert (await manager.get_or_create(T0, TOPIC_ID, True)).disk.path == first  # though it has three already
+    manager.cordoned = (first, second)
+    with pytest.raises(KafkaError, match="every log directory that is online and has room is cordoned") as caught:
+        await manager.get_or_create(TopicPartition("a", 9), TOPIC_ID, True)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await manager.get_or_create(T0, TOPIC_ID, False) is manager.get(T0)
+
+
+async def test_a_topic_with_too_long_a_name_cannot_be_moved(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(TopicPartition("x" * 240, 0), TOPIC_ID, True)
+    with pytest.raises(KafkaError) as caught:
+        await begun(broker, log)
+    assert caught.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class Cleaner:
+    """Remembers what moves ask of the log cleaner."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def abort_and_pause(self, partition: TopicPartition) -> None:
+        self.asked.append(("pause", partition))
+
+    def resume(self, partition: TopicPartition) -> None:
+        self.asked.append(("resume", partition))
+
+    def has_moved(self, partition: TopicPartition, source: Any, destination: Any) -> None:
+        self.asked.append(("moved", source.path, destination.path))
+
+
+async def test_a_log_is_not_cleaned_while_it_moves(broker: Broker) -> None:
+    manager = await broker.start()
+    cleaner = manager.moves.cleaning = Cleaner()
+    log = await filled(manager)
+    await begun(broker, log)
+    await manager.moves.cancel(T0)
+    assert cleaner.asked == [("pause", T0), ("resume", T0)]
+    moved = await swapped(broker, await begun(broker, log))
+    assert cleaner.asked[2:] == [("pause", T0), ("moved", log.disk.path, moved.disk.path), ("resume", T0)]
+    assert isinstance(log.disk, DirectoryDisk)
