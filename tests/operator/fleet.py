@@ -52,6 +52,8 @@ class InMemoryKafka:
         """The topics that were looked at, in order."""
         self.refusals: dict[str, str] = {}
         self.answers = True
+        self.is_slow = False
+        """Changes are done, but not before the client has given up."""
 
     def ready_brokers(self) -> list[int]:
         ready = []
@@ -110,6 +112,8 @@ class InMemoryKafka:
                 self.topics_there[change.topic] = TopicView(
                     live.name, live.topic_id, live.partitions, live.replicas, config
                 )
+        if self.is_slow:
+            raise KafkaError("timed out")
         return errors
 
     async def close(self) -> None:

@@ -22,9 +22,12 @@ from ottla_operator.effects.ports import KafkaError
 from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
 
 _Result = TypeVar("_Result")
-REQUEST_TIMEOUT_MS = 15_000
+REQUEST_TIMEOUT_MS = 30_000
+CHANGE_TIMEOUT_MS = 20_000
+"""How long the controller may take for a change. It answers before the client gives the whole request up."""
 BOOTSTRAP_TIMEOUT_MS = 5_000
 UNKNOWN_TOPIC = 3
+REQUEST_TIMED_OUT = 7
 TOPIC_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 
@@ -32,9 +35,16 @@ DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 class KafkaAdminLane:
     """One fleet's admin client behind one thread. It connects when first used, and anew after a failure."""
 
-    def __init__(self, bootstrap: Sequence[str], *, bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS,
+        change_timeout_ms: int = CHANGE_TIMEOUT_MS,
+    ) -> None:
         self._bootstrap = list(bootstrap)
         self._bootstrap_timeout_ms = bootstrap_timeout_ms
+        self._change_timeout_ms = change_timeout_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-admin")
         self._client: KafkaAdminClient | None = None
 
@@ -48,7 +58,7 @@ class KafkaAdminLane:
         return await self._call(lambda client: _topics(client, names))
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
-        return await self._call(lambda client: _change(client, changes))
+        return await self._call(lambda client: _change(client, changes, self._change_timeout_ms))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
@@ -135,8 +145,11 @@ def _topic_id(value: object) -> str:
     return base64.urlsafe_b64encode(uuid.UUID(str(value)).bytes).decode().rstrip("=") if value else ""
 
 
-def _change(client: KafkaAdminClient, changes: Sequence[TopicChange]) -> dict[str, str]:
-    """Creates, alters, grows, deletes: at most one request of each kind."""
+def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms: int) -> dict[str, str]:
+    """Creates, alters, grows, deletes: at most one request of each kind.
+
+    What the controller has begun and could not finish in time is no error: it goes on, and the next look sees it.
+    """
     errors: dict[str, str] = {}
     creates = {
         change.topic: {
@@ -148,7 +161,7 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange]) -> dict[st
         if isinstance(change, Create)
     }
     if creates:
-        for result in client.create_topics(creates, raise_errors=False)["topics"]:
+        for result in client.create_topics(creates, timeout_ms, raise_errors=False)["topics"]:
             if result["error_code"] != TOPIC_EXISTS:  # metadata lags behind a creation; the next look sees it
                 _note(errors, result["name"], result)
     alters = [change for change in changes if isinstance(change, Alter)]
@@ -168,17 +181,17 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange]) -> dict[st
         errors |= {name: str(text) for name, text in answered.get("topic", {}).items() if text != "OK"}
     grows = {change.topic: change.partitions for change in changes if isinstance(change, Grow)}
     if grows:
-        for grown in client.create_partitions(grows, raise_errors=False).to_dict()["results"]:
+        for grown in client.create_partitions(grows, timeout_ms, raise_errors=False).to_dict()["results"]:
             _note(errors, grown["name"], grown)
     deletes = [change.topic for change in changes if isinstance(change, DeleteTopic)]
     if deletes:
-        for result in client.delete_topics(deletes, raise_errors=False)["topics"]:
+        for result in client.delete_topics(deletes, timeout_ms, raise_errors=False)["topics"]:
             if result["error_code"] != UNKNOWN_TOPIC:
                 _note(errors, result["name"], result)
     return errors
 
 
 def _note(errors: dict[str, str], topic: str, result: Mapping[str, Any]) -> None:
-    if result["error_code"]:
+    if result["error_code"] not in (0, REQUEST_TIMED_OUT):
         message = result.get("error_message") or ""
         errors[topic] = f"{for_code(result['error_code']).__name__.removesuffix('Error')}: {message}"

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import (
@@ -38,8 +41,12 @@ from ottla_operator.topics.decisions import (
     waiting,
 )
 
+_Result = TypeVar("_Result")
 BATCH = 100
 LINGER_S = 0.1
+SETTLE_S = 1.0
+"""How long it is before a change is looked for again that the brokers did not show at once."""
+WRITES_AT_ONCE = 8
 
 
 class TopicTask:
@@ -61,6 +68,7 @@ class TopicTask:
         self._queue: dict[str, None] = {}
         self._queued = asyncio.Event()
         self._waiting: dict[str, None] = {}
+        self._settling: set[str] = set()
         self._first: dict[str, Obj] = {}
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
@@ -93,7 +101,8 @@ class TopicTask:
     async def wait(self) -> None:
         """Until something is queued, and a little longer, so that a batch fills."""
         await self._queued.wait()
-        await asyncio.sleep(LINGER_S)
+        is_new = any(name not in self._settling for name in self._queue)
+        await asyncio.sleep(LINGER_S if is_new else SETTLE_S)
 
     async def batch_once(self) -> None:
         """The next batch. On KafkaError and ApiError its documents stay queued, and the error is raised."""
@@ -104,13 +113,14 @@ class TopicTask:
             self._queued.clear()
         try:
             again = await self._do(names)
-        except (KafkaError, ApiError) as error:
+        except (KafkaError, ApiError):
             for name in names:
                 self.put(name)
-            if isinstance(error, KafkaError):
-                await self._tell_waiting(names)
             raise
+        for name in names:
+            self._settling.discard(name)
         for name in again:
+            self._settling.add(name)
             self.put(name)
 
     async def close(self) -> None:
@@ -131,47 +141,53 @@ class TopicTask:
         lives: Mapping[str, TopicView] = {}
         brokers = 0
         kafka = None if going else self._client()
-        if kafka is not None:
-            brokers = len(await kafka.brokers())
-            lives = await kafka.topics([parse_topic(resource)[0].topic_name for resource in resources])
-        elif not going:
-            raise KafkaError("the cluster has no brokers yet")
-        decided: list[tuple[TopicFacts, TopicDecision]] = []
-        for resource in resources:
+        try:
+            if kafka is not None:
+                brokers = len(await kafka.brokers())
+                lives = await kafka.topics([parse_topic(resource)[0].topic_name for resource in resources])
+            elif not going:
+                raise KafkaError("the cluster has no brokers yet")
+        except KafkaError:
+            await self._tell_waiting(names)
+            raise
+
+        async def decide(resource: Obj) -> tuple[TopicFacts, TopicDecision]:
             facts = self._facts(resource, lives, brokers, going)
             decision = decide_topic(facts)
             if decision.finalizer is not None:
                 resource = await self._set_finalizer(resource, decision.finalizer)
                 facts = self._facts(resource, lives, brokers, going)
-            decided.append((facts, decision))
-        return await self._change(kafka, decided)
+            return facts, decision
+
+        return await self._change(kafka, await _few_at_once([partial(decide, resource) for resource in resources]))
 
     async def _tell_waiting(self, names: Sequence[str]) -> None:
         """Shows on documents that have no topic yet what they wait for. Others keep what they say."""
-        for name in names:
-            resource = self._store.get(KAFKA_TOPIC, self.key[0], name)
-            if resource is None or is_deleting(resource) or dig(resource, "status", "topicId") is not None:
-                continue
-            await self._write_status(resource, waiting(self._facts(resource, {}, 0, going=False)))
+        resources = [self._store.get(KAFKA_TOPIC, self.key[0], name) for name in names]
+        new = [
+            resource
+            for resource in resources
+            if resource is not None and not is_deleting(resource) and dig(resource, "status", "topicId") is None
+        ]
+        statuses = [(resource, waiting(self._facts(resource, {}, 0, going=False))) for resource in new]
+        await _few_at_once([partial(self._write_status, *item) for item in statuses])
 
     async def _change(self, kafka: KafkaAdmin | None, decided: Sequence[tuple[TopicFacts, TopicDecision]]) -> list[str]:
         changes: list[TopicChange] = [change for _, decision in decided for change in decision.changes]
         errors: Mapping[str, str] = {}
         lives: Mapping[str, TopicView] = {}
         if changes and kafka is not None:
-            errors = await kafka.change(changes)
+            errors = await kafka.change(changes)  # in time or not: the next look tells what was done
             lives = await kafka.topics(list(dict.fromkeys(change.topic for change in changes)))
         again: list[str] = []
+        statuses: list[tuple[Obj, Obj]] = []
         for facts, decision in decided:
-            topic = facts.topic.topic_name
+            name, topic = facts.topic.name, facts.topic.topic_name
             status = decision.status
             if decision.look_again or topic in errors:
-                self._waiting.setdefault(facts.topic.name)
+                self._waiting.setdefault(name)
             if decision.changes:
-                after = TopicFacts(
-                    **{name: getattr(facts, name) for name in TopicFacts.__slots__ if name != "live"},
-                    live=lives.get(topic),
-                )
+                after = replace(facts, live=lives.get(topic))
                 if topic in errors:
                     self._log.warning("topic %s: %s", topic, errors[topic])
                     status = None if is_deleting(facts.resource) else refused(after, errors[topic])
@@ -179,9 +195,12 @@ class TopicTask:
                     settled = decide_topic(after)
                     status = settled.status
                     if settled.changes or settled.finalizer is not None:
-                        again.append(facts.topic.name)
+                        again.append(name)
+                        if name not in self._settling:
+                            status = None  # brokers tell of a change a moment after it; nothing to be told of yet
             if status is not None:
-                await self._write_status(facts.resource, status)
+                statuses.append((facts.resource, status))
+        await _few_at_once([partial(self._write_status, *item) for item in statuses])
         return again
 
     def _facts(self, resource: Obj, lives: Mapping[str, TopicView], brokers: int, going: bool) -> TopicFacts:
@@ -257,3 +276,18 @@ class TopicTask:
         before = current.get("status") or {}
         self._store.put(await self._api.replace_status({**current, "status": status}))
         await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
+
+
+async def _few_at_once(acts: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
+    """Does writes that do not depend on each other; one that fails stops no other, and its error is raised then."""
+    limit = asyncio.Semaphore(WRITES_AT_ONCE)
+
+    async def one(act: Callable[[], Awaitable[_Result]]) -> _Result:
+        async with limit:
+            return await act()
+
+    done = await asyncio.gather(*(one(act) for act in acts), return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in done if not isinstance(result, BaseException)]

@@ -76,6 +76,18 @@ async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: Kaf
     assert list(await admin.topics(["wide", "narrow"])) == ["narrow"]
 
 
+async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: Cluster) -> None:
+    lane = KafkaAdminLane(fleet.bootstrap.split(","), change_timeout_ms=1)
+    names = [f"hasty-{number}" for number in range(20)]
+    assert await lane.change([Create(name, 1, 3, {}) for name in names]) == {}
+    await _there(lane, *names)
+    assert await lane.change([Grow(name, 2) for name in names]) == {}
+    await _eventually(lane, names, lambda found: all(topic.partitions == 2 for topic in found.values()))
+    assert await lane.change([DeleteTopic(name) for name in names]) == {}
+    await _eventually(lane, names, lambda found: not found)
+    await lane.close()
+
+
 async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaAdminLane) -> None:
     await admin.change([Create("seen", 1, 3, {})])
     await _there(admin, "seen")

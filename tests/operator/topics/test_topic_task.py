@@ -287,6 +287,21 @@ async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topic
     assert topics.ready()[0] == "True"
 
 
+async def test_a_change_that_is_not_answered_in_time_is_seen_with_the_next_look(topics: Topics) -> None:
+    """The fleet answers and is at work: nothing to tell of, and one write when it is done."""
+    topics.kafka.is_slow = True
+    topics.apply()
+    topics.task.put("flights")
+    with pytest.raises(KafkaError):
+        await topics.task.batch_once()
+    assert dig(topics.there(), "status") in (None, {}) and len(topics.task) == 1
+    topics.kafka.is_slow = False
+    await topics.task.batch_once()
+    assert topics.ready() == ("True", "AsDeclared") and len(topics.kafka.requests) == 1
+    written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind in ("KafkaTopic", "Event")]
+    assert written == ["finalizers", "status"]
+
+
 async def test_one_refused_topic_stops_no_other_of_its_batch(topics: Topics) -> None:
     other = copy.deepcopy(FLIGHTS)
     other["metadata"]["name"] = "other"
