@@ -1,6 +1,6 @@
 """`python -m simulation`: runs seeds, replays one, and proves that a seed is one run.
 
-    run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|moves|moving_fleet] [--jobs J]
+    run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|transactions|moves|…] [--jobs J]
     determinism [--seed S] [--scenario …]
 
 Ends with status 1 after a failing seed, and prints the one command that replays it.

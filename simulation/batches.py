@@ -33,6 +33,8 @@ class Batch:
     size: int
     timestamp_ms: int
     producer_epoch: int
+    is_transactional: bool = False
+    """Control batches too: their name is "ABORT" or "COMMIT"."""
 
     def records(self) -> Iterator[tuple[int, str]]:
         """(offset, name) of every record."""
@@ -49,6 +51,7 @@ def build_batch(
     base_sequence: int = -1,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """A batch with one record a name; base offset and leader epoch are what a producer sends, unless given."""
     records = b"".join(_record(delta, name.encode() + b"\0" + bytes(padding)) for delta, name in enumerate(names))
@@ -63,7 +66,7 @@ def build_batch(
         leader_epoch,
         2,  # magic
         0,  # CRC, below
-        0,  # attributes: no compression, CreateTime
+        0x10 if is_transactional else 0,  # attributes: no compression, CreateTime
         count - 1,
         timestamp_ms,
         timestamp_ms,
@@ -93,7 +96,8 @@ def read_batches(data: Any) -> list[Batch]:
         if crc32c(view[position + _CRC_FROM : end]) != crc:
             raise ValueError(f"the batch at byte {position} (offset {base}) does not match its CRC")
         is_control = bool(attributes & 0x20)
-        names = () if is_control else tuple(_names(view[position + HEADER_BYTES : end], fields[12]))
+        records = view[position + HEADER_BYTES : end]
+        names = _markers(records) if is_control else tuple(_names(records, fields[12]))
         batches.append(
             Batch(
                 base_offset=base,
@@ -106,6 +110,7 @@ def read_batches(data: Any) -> list[Batch]:
                 size=end - position,
                 timestamp_ms=fields[8],
                 producer_epoch=fields[10],
+                is_transactional=bool(attributes & 0x10),
             )
         )
         position = end
@@ -155,6 +160,15 @@ def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
         if not byte & 0x80:
             return (result >> 1) ^ -(result & 1), position
         shift += 7
+
+
+def _markers(view: memoryview) -> tuple[str, ...]:
+    """The kind of a control batch's only record; its key is a version and a type of two bytes each."""
+    position = 1 + _read_varint(view, 0)[1]
+    for _ in range(2):
+        _, position = _read_varint(view, position)
+    _, position = _read_varint(view, position)
+    return (("ABORT", "COMMIT")[int.from_bytes(view[position + 2 : position + 4], "big")],)
 
 
 def _names(view: memoryview, count: int) -> Iterator[str]:

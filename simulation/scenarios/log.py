@@ -37,6 +37,7 @@ from simulation.world import EPOCH_MS, Machine, Process, World
 
 CLUSTER_ID = "simulated-cluster-id00"
 WRITTEN_WITHIN_S = 30.0
+Action = Callable[["Mirror", Log], Coroutine[Any, Any, None]]
 _EXPECTED_RACES = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -80,7 +81,12 @@ class Mirror:
 
 
 def next_sequences(batches: list[Batch]) -> dict[int, int]:
-    return {batch.producer_id: batch.base_sequence + len(batch.names) for batch in batches if batch.producer_id >= 0}
+    """Of idempotent producers; those with transactions are a scenario of their own."""
+    return {
+        batch.producer_id: batch.base_sequence + len(batch.names)
+        for batch in batches
+        if batch.producer_id >= 0 and not batch.is_transactional
+    }
 
 
 class Life:
@@ -127,21 +133,7 @@ class Life:
 
     async def drive(self, steps: int) -> None:
         """Does `steps` random things, some of them at the same time."""
-        actions: list[tuple[float, Callable[[Mirror, Log], Coroutine[Any, Any, None]]]] = [
-            (12.0, self._append),
-            (3.0, self._append_as_follower),
-            (1.5, self._duplicate),
-            (2.0, self._flush),
-            (4.0, self._read),
-            (1.0, self._truncate),
-            (0.7, self._advance_start),
-            (0.7, self._retain),
-            (1.0, self._new_epoch),
-            (1.0, self._look_up_time),
-            (0.3, self._checkpoint),
-            (0.05, self._truncate_fully),
-            (0.1, self._delete_topic),
-        ]
+        actions = self.actions()
         for _ in range(steps):
             mirror = self.draw.choice(list(self.scenario.mirrors.values()))
             log = self.manager.get(mirror.partition)
@@ -156,6 +148,24 @@ class Life:
                 await asyncio.sleep(self.draw.choice((0.0, 0.0005, 0.01, 0.2)))
         for task in list(self.work.values()):
             await task
+
+    def actions(self) -> list[tuple[float, Action]]:
+        """What it does, with weights."""
+        return [
+            (12.0, self._append),
+            (3.0, self._append_as_follower),
+            (1.5, self._duplicate),
+            (2.0, self._flush),
+            (4.0, self._read),
+            (1.0, self._truncate),
+            (0.7, self._advance_start),
+            (0.7, self._retain),
+            (1.0, self._new_epoch),
+            (1.0, self._look_up_time),
+            (0.3, self._checkpoint),
+            (0.05, self._truncate_fully),
+            (0.1, self._delete_topic),
+        ]
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         self._next += 1
@@ -244,7 +254,7 @@ class Life:
         if mirror.cut_asked is not None:
             return
         for producer, following in mirror.sequences.items():
-            own = [batch for batch in mirror.batches if batch.producer_id == producer][-5:]
+            own = [one for one in mirror.batches if one.producer_id == producer][-5:]
             own = [batch for batch in own if batch.base_offset >= max(log.log_start_offset, mirror.start_asked)]
             if not own or own[-1].base_sequence + len(own[-1].names) != following:
                 continue
@@ -380,6 +390,8 @@ class LogScenario:
         self.machine: Machine = world.machine("broker-0", "10.0.0.1")
         self.checker = Checker()
         self.mirrors: dict[TopicPartition, Mirror] = {}
+        self.found: dict[TopicPartition, list[Batch]] = {}
+        """What the files of each partition held at its last start."""
         self.deleted: list[TopicPartition] = []
         self.is_deleting = False
         self.swaps = 0
@@ -443,6 +455,7 @@ class LogScenario:
         async def main() -> None:
             await life.open()
             self._verify(life)
+            await self.verify_slowly(life)
             await life.drive(self.draw.choice((5, 30, 150)))
             if ending == "stop":
                 await life.manager.close()
@@ -502,6 +515,9 @@ class LogScenario:
                 promised = min(mirror.written, limit)
             mirror.written = promised
 
+    async def verify_slowly(self, life: Life) -> None:
+        """What must be asked of the log itself."""
+
     def _verify(self, life: Life) -> None:
         """Lays each log beside its mirror, and makes the mirror what was found."""
         for mirror in list(self.mirrors.values()):
@@ -528,6 +544,7 @@ class LogScenario:
             directory = image.root.entries.get(name)
             if isinstance(directory, DirectoryNode):
                 found = read_batches(segment_bytes(directory))
+        self.found[mirror.partition] = found
         end = found[-1].last_offset + 1 if found else start
         if end != log.log_end_offset and found:
             raise Violation(f"{name}: the files end at {end}, the log says {log.log_end_offset}")

@@ -32,13 +32,22 @@ class EndTransactionMarker(NamedTuple):
 
 
 def build_marker(
-    marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp: int, leader_epoch: int = -1
+    marker: EndTransactionMarker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    leader_epoch: int = -1,
+    attributes: int = 0,
 ) -> bytearray:
-    """The control batch that a transaction coordinator has appended to every partition of a transaction."""
+    """The control batch that a transaction coordinator has appended to every partition of a transaction.
+
+    `attributes`: those beside transactional and control.
+    """
     record = Record(0, timestamp, _KEY.pack(0, marker.type), _VALUE.pack(0, marker.coordinator_epoch))
     return build_batch(
         [record],
-        attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
+        attributes=TRANSACTIONAL_MASK | CONTROL_MASK | attributes,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         leader_epoch=leader_epoch,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.control import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication import isr
 from ottla_broker.replication.delayed import AckQueue
@@ -244,26 +245,39 @@ class Partition:
 
     # Writing
 
-    def append(self, records: memoryview, acks: int, is_prepared: bool = False) -> AppendInfo:
+    def append(
+        self, records: memoryview, acks: int, is_prepared: bool = False, is_transactional: bool = False
+    ) -> AppendInfo:
         """Appends a client's batch as leader; offsets are assigned when it returns, the write follows.
 
-        Raises PreparationNeeded when the batch has to go through the `AppendQueues` first, unless it `is_prepared`, and
-        KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.
-        replicas), or what the log refuses.
+        `is_transactional`: the request named a transactional id. Raises PreparationNeeded when the batch has to go
+        through the `AppendQueues` first, unless it `is_prepared`, and KafkaError: NOT_LEADER_OR_FOLLOWER,
+        NOT_ENOUGH_REPLICAS (acks=-1 and the ISR is below min.insync.replicas), or what the log refuses.
         """
         if not self.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # A full ISR is never too small, and that is the case of almost every append.
         if acks == -1 and len(self.in_sync.committed) < len(self.replicas) and self.is_under_min_isr:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {list(self.in_sync.committed)} is insufficient to satisfy the "
-                f"min.isr requirement of {self.min_isr} for partition {self.topic_partition}",
-            )
-        info = self.log.append_as_leader(records, self.leader_epoch, is_prepared)
+            raise self._not_enough_replicas()
+        info = self.log.append_as_leader(records, self.leader_epoch, is_prepared, is_transactional)
         self.bytes_in(len(records))
         self.messages_in(info.last_offset - info.first_offset + 1)
         return info
+
+    def append_marker(self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int) -> AppendInfo:
+        """As `append` with acks=-1, the marker of a transaction coordinator."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.is_under_min_isr:
+            raise self._not_enough_replicas()
+        return self.log.append_marker(marker, producer_id, producer_epoch, self.leader_epoch)
+
+    def _not_enough_replicas(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"The size of the current ISR {list(self.in_sync.committed)} is insufficient to satisfy the "
+            f"min.isr requirement of {self.min_isr} for partition {self.topic_partition}",
+        )
 
     def on_log_append(self) -> None:
         """The log end offset has grown: the lane has written something."""

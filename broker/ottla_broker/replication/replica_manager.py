@@ -94,6 +94,7 @@ class ReplicaManager:
         self._last_epochs: dict[TopicPartition, int] = {}
         """Leader epochs of partitions whose directory went offline."""
         self._isr_changes = _isr_counters(metrics)
+        self._transaction_limit_ms: int = config["transaction.max.timeout.ms"]
         self._register_gauges(metrics)
 
     def start(self) -> None:
@@ -571,6 +572,16 @@ class ReplicaManager:
             f"{prefix}atminisrpartitioncount",
             "Led partitions whose ISR is just min.insync.replicas.",
             count(lambda p: p.is_leader and len(p.in_sync.committed) == p.min_isr),
+        )
+        metrics.gauge(
+            f"{prefix}produceridcount",
+            "Producers that the replicas on this broker remember.",
+            lambda: sum(len(partition.log.producers) for partition in self.partitions()),
+        )
+        metrics.gauge(
+            f"{prefix}partitionswithlatetransactionscount",
+            "Led partitions with a transaction that ought to have ended (transaction.max.timeout.ms and five minutes).",
+            count(lambda p: p.is_leader and p.log.has_late_transaction(self._transaction_limit_ms)),
         )
         metrics.gauge(
             "kafka_server_delayedoperationpurgatory_purgatorysize",

@@ -55,6 +55,7 @@ LISTED = (
     Listing(ApiKey.DELETE_RECORDS, 0, 2, "delete_records"),
     Listing(ApiKey.INIT_PRODUCER_ID, 0, 5, "init_producer_id"),
     Listing(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, "offset_for_leader_epoch"),
+    Listing(ApiKey.WRITE_TXN_MARKERS, 0, 1, "write_txn_markers", calls_back=True),
     Listing(ApiKey.DESCRIBE_CONFIGS, 0, 4, "describe_configs"),
     Listing(ApiKey.ALTER_CONFIGS, 0, 2, "alter_configs"),
     Listing(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, "alter_replica_log_dirs"),
@@ -65,6 +66,7 @@ LISTED = (
     Listing(ApiKey.OFFSET_DELETE, 0, 0, "offset_delete"),
     Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
     Listing(ApiKey.DESCRIBE_CLUSTER, 0, 1, "describe_cluster"),
+    Listing(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
 )
 
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)

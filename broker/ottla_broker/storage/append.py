@@ -34,8 +34,11 @@ from ottla_broker.records.errors import (
 )
 from ottla_broker.storage.config import LogConfig
 
-UNUSUAL_MASK = TRANSACTIONAL_MASK | CONTROL_MASK | TIMESTAMP_TYPE_MASK
-"""Attributes that no client's batch may carry as long as there are no transactions."""
+UNUSUAL_IN_TRANSACTION = CONTROL_MASK | TIMESTAMP_TYPE_MASK
+"""Attributes that no client's batch may carry."""
+
+UNUSUAL_MASK = TRANSACTIONAL_MASK | UNUSUAL_IN_TRANSACTION
+"""The same where the request named no transactional id."""
 
 
 _ATTRIBUTES = Struct(">h")
@@ -67,8 +70,11 @@ class AppendInfo:
         return f"AppendInfo({self.first_offset}, {self.last_offset}, is_duplicate={self.is_duplicate})"
 
 
-def refusal(records: Buffer, config: LogConfig) -> KafkaError:
-    """What is wrong with a client's records that are not one well-formed, ordinary batch, in Kafka's order."""
+def refusal(records: Buffer, config: LogConfig, is_transactional: bool) -> KafkaError:
+    """What is wrong with a client's records that are not one well-formed, ordinary batch, in Kafka's order.
+
+    `is_transactional`: the request named a transactional id.
+    """
     size = len(records)
     if size >= PREFIX_BYTES:
         _, length, _, magic = PREFIX.unpack_from(records)
@@ -99,8 +105,11 @@ def refusal(records: Buffer, config: LogConfig) -> KafkaError:
         return InvalidTimestamp(
             f"the largest timestamp {header.max_timestamp} is below the first, {header.base_timestamp}"
         )
-    if header.is_transactional:
-        return KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not take part in transactions yet")
+    if header.is_transactional and not is_transactional:
+        return KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch in a request without a transactional id",
+        )
     if header.producer_id < NO_PRODUCER_ID:
         return InvalidRecord(f"producer id {header.producer_id} is negative")
     try:

@@ -92,6 +92,21 @@ class MappedIndex:
         found, position = unpack(view, (low - 1) * OFFSET_ENTRY_BYTES)
         return self._base_offset + found, position
 
+    def first_from_position(self, position: int) -> int | None:
+        """The offset of the first entry whose batch stands at `position` or beyond, None when there is none."""
+        view, unpack = self._view, OFFSET_ENTRY.unpack_from
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(view, middle * OFFSET_ENTRY_BYTES)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self._count:
+            return None
+        relative: int = unpack(view, low * OFFSET_ENTRY_BYTES)[0]
+        return self._base_offset + relative
+
 
 class GrowingIndex:
     """Both indexes of the active segment: in memory for lookups, with the bytes that its files still lack.
@@ -176,6 +191,11 @@ class GrowingIndex:
         if found < 0:
             return self._base_offset, 0
         return self._offsets[found], self._positions[found]
+
+    def first_from_position(self, position: int) -> int | None:
+        """As `MappedIndex.first_from_position`."""
+        found = bisect_left(self._positions, position)
+        return self._offsets[found] if found < len(self._offsets) else None
 
     def floor_of_timestamp(self, timestamp: int) -> int:
         """An offset below which no record is as late as `timestamp`."""

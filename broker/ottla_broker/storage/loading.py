@@ -14,7 +14,7 @@ from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_state import LogOwner
-from ottla_broker.storage.maintenance import replay_producers, roll_jitter_ms, walk_tail
+from ottla_broker.storage.maintenance import roll_jitter_ms, walk_tail
 from ottla_broker.storage.names import (
     CLEANED,
     DELETED,
@@ -24,14 +24,17 @@ from ottla_broker.storage.names import (
     SWAP,
     TEMPORARY,
     TIME_INDEX,
+    TXN_INDEX,
     offset_name,
     parse_offset_file,
 )
+from ottla_broker.storage.producer_loading import drop_strays, load_producers
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.rebuilding import read_epochs, rebuild_indexes
 from ottla_broker.storage.recovery import Recovered, finish_swaps
 from ottla_broker.storage.segment import Segment
-from ottla_broker.storage.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.snapshots import drop_snapshots
+from ottla_broker.storage.transaction_index import TXN_ENTRY_BYTES, TransactionIndex
 
 Recover = Callable[[int], Awaitable[Recovered]]
 """Runs the recovery of this log from an offset on, here or in a worker."""
@@ -74,6 +77,12 @@ async def open_log(
             contents.forget()
             notice(f"{directory}: the indexes of segment {base} are missing or damaged: made anew from its batches")
             await rebuild_indexes(disk, directory, base, config.index_interval_bytes)
+        torn = await _first_torn_transaction_index(contents)
+        if torn is not None:
+            contents.forget()
+            notice(f"{directory}: the transaction index of segment {torn} is damaged: made anew from the batches")
+            recovered = await recover(torn)
+            scanned_from = torn
     segments = await _segments(disk, directory, clock, contents)
     if segments and not await _resume_last(segments[-1], config, contents):
         scanned_from = min(scanned_from, segments[-1].base_offset)
@@ -107,7 +116,7 @@ async def open_log(
     epochs = await _epochs(contents, segments, recovered, notice)
     epochs.truncate_from_end(end)
     epochs.truncate_from_start(log_start_offset)
-    producers = await _producers(contents, segments, end, recovered, notice)
+    producers = await _producers(contents, segments, end, max(high_watermark, log_start_offset), recovered, notice)
     is_durable = is_clean and recovered is None
     log = Log(
         topic_partition=topic_partition,
@@ -140,14 +149,27 @@ async def open_log(
 async def _segments(disk: Disk, directory: str, clock: Clock, contents: DirectoryContents) -> list[Segment]:
     """All segments in order, none of them open; a closed one ends where the next begins."""
     found: list[tuple[int, int]] = []
+    with_aborted: dict[int, int] = {}
     for name, is_directory, size in await contents.list():
         parsed = None if is_directory else parse_offset_file(name)
         if parsed is not None and parsed.suffix == LOG and not parsed.marker:
             found.append((parsed.offset, size))
+        elif parsed is not None and parsed.suffix == TXN_INDEX and not parsed.marker:
+            with_aborted[parsed.offset] = size
     found.sort()
+    logs = dict(found)
+    for base in with_aborted:
+        if base not in logs:
+            # Brought back by a power loss: entries of a segment that begins here again would follow its own.
+            await disk.delete(f"{directory}/{offset_name(base, TXN_INDEX)}")
+            contents.forget()
     ends = [base for base, _ in found[1:] + found[-1:]]
     now = clock.now_ms()
-    return [Segment(disk, directory, base, size, end, now) for (base, size), end in zip(found, ends, strict=True)]
+    segments = [Segment(disk, directory, base, size, end, now) for (base, size), end in zip(found, ends, strict=True)]
+    for segment in segments:
+        if with_aborted.get(segment.base_offset):
+            segment.transactions = TransactionIndex(disk, directory, segment.base_offset, is_new=False)
+    return segments
 
 
 async def _without_indexes(contents: DirectoryContents) -> list[int]:
@@ -164,6 +186,15 @@ async def _without_indexes(contents: DirectoryContents) -> list[int]:
         if sizes.get(offset_name(base, INDEX), -1) % OFFSET_ENTRY_BYTES
         or sizes.get(offset_name(base, TIME_INDEX), -1) % TIME_ENTRY_BYTES
     ]
+
+
+async def _first_torn_transaction_index(contents: DirectoryContents) -> int | None:
+    """Base offset of the first segment whose transaction index ends in the middle of an entry."""
+    for name, is_directory, size in await contents.list():
+        parsed = None if is_directory else parse_offset_file(name)
+        if parsed is not None and parsed.suffix == TXN_INDEX and not parsed.marker and size % TXN_ENTRY_BYTES:
+            return parsed.offset
+    return None
 
 
 async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryContents) -> bool:
@@ -201,16 +232,16 @@ async def _producers(
     contents: DirectoryContents,
     segments: list[Segment],
     end: int,
+    high_watermark: int,
     recovered: Recovered | None,
     notice: Callable[[str], None],
 ) -> ProducerStates:
-    if recovered is not None:
-        return ProducerStates.restore(recovered.producers, end)
     await drop_snapshots(contents, lambda offset: offset > end)
-    producers, repairs = await producers_before(contents, segments[0].base_offset, end)
+    await drop_strays(contents, segments)
+    known = None if recovered is None else ProducerStates.restore(recovered.producers, end)
+    producers, repairs = await load_producers(contents, segments, end, high_watermark, known)
     for repair in repairs:
         notice(repair)
-    await replay_producers(producers, segments, end)
     return producers
 
 

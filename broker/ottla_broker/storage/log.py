@@ -22,13 +22,16 @@ from ottla_broker.records.batch import (
     MAGIC,
     MAX_SEQUENCE,
     PATCH,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from ottla_broker.records.control import read_marker
+from ottla_broker.records.control import EndTransactionMarker, build_marker, read_marker
 from ottla_broker.records.errors import CorruptBatch, InvalidRecord
 from ottla_broker.records.formats import MAGIC_OFFSET, batches, is_batch_intact
 from ottla_broker.records.preparation import NO_BOUND
 from ottla_broker.storage.append import (
+    UNUSUAL_IN_TRANSACTION,
     UNUSUAL_MASK,
     AppendInfo,
     PreparationNeeded,
@@ -61,26 +64,29 @@ class Log(LogMaintenance):
         """The latest leader epoch, -1 when the log has none."""
         return self.epochs.latest
 
-    def append_as_leader(self, records: memoryview, leader_epoch: int, is_prepared: bool = False) -> AppendInfo:
+    def append_as_leader(
+        self, records: memoryview, leader_epoch: int, is_prepared: bool = False, is_transactional: bool = False
+    ) -> AppendInfo:
         """Checks a client's batch, gives it offsets, patches it in place and queues its write.
 
         Raises PreparationNeeded for formats 0 and 1 and where the topic asks for more than a look at the header, unless
         the batch `is_prepared` (by `records.preparation`) or the broker's own; and while others are held back.
 
         The buffer must not change until the write is done: when `log_end_offset` is beyond the answer's last offset.
-        A duplicate of an idempotent producer gives the original offsets. The codec is not held against the request's
+        A duplicate of an idempotent producer gives the original offsets. `is_transactional`: the request named a
+        transactional id, so that its batches may be part of a transaction. The codec is not held against the request's
         version; that is the produce handler's matter.
 
         Raises KafkaError, in this order: KAFKA_STORAGE_ERROR; INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE (structure); CORRUPT_MESSAGE (checksum);
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER (KIP-98).
+        RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (structure); CORRUPT_MESSAGE
+        (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (KIP-98).
         """
         if self.is_failed or self.is_full:
             raise self.storage_error()
         config = self.config
         size = len(records)
         if size < HEADER_BYTES:
-            raise self._unusual(records)
+            raise self._unusual(records, is_transactional)
         (
             _,
             length,
@@ -101,14 +107,14 @@ class Log(LogMaintenance):
             or magic != MAGIC
             or last_delta + 1 != count
             or count <= 0
-            or attributes & UNUSUAL_MASK
+            or attributes & (UNUSUAL_IN_TRANSACTION if is_transactional else UNUSUAL_MASK)
             or attributes & _CODEC_MASK > _MAX_CODEC
             or size > config.max_message_bytes
             or size > config.segment_bytes
             or max_timestamp < base_timestamp
             or producer_id < -1
         ):
-            raise self._unusual(records)
+            raise self._unusual(records, is_transactional)
         if crc32c(records[CRC_START:]) != crc:
             raise CorruptBatch(f"the checksum of the batch for {self.topic_partition} does not fit")
         append_time = -1
@@ -124,7 +130,8 @@ class Log(LogMaintenance):
         if producer_id >= 0:
             check_sequence(base_sequence, producer_id)
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
-            original = self.producers.check(producer_id, producer_epoch, base_sequence, last_sequence)
+            in_transaction = attributes & TRANSACTIONAL_MASK != 0
+            original = self.producers.check(producer_id, producer_epoch, base_sequence, last_sequence, in_transaction)
             if original is not None:
                 repeated_at = -1 if append_time < 0 else original.timestamp
                 return AppendInfo(original.first_offset, original.last_offset, True, repeated_at)
@@ -144,16 +151,18 @@ class Log(LogMaintenance):
             records = memoryview(bytearray(records))
             _pack_patch(records, 0, first, length, leader_epoch)
         if producer_id >= 0:
-            self.producers.update(producer_id, producer_epoch, last_sequence, last, last_delta, max_timestamp)
+            self.producers.update(
+                producer_id, producer_epoch, last_sequence, last, last_delta, max_timestamp, in_transaction
+            )
         self._write(segment, records, size, first, last, max_timestamp, base_timestamp)
         return AppendInfo(first, last, False, append_time)
 
-    def _unusual(self, records: memoryview) -> Exception:
+    def _unusual(self, records: memoryview, is_transactional: bool) -> Exception:
         """What to raise for records that are not one ordinary batch of format 2."""
         is_old = len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] < MAGIC
         if is_old and self.topic_partition.topic not in INTERNAL_TOPICS:
             return PreparationNeeded()
-        return refusal(records, self.config)
+        return refusal(records, self.config, is_transactional)
 
     def _needs_preparation(self, attributes: int, max_timestamp: int, now_ms: int) -> bool:
         """Whether a batch has to be looked into, or has to wait for others that are."""
@@ -182,6 +191,42 @@ class Log(LogMaintenance):
             or config.is_log_append_time
             or (is_special and self.topic_partition.topic not in INTERNAL_TOPICS)
         )
+
+    def append_marker(
+        self, marker: EndTransactionMarker, producer_id: int, producer_epoch: int, leader_epoch: int
+    ) -> AppendInfo:
+        """As leader, for a transaction coordinator: ends the producer's transaction here, if it has one, with a control
+        batch of one record. A marker may be written again, and is: then it ends nothing (KIP-98).
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        if self.is_failed or self.is_full:
+            raise self.storage_error()
+        if self._is_truncating:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")
+        self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch)
+        now = self.clock.now_ms()
+        is_append_time = self.config.is_log_append_time
+        records = build_marker(
+            marker,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp=now,
+            leader_epoch=leader_epoch,
+            attributes=TIMESTAMP_TYPE_MASK if is_append_time else 0,
+        )
+        size = len(records)
+        offset = self._assigned
+        segment = self._active
+        if self._needs_roll(segment, size, offset, now):
+            segment = self._roll()
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, offset)
+        _pack_patch(records, 0, offset, size - LOG_OVERHEAD, leader_epoch)
+        aborted = self.producers.end_transaction(producer_id, producer_epoch, offset, now, marker)
+        self._settle_transactions(aborted)
+        self._write(segment, memoryview(records), size, offset, offset, now, now)
+        return AppendInfo(offset, offset, log_append_time_ms=now if is_append_time else -1)
 
     def _write(
         self,
@@ -286,7 +331,8 @@ class Log(LogMaintenance):
             return
         marker = read_marker(batch)
         if marker is not None:
-            self.producers.end_transaction(header, marker.coordinator_epoch)
+            aborted = self.producers.end_from_header(header, marker)
+            self._settle_transactions(aborted)
 
     def maybe_advance_high_watermark(self, offset: int) -> bool:
         """Moves the high watermark up to `offset`, at most to the log end; True when it moved."""

@@ -80,6 +80,7 @@ class LogState:
         "epochs",
         "flushed_offset",
         "future",
+        "has_aborted_transactions",
         "high_watermark",
         "is_failed",
         "is_full",
@@ -145,6 +146,8 @@ class LogState:
         self.truncation_count = 0
         """Goes up when a truncation begins: bytes that were read before are not to be used after."""
         self.last_flush_ms = clock.now_ms()
+        self.has_aborted_transactions = any(segment.transactions is not None for segment in segments)
+        """Whether any segment may have a transaction index; False for almost every log."""
         self._owner = owner
         self._active = segments[-1]
         self._assigned = self._active.next_offset

@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.control import read_marker
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
@@ -30,15 +29,18 @@ from ottla_broker.storage.names import (
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     offset_name,
+    parse_offset_file,
 )
+from ottla_broker.storage.producer_loading import load_producers
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.reading import LogReads
 from ottla_broker.storage.scan import HeaderWalk
 from ottla_broker.storage.segment import Segment
-from ottla_broker.storage.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.snapshots import drop_snapshots
+from ottla_broker.storage.transactions import LogTransactions
 
 
-class LogMaintenance(LogReads, LogState):
+class LogMaintenance(LogTransactions, LogReads, LogState):
     """The half of a log that moves whole segments."""
 
     __slots__ = ()
@@ -169,8 +171,11 @@ class LogMaintenance(LogReads, LogState):
                     # An unclean election: the checkpoint would have the next start drop what is written from here on.
                     self.log_start_offset = end
                     await self._owner.checkpoint_log_start_offsets(self.disk)
-                await drop_snapshots(DirectoryContents(self.disk, self.directory), lambda snapshot: snapshot > end)
-                await self._rebuild_producers(end)
+                contents = DirectoryContents(self.disk, self.directory)
+                await drop_snapshots(contents, lambda snapshot: snapshot > end)
+                self.producers, repairs = await load_producers(contents, self.segments, end, self.high_watermark)
+                for repair in repairs:
+                    self._owner.notice(repair)
             finally:
                 # Another list: a read that began meanwhile, and finds its file closed, is told by it (`_outrun`).
                 self.segments = list(self.segments)
@@ -245,15 +250,6 @@ class LogMaintenance(LogReads, LogState):
         await segment.cut_index(end)
         await walk_tail(segment)
         segment.next_offset = end
-
-    async def _rebuild_producers(self, end: int) -> None:
-        """The producers' state at `end`: the newest snapshot at or below it, and the batches since."""
-        self.producers, repairs = await producers_before(
-            DirectoryContents(self.disk, self.directory), self.segments[0].base_offset, end
-        )
-        for repair in repairs:
-            self._owner.notice(repair)
-        await replay_producers(self.producers, self.segments, end)
 
     # -- a full directory ---------------------------------------------------------------------------------------
 
@@ -373,15 +369,20 @@ class LogMaintenance(LogReads, LogState):
         # The checkpoint first: segments that are gone must not be looked for after a crash.
         await self._owner.checkpoint_log_start_offsets(self.disk)
         names: list[str] = []
-        present = [name for name, _, _ in await self.disk.list(self.directory)]
         for segment in doomed:
             segment.is_gone = True
             await segment.close()
-            for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
-                name = offset_name(segment.base_offset, suffix)
-                if name in present:
-                    await self.disk.rename(f"{self.directory}/{name}", f"{self.directory}/{name}{DELETED}")
-                    names.append(f"{name}{DELETED}")
+        suffixes = (*SEGMENT_SUFFIXES, SNAPSHOT)
+        doomed_files: list[tuple[int, int, str]] = []
+        for name, _, _ in await self.disk.list(self.directory):
+            parsed = parse_offset_file(name)
+            # By offset, not by segment: an orderly end left its snapshot in the middle of one.
+            if parsed is not None and not parsed.marker and parsed.suffix in suffixes and parsed.offset < start:
+                doomed_files.append((parsed.offset, suffixes.index(parsed.suffix), name))
+        # The .log of each first: without its index it would be taken for one that must be recovered.
+        for _, _, name in sorted(doomed_files):
+            await self.disk.rename(f"{self.directory}/{name}", f"{self.directory}/{name}{DELETED}")
+            names.append(f"{name}{DELETED}")
         self.clock.call_later(self.config.file_delete_delay_ms / 1000, self._unlink, names)
 
     def _unlink(self, names: list[str]) -> None:
@@ -441,6 +442,8 @@ class LogMaintenance(LogReads, LogState):
         self.directory = name
         for segment in self.segments:
             segment.directory = name
+            if segment.transactions is not None:
+                segment.transactions.directory = name
         return self.disk.fsync_directory()
 
     async def abandon(self) -> None:
@@ -490,39 +493,10 @@ async def walk_tail(segment: Segment) -> bool:
     return after == end
 
 
-async def replay_producers(producers: ProducerStates, segments: list[Segment], end: int) -> None:
-    """Takes down the batches between the state's end offset and `end`."""
-    start = producers.end_offset
-    for segment in segments:
-        if segment.next_offset <= start or segment.base_offset >= end:
-            continue
-        await segment.make_ready()
-        file = segment.file
-        assert file is not None
-        position = 0
-        if start > segment.base_offset:
-            place = segment.place(start)
-            position = 0 if place is None else place[0]
-        walk = HeaderWalk(file, position, segment.size)
-        while (step := await walk.next()) is not None:
-            at, header = step
-            if header.base_offset >= end:
-                break
-            if header.producer_id < 0 or header.last_offset < start:
-                continue
-            if header.is_control:
-                marker = read_marker(await file.read(at, header.size))
-                if marker is not None:
-                    producers.end_transaction(header, marker.coordinator_epoch)
-            else:
-                producers.update_from_header(header)
-    producers.end_offset = end
-
-
 def _retrieve(future: asyncio.Future[None]) -> None:
     """Its failure has been told where it came from; the next `make_room` tries again."""
     if not future.cancelled():
         future.exception()
 
 
-__all__ = ["LogMaintenance", "replay_producers", "roll_jitter_ms", "walk_tail"]
+__all__ = ["LogMaintenance", "roll_jitter_ms", "walk_tail"]

@@ -6,7 +6,11 @@ The rules, in the order they are checked, for a batch of producer p with epoch e
 2. e below the known epoch: INVALID_PRODUCER_EPOCH;
 3. e above it: f must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER;
 4. same epoch: f must follow the last sequence, 2^31-1 being followed by 0, else OUT_OF_ORDER_SEQUENCE_NUMBER;
-5. a producer that is not known (new, expired) may begin anywhere.
+5. a producer that is not known (new, expired) may begin anywhere;
+6. while a transaction of it is open in this log, an ordinary batch is refused: INVALID_TXN_STATE.
+
+A marker, written for a transaction coordinator, has no sequence: an older epoch than known is INVALID_PRODUCER_EPOCH,
+an older coordinator epoch TRANSACTION_COORDINATOR_FENCED; one that ends nothing (a repeated one) is taken all the same.
 
 What came by replication or from the log itself was checked by a leader and is only taken down.
 """
@@ -22,7 +26,10 @@ from crc32c import crc32c
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from ottla_broker.records.control import ControlType, EndTransactionMarker
 from ottla_broker.storage.checkpoints import CheckpointError
+from ottla_broker.storage.open_transactions import OpenTransactions
+from ottla_broker.storage.transaction_index import AbortedTransaction
 
 _KEPT_BATCHES = 5
 _SNAPSHOT_HEAD = Struct(">hI")
@@ -31,6 +38,16 @@ _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 _CRC_START = 6
 NO_OFFSET = -1
+
+
+class ProducersDump(NamedTuple):
+    """A `ProducerStates` as plain values, for the way between processes."""
+
+    producers: list[tuple[int, int, int, int, int, list[tuple[int, int, int, int]]]]
+    """Id, epoch, coordinator epoch, first offset of the open transaction, last timestamp, batches."""
+    unreplicated: list[tuple[int, int]]
+    """`OpenTransactions.unreplicated`."""
+    known_from: int
 
 
 class ProducerBatch(NamedTuple):
@@ -71,11 +88,14 @@ class ProducerEntry:
 class ProducerStates:
     """All producers of one log. `end_offset` is the offset up to which batches have been taken down."""
 
-    __slots__ = ("_entries", "end_offset")
+    __slots__ = ("_entries", "end_offset", "known_from", "transactions")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self.end_offset = end_offset
+        self.known_from = end_offset
+        """Transactions that ended below it are not known: a snapshot does not tell of them."""
+        self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -84,12 +104,29 @@ class ProducerStates:
     def entries(self) -> Iterable[ProducerEntry]:
         return self._entries.values()
 
+    @property
+    def oldest_transaction_timestamp(self) -> int:
+        """Timestamp in ms of the last record of the producer whose transaction is the oldest open one, -1 without."""
+        _, producer_id = next(iter(self.transactions.ongoing), (NO_OFFSET, NO_OFFSET))
+        entry = self._entries.get(producer_id)
+        return -1 if entry is None else entry.last_timestamp
+
+    @property
+    def has_ended_transactions(self) -> bool:
+        """Whether a marker was taken down for any of them."""
+        return any(entry.coordinator_epoch >= 0 for entry in self._entries.values())
+
     def check(
-        self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        is_transactional: bool = False,
     ) -> ProducerBatch | None:
         """A client's batch before it is appended: the batch it repeats, or None when it may be appended.
 
-        KafkaError INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
+        KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -115,7 +152,30 @@ class ProducerStates:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id}: the new epoch {producer_epoch} begins with sequence {first_sequence}, not 0",
             )
+        if entry.current_txn_first_offset != NO_OFFSET and not is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open since offset {entry.current_txn_first_offset} and sent "
+                "a batch that is not part of it",
+            )
         return None
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """A marker before it is appended. KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id}: a marker of epoch {producer_epoch} is older than {entry.epoch}",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {producer_id}: a marker of coordinator epoch {coordinator_epoch} is older than "
+                f"{entry.coordinator_epoch}",
+            )
 
     def update(
         self,
@@ -134,13 +194,13 @@ class ProducerStates:
         elif entry.epoch != producer_epoch:
             entry.epoch = producer_epoch
             entry.batches.clear()
-        if last_sequence != NO_SEQUENCE:
-            if len(entry.batches) == _KEPT_BATCHES:
-                del entry.batches[0]
-            entry.batches.append(ProducerBatch(last_sequence, last_offset, offset_delta, timestamp))
+        if len(entry.batches) == _KEPT_BATCHES:
+            del entry.batches[0]
+        entry.batches.append(ProducerBatch(last_sequence, last_offset, offset_delta, timestamp))
         entry.last_timestamp = timestamp
         if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
             entry.current_txn_first_offset = last_offset - offset_delta
+            self.transactions.begin(producer_id, last_offset - offset_delta)
 
     def update_from_header(self, header: BatchHeader) -> None:
         """Takes down a batch that a leader has checked: replication, recovery, replay. Markers: `end_transaction`."""
@@ -155,17 +215,33 @@ class ProducerStates:
                 header.is_transactional,
             )
 
-    def end_transaction(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Takes down a marker: the producer's transaction is over, its epoch may have grown."""
-        entry = self._entries.get(header.producer_id)
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, offset: int, timestamp: int, marker: EndTransactionMarker
+    ) -> AbortedTransaction | None:
+        """Takes down a marker that has been given `offset`: the producer's transaction is over, its epoch may have
+        grown. Gives what the transaction index must say of it, None when there is nothing to say."""
+        entry = self._entries.get(producer_id)
         if entry is None:
-            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
-        elif entry.epoch != header.producer_epoch:
-            entry.epoch = header.producer_epoch
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
+        elif entry.epoch != producer_epoch:
+            entry.epoch = producer_epoch
             entry.batches.clear()
+        first_offset = entry.current_txn_first_offset
         entry.current_txn_first_offset = NO_OFFSET
-        entry.coordinator_epoch = coordinator_epoch
-        entry.last_timestamp = header.max_timestamp
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        if first_offset == NO_OFFSET:
+            return None
+        last_stable_offset = self.transactions.complete(first_offset, offset)
+        if marker.type is ControlType.COMMIT:
+            return None
+        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+
+    def end_from_header(self, header: BatchHeader, marker: EndTransactionMarker) -> AbortedTransaction | None:
+        """As `end_transaction`, for a marker that stands in a log."""
+        return self.end_transaction(
+            header.producer_id, header.producer_epoch, header.base_offset, header.max_timestamp, marker
+        )
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets producers idle for longer than producer.id.expiration.ms and without an open transaction."""
@@ -177,9 +253,9 @@ class ProducerStates:
         for producer_id in expired:
             del self._entries[producer_id]
 
-    def dump(self) -> list[tuple[int, int, int, int, int, list[tuple[int, int, int, int]]]]:
-        """Everything, as plain values for the way between processes; the snapshot file keeps only the last batch."""
-        return [
+    def dump(self) -> ProducersDump:
+        """Everything; the snapshot file leaves out which transactions have just ended."""
+        producers = [
             (
                 entry.producer_id,
                 entry.epoch,
@@ -190,20 +266,31 @@ class ProducerStates:
             )
             for entry in self._entries.values()
         ]
+        return ProducersDump(producers, list(self.transactions.unreplicated), self.known_from)
 
     @classmethod
-    def restore(
-        cls, dump: list[tuple[int, int, int, int, int, list[tuple[int, int, int, int]]]], end_offset: int
-    ) -> ProducerStates:
+    def restore(cls, dump: ProducersDump, end_offset: int) -> ProducerStates:
         """What `dump` gave."""
         states = cls(end_offset)
-        for producer_id, epoch, coordinator_epoch, txn, timestamp, batches in dump:
+        for producer_id, epoch, coordinator_epoch, txn, timestamp, batches in dump.producers:
             entry = states._entries[producer_id] = ProducerEntry(producer_id, epoch)
             entry.coordinator_epoch = coordinator_epoch
             entry.current_txn_first_offset = txn
             entry.last_timestamp = timestamp
             entry.batches = [ProducerBatch(*batch) for batch in batches]
+        states._begin_known_transactions()
+        for marker_offset, first_offset in dump.unreplicated:
+            states.transactions.add_unreplicated(marker_offset, first_offset)
+        states.known_from = dump.known_from
         return states
+
+    def _begin_known_transactions(self) -> None:
+        for first_offset, producer_id in sorted(
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self._entries.values()
+            if entry.current_txn_first_offset != NO_OFFSET
+        ):
+            self.transactions.begin(producer_id, first_offset)
 
     def encode(self) -> bytes:
         """The snapshot file: int16 version 1, uint32 CRC-32C of what follows, int32 count, entries.
@@ -216,7 +303,8 @@ class ProducerStates:
         rows = 0
         body = bytearray(_SNAPSHOT_COUNT.size)
         for entry in self._entries.values():
-            for batch in entry.batches or [ProducerBatch(NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)]:
+            batches = entry.batches or [ProducerBatch(NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)]
+            for batch in batches:
                 rows += 1
                 body += _SNAPSHOT_ENTRY.pack(
                     entry.producer_id,
@@ -224,7 +312,8 @@ class ProducerStates:
                     batch.last_sequence,
                     batch.last_offset,
                     batch.offset_delta,
-                    batch.timestamp,
+                    # Of a marker, where that came last: what expiry counts from.
+                    entry.last_timestamp if batch is batches[-1] else batch.timestamp,
                     entry.coordinator_epoch,
                     entry.current_txn_first_offset,
                 )
@@ -252,8 +341,9 @@ class ProducerStates:
                 entry.coordinator_epoch = coordinator_epoch
                 entry.current_txn_first_offset = txn
                 entry.last_timestamp = timestamp
-                if last_sequence != NO_SEQUENCE or last_offset != NO_OFFSET:
+                if last_offset != NO_OFFSET:
                     entry.batches.append(ProducerBatch(last_sequence, last_offset, delta, timestamp))
         except StructError as error:
             raise CheckpointError(f"{name}: {error}") from None
+        states._begin_known_transactions()
         return states

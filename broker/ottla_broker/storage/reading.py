@@ -38,6 +38,10 @@ class LogRead(NamedTuple):
 
     chunks: Sequence[FileRange]
     size: int
+    base_offset: int = -1
+    """Of the segment."""
+    end_position: int = 0
+    """Behind the last byte, in the segment's file."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -91,7 +95,7 @@ class LogReads(LogState):
                     file = segment.file
                     assert file is not None
                     if (segment is self._active and start >= segment.size - _TAIL_BYTES) or file.is_cached(start, size):
-                        return LogRead((file.range(start, size),), size)
+                        return LogRead((file.range(start, size),), size, segment.base_offset, start + size)
         return self._spawn_read(self._read_slowly(segment, offset, max_bytes, upper, at_least_one_batch))
 
     def bytes_between(self, offset: int, upper_offset: int) -> int:
@@ -219,7 +223,7 @@ class LogReads(LogState):
         if segment.file is not file or start + size > file.size:
             # Truncated while we read: the fetcher comes again and finds the log as it is now.
             return NOTHING
-        return LogRead((file.range(start, size),), size)
+        return LogRead((file.range(start, size),), size, segment.base_offset, start + size)
 
     async def _span(
         self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool

@@ -37,14 +37,16 @@ from ottla_broker.storage.names import (
     SWAP,
     TEMPORARY,
     TIME_INDEX,
+    TXN_INDEX,
     offset_name,
     parse_offset_file,
 )
 from ottla_broker.storage.plain_run import PlainRun
-from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.producers import ProducersDump, ProducerStates
 from ottla_broker.storage.rebuilding import read_epochs
 from ottla_broker.storage.scan import HeaderWalk, header_at
 from ottla_broker.storage.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.transaction_index import AbortedTransaction
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -54,7 +56,7 @@ class Recovered(NamedTuple):
 
     next_offset: int
     epochs: list[tuple[int, int]]
-    producers: list[tuple[int, int, int, int, int, list[tuple[int, int, int, int]]]]
+    producers: ProducersDump
     scanned_bytes: int
     cut_bytes: int
     dropped_segments: int
@@ -103,7 +105,7 @@ async def recover_log(
         epochs, repairs = await read_epochs(DirectoryContents(disk, directory), below)
         epochs.truncate_from_end(start)
         producers, damaged = await _producers_at(disk, directory, bases, start)
-        so_far = Recovered(start, [], [], 0, 0, 0, repairs + damaged)
+        so_far = Recovered(start, [], producers.dump(), 0, 0, 0, repairs + damaged)
     else:
         assert so_far.resume_at is not None
         start, first = so_far.resume_at, None
@@ -230,13 +232,13 @@ async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int
     return producers, repairs
 
 
-def _take_down(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> None:
+def _take_down(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> AbortedTransaction | None:
+    """What the transaction index of the batch's segment must hold."""
     if not header.is_control:
         producers.update_from_header(header)
-        return
+        return None
     marker = read_marker(batch)
-    if marker is not None:
-        producers.end_transaction(header, marker.coordinator_epoch)
+    return None if marker is None else producers.end_from_header(header, marker)
 
 
 async def _recover_segment(
@@ -252,6 +254,7 @@ async def _recover_segment(
     file = await disk.open(f"{directory}/{offset_name(base, LOG)}")
     index = GrowingIndex(base)
     run = PlainRun(index, index_interval_bytes, base, expected)
+    aborted: list[AbortedTransaction] = []
     end = file.size
     chunk = memoryview(b"")
     chunk_start = 0
@@ -288,7 +291,9 @@ async def _recover_segment(
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            _take_down(producers, header, batch)
+            entry = _take_down(producers, header, batch)
+            if entry is not None:
+                aborted.append(entry)
         run.position += len(batch)
     index.add_time(run.max_timestamp, run.max_timestamp_offset)
     if run.position < end:
@@ -297,7 +302,18 @@ async def _recover_segment(
     await file.close()
     await _replace(disk, f"{directory}/{offset_name(base, INDEX)}", bytes(index.unwritten_offset_entries))
     await _replace(disk, f"{directory}/{offset_name(base, TIME_INDEX)}", bytes(index.unwritten_time_entries))
+    await _replace_transaction_index(disk, directory, base, aborted)
     return run.expected, run.position
+
+
+async def _replace_transaction_index(disk: Disk, directory: str, base: int, aborted: list[AbortedTransaction]) -> None:
+    """Durably, unlike the other indexes: nothing would miss a file that a power loss takes, or brings, back."""
+    name = f"{directory}/{offset_name(base, TXN_INDEX)}"
+    if aborted:
+        await disk.write_file(name, b"".join(entry.encode() for entry in aborted))
+    elif await disk.exists(name):
+        await disk.delete(name)
+        await disk.fsync_directory(directory)
 
 
 async def _replace(disk: Disk, name: str, content: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from ottla_broker.storage.indexes import (
 )
 from ottla_broker.storage.names import INDEX, LOG, TIME_INDEX, offset_name
 from ottla_broker.storage.rebuilding import rebuild_indexes
+from ottla_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 _RECENT_BATCHES = 1024
 """Batches whose exact place is kept; half of them at least."""
@@ -72,6 +73,7 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index_entries",
+        "transactions",
         "was_reindexed",
     )
 
@@ -102,6 +104,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
+        self.transactions: TransactionIndex | None = None
+        """None: no transaction was aborted here."""
         self._opening: asyncio.Future[Any] | None = None
         self._lock: asyncio.Lock | None = None
         self._index_write: asyncio.Future[int] | None = None
@@ -202,6 +206,12 @@ class Segment:
         self.size = position + size
         self.next_offset = last_offset + 1
 
+    def add_aborted(self, entry: AbortedTransaction) -> None:
+        """A marker appended here ended that transaction."""
+        if self.transactions is None:
+            self.transactions = TransactionIndex(self.disk, self.directory, self.base_offset, is_new=True)
+        self.transactions.add(entry)
+
     def end_index(self) -> list[asyncio.Future[Any]]:
         """Queues all index entries, the last time entry being the segment's largest timestamp."""
         if isinstance(self.index, GrowingIndex) and self.max_timestamp is not None:
@@ -256,6 +266,8 @@ class Segment:
         `contents`: of its directory, where they have been read already.
         """
         await self._write_whole_index()
+        if self.transactions is not None:
+            await self.transactions.settle()
         if self._lock is None:
             self._lock = asyncio.Lock()
         # Under the lock, so that no reader maps an index file that is about to be cut.
@@ -270,6 +282,8 @@ class Segment:
             if file.size > size:
                 await file.truncate(size)
                 await file.fsync()
+            if self.transactions is not None:
+                await self.transactions.resume()
             self.size = size
             self.recent_offsets = array("q")
             self.recent_positions = array("q")
@@ -309,6 +323,8 @@ class Segment:
         assert isinstance(index, GrowingIndex)
         index.truncate(self.size, next_offset)
         await self.trim_indexes()
+        if self.transactions is not None:
+            await self.transactions.truncate(next_offset)
         self.index_entries, self.time_index_entries = index.count, index.time_count
         self.max_timestamp, self.max_timestamp_offset = index.last_time
 
@@ -332,6 +348,15 @@ class Segment:
         self.is_used = True
         found, position = self.index.floor(offset)
         return position, found == offset
+
+    def offset_bound(self, position: int) -> int:
+        """An offset above those of all batches that begin before `position`, as close as the index tells."""
+        recent = self.recent_positions
+        if recent and position >= recent[0]:
+            found = bisect_left(recent, position)
+            return self.recent_offsets[found] if found < len(recent) else self.next_offset
+        entry = None if self.index is None else self.index.first_from_position(position)
+        return self.next_offset if entry is None else entry
 
     async def make_ready(self) -> None:
         """Opens the file and maps the index. Raises OSError, FileNotFoundError when the segment has been deleted."""
@@ -400,6 +425,8 @@ class Segment:
         syncs += [self.disk.fsync_file(self.name(suffix)) for suffix in (INDEX, TIME_INDEX)]
         for sync in syncs:
             await sync
+        if self.transactions is not None:
+            await self.transactions.sync()
 
     async def freeze(self) -> None:
         """A segment that was rolled and synced no longer keeps what only an active one needs; its index is mapped
@@ -407,6 +434,8 @@ class Segment:
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
         self.index = None
+        if self.transactions is not None:
+            await self.transactions.freeze()
 
     async def close(self) -> None:
         """Closes the file; ranges that are being sent keep theirs."""
@@ -417,6 +446,8 @@ class Segment:
         self.file = None
         self._opening = None
         self.index = None
+        if self.transactions is not None:
+            await self.transactions.close()
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:

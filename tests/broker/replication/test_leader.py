@@ -146,13 +146,6 @@ async def test_one_bad_partition_does_not_touch_the_other(one: Fleet) -> None:
     assert await one.values(1, "orders") == ["a"]
 
 
-async def test_a_transactional_id_is_refused_for_good(one: Fleet) -> None:
-    request = produce_request("orders", batch("a"))
-    request.transactional_id = "tx"
-    response = await one.ask(1, ApiKey.PRODUCE, 11, request)
-    assert response.responses[0].partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 # Fetch
 
 

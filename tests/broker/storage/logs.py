@@ -16,6 +16,7 @@ from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.recovery import Recovered, recover_log
+from ottla_broker.storage.transaction_index import AbortedTransaction
 
 PARTITION = TopicPartition("t", 0)
 
@@ -69,8 +70,15 @@ class LogSetup:
         self.recovered: Recovered | None = None
 
     async def open(
-        self, *, is_clean: bool = True, recovery_point: int = 0, log_start_offset: int = 0, lost_power: bool = False
+        self,
+        *,
+        is_clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int | None = None,
+        lost_power: bool = False,
     ) -> Log:
+        """`high_watermark`: what its checkpoint says; without one the recovery point."""
         await self.disk.make_directory("t-0")
 
         async def recover(point: int) -> Recovered:
@@ -88,7 +96,7 @@ class LogSetup:
             config=self.config,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            high_watermark=recovery_point,
+            high_watermark=recovery_point if high_watermark is None else high_watermark,
             is_clean=is_clean,
             recover=recover,
             notice=self.owner.notice,
@@ -126,6 +134,20 @@ def batch(
             base_sequence=sequence,
         )
     )
+
+
+TRANSACTIONAL = 0x10
+
+
+def transactional(producer: tuple[int, int, int], *values: bytes, timestamp: int = 1_700_000_000_000) -> memoryview:
+    """As `batch`, a part of the producer's transaction."""
+    return batch(*values, producer=producer, attributes=TRANSACTIONAL, timestamp=timestamp)
+
+
+async def aborted(log: Log, lower: int, upper: int) -> list[AbortedTransaction]:
+    """The aborted transactions that reach into the range."""
+    found = log.aborted_transactions(lower, upper)
+    return found if isinstance(found, list) else await found
 
 
 async def written(log: Log) -> None:

@@ -103,7 +103,10 @@ async def test_what_is_not_one_ordinary_batch_is_refused_with_kafkas_code(make: 
     assert refused(log, changed(8, b"\xff\xff\xff\xff")) == ErrorCode.CORRUPT_MESSAGE
     assert refused(log, changed(21, b"\x00\x07")) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert refused(log, batch(b"v", attributes=0x20)) == ErrorCode.INVALID_RECORD
-    assert refused(log, batch(b"v", attributes=0x10, producer=(1, 0, 0))) == ErrorCode.INVALID_TXN_STATE
+    assert (
+        refused(log, batch(b"v", attributes=0x10, producer=(1, 0, 0)))
+        == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    )
     assert refused(log, batch(b"v", attributes=0x08)) == ErrorCode.INVALID_TIMESTAMP
     assert refused(log, batch(b"v", producer=(1, 0, -1))) == ErrorCode.INVALID_RECORD
     assert refused(log, batch(bytes(450))) == ErrorCode.MESSAGE_TOO_LARGE

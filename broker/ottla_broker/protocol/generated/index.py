@@ -28,6 +28,7 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (21, "DeleteRecords", "delete_records", 0, 2, 2),
     (22, "InitProducerId", "init_producer_id", 0, 5, 2),
     (23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 0, 4, 4),
+    (27, "WriteTxnMarkers", "write_txn_markers", 0, 1, 1),
     (32, "DescribeConfigs", "describe_configs", 0, 4, 4),
     (33, "AlterConfigs", "alter_configs", 0, 2, 2),
     (34, "AlterReplicaLogDirs", "alter_replica_log_dirs", 0, 2, 2),
@@ -41,4 +42,5 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (47, "OffsetDelete", "offset_delete", 0, 0, None),
     (56, "AlterPartition", "alter_partition", 0, 3, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 1, 0),
+    (61, "DescribeProducers", "describe_producers", 0, 0, 0),
 )

@@ -2,12 +2,15 @@
 
 Behaviour
     Answers at once when `min_bytes` are there, the client does not want to wait, or a partition has an error or
-    diverges; otherwise waits for as long as `max_wait_ms`. Consumers see records below the high watermark, followers
-    all. The first batch of the answer is returned even when it is larger than `max_bytes` (KIP-74). Records leave as
-    file ranges, untouched. A fetch as a follower acknowledges everything below its offset.
+    diverges; otherwise waits for as long as `max_wait_ms`. Consumers see records below the high watermark, those with
+    isolation level read_committed below the last stable offset, followers all. The first batch of the answer is
+    returned even when it is larger than `max_bytes` (KIP-74). Records leave as file ranges, untouched. A fetch as a
+    follower acknowledges everything below its offset.
     Sessions (KIP-227): every answer has session id 0, which tells the client that there is no session.
     Versions 0 to 3 get message formats 0 and 1: `fetch_conversion`.
-    read_committed: there are no transactions yet, so the last stable offset is the high watermark.
+    read_committed (KIP-98): with the records comes who was aborted among them (producer id and first offset, in the
+    order of the markers); the consumer drops their records up to the marker, which it gets too. The last stable offset
+    only moves when the high watermark does, so what waits for the one waits for the other.
 Errors, in this order
     whole request: FETCH_SESSION_ID_NOT_FOUND (a session that was never given).
     partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
@@ -30,10 +33,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
@@ -49,6 +54,7 @@ from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.handlers.fetch_conversion import LAST_CONVERTED_VERSION, Conversions
 from ottla_broker.server.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.reading import LogRead
+from ottla_broker.storage.transaction_index import AbortedTransaction as Aborted
 
 logger = logging.getLogger("ottla.server")
 
@@ -204,7 +210,9 @@ class Fetching:
 
     def _upper_offset(self, partition: Partition) -> int:
         log = partition.log
-        return log.high_watermark if self._replica_id < 0 else log.log_end_offset
+        if self._replica_id >= 0:
+            return log.log_end_offset
+        return log.last_stable_offset if self._request.isolation_level == _READ_COMMITTED else log.high_watermark
 
     def _is_satisfied(self) -> bool:
         """True when there is something to say at once."""
@@ -341,11 +349,15 @@ class Fetching:
                 continue
             if isinstance(read, asyncio.Future):
                 if not read.done():
-                    read.add_done_callback(partial(self._go_on, position, left_bytes, done, partition))
+                    read.add_done_callback(partial(self._go_on, position, left_bytes, done, partition, upper))
                     return
-                left_bytes -= self._take(read, data, partition)
+                size, aborted = self._take(read, item, data, partition, upper)
             else:
-                left_bytes -= self._put(read, data, partition)
+                size, aborted = self._put(read, item, data, partition, upper)
+            left_bytes -= size
+            if aborted is not None:
+                aborted.add_done_callback(partial(self._go_on_with_aborted, position, left_bytes, done))
+                return
         self._finish(done)
 
     def _go_on(
@@ -354,28 +366,58 @@ class Fetching:
         left_bytes: int,
         done: list[PartitionData],
         partition: Partition,
+        upper: int,
         read: asyncio.Future[LogRead],
     ) -> None:
         if not read.cancelled():
-            size = self._take(read, done[-1], partition)
+            size, aborted = self._take(read, self._items[position], done[-1], partition, upper)
+            if aborted is not None:
+                aborted.add_done_callback(partial(self._go_on_with_aborted, position, left_bytes - size, done))
+                return
             self._read_from(position + 1, left_bytes - size, done)
 
-    def _take(self, read: asyncio.Future[LogRead], data: PartitionData, partition: Partition) -> int:
+    def _take(
+        self, read: asyncio.Future[LogRead], item: _Item, data: PartitionData, partition: Partition, upper: int
+    ) -> tuple[int, asyncio.Future[list[Aborted]] | None]:
         error = read.exception()
         if error is None:
-            return self._put(read.result(), data, partition)
-        if not isinstance(error, KafkaError):
-            error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            return self._put(read.result(), item, data, partition, upper)
         self._fail_entry(data, error)
-        return 0
+        return 0, None
 
-    def _put(self, read: LogRead, data: PartitionData, partition: Partition) -> int:
+    def _put(
+        self, read: LogRead, item: _Item, data: PartitionData, partition: Partition, upper: int
+    ) -> tuple[int, asyncio.Future[list[Aborted]] | None]:
+        """The bytes taken, and what is still to come for the entry to be complete."""
         size: int = read.size
-        if size:
-            data.records = tuple(read.chunks)
-            if self._replica_id < 0:
-                partition.bytes_out(size)
-        return size
+        if not size:
+            return 0, None
+        data.records = tuple(read.chunks)
+        if self._replica_id < 0:
+            partition.bytes_out(size)
+            if partition.log.has_aborted_transactions and self._request.isolation_level == _READ_COMMITTED:
+                aborted = partition.log.aborted_in(read, item.asked.fetch_offset, upper)
+                if isinstance(aborted, asyncio.Future):
+                    return size, aborted
+                data.aborted_transactions = _aborted(aborted)
+        return size, None
+
+    def _go_on_with_aborted(
+        self, position: int, left_bytes: int, done: list[PartitionData], found: asyncio.Future[list[Aborted]]
+    ) -> None:
+        if found.cancelled():
+            return
+        data = done[-1]
+        error = found.exception()
+        if error is None:
+            data.aborted_transactions = _aborted(found.result())
+        else:
+            # Without the list the consumer would take aborted records for committed ones.
+            for chunk in cast("tuple[FileRange, ...]", data.records):
+                chunk.release()
+            data.records = b""
+            self._fail_entry(data, error)
+        self._read_from(position + 1, left_bytes, done)
 
     def _entry(self, item: _Item) -> PartitionData:
         data = PartitionData(partition_index=item.asked.partition, records=b"", high_watermark=-1)
@@ -386,14 +428,15 @@ class Fetching:
             data.aborted_transactions = None
             return data
         log = partition.log
-        data.high_watermark = data.last_stable_offset = log.high_watermark
+        data.high_watermark = log.high_watermark
+        data.last_stable_offset = log.last_stable_offset
         data.log_start_offset = log.log_start_offset
         data.aborted_transactions = [] if self._request.isolation_level == _READ_COMMITTED else None
         data.diverging_epoch = item.diverging
         return data
 
-    def _fail_entry(self, data: PartitionData, error: KafkaError) -> None:
-        code = int(error.code)
+    def _fail_entry(self, data: PartitionData, error: BaseException) -> None:
+        code = int(error.code) if isinstance(error, KafkaError) else _STORAGE_ERROR
         data.error_code = _NOT_LEADER if code == _STORAGE_ERROR and self._context.api_version < 6 else code
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         data.aborted_transactions = None
@@ -425,3 +468,7 @@ class Fetching:
                 NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
                 for broker, endpoint in hints
             ]
+
+
+def _aborted(found: list[Aborted]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]

@@ -1,7 +1,8 @@
 """ListOffsets (key 2): offsets by time, and the special ones.
 
 Behaviour
-    Timestamps: -1 latest (what the asker may read: the high watermark for clients, the log end for followers),
+    Timestamps: -1 latest (what the asker may read: for clients the high watermark, or the last stable offset with
+    isolation level read_committed; for followers the log end),
     -2 earliest, -3 the record with the largest timestamp (v7+, KIP-734), -4 earliest local (v8+, KIP-405; nothing is
     tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005; there is none: offset -1), otherwise the first
     record with that timestamp or a later one. Nothing found: offset -1, timestamp -1.
@@ -37,6 +38,8 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
+READ_COMMITTED = 1
+
 CONSUMER = -1
 DEBUGGING_CONSUMER = -2
 
@@ -54,29 +57,34 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
             if named[topic.name, asked.partition_index] > 1:
                 answers.append(_failed(asked, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(await _answer(services, context, request.replica_id, topic.name, asked))
+                answers.append(await _answer(services, context, request, topic.name, asked))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _answer(
-    services: Services, context: RequestContext, replica_id: int, topic: str, asked: Any
+    services: Services, context: RequestContext, request: Any, topic: str, asked: Any
 ) -> ListOffsetsPartitionResponse:
     version = context.api_version
     timestamp = asked.timestamp
     if timestamp < LATEST_TIERED or version < _SINCE_VERSION.get(timestamp, 0):
         return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     manager = services.replica_manager
-    if replica_id == DEBUGGING_CONSUMER:
+    if request.replica_id == DEBUGGING_CONSUMER:
         found = manager.partition_or_error(topic, asked.partition_index)
     else:
         found = manager.leader_or_error(topic, asked.partition_index, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return _failed(asked, found)
     if version == 0:
-        return await _old_style(found, asked, is_client=replica_id == CONSUMER)
+        return await _old_style(found, asked, is_client=request.replica_id == CONSUMER)
     try:
-        offset, at, epoch = await _look_up(found, timestamp, is_client=replica_id == CONSUMER)
+        offset, at, epoch = await _look_up(
+            found,
+            timestamp,
+            is_client=request.replica_id == CONSUMER,
+            is_read_committed=request.isolation_level == READ_COMMITTED,
+        )
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
@@ -107,14 +115,17 @@ async def _old_style(partition: Partition, asked: Any, *, is_client: bool) -> Li
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, old_style_offsets=offsets)
 
 
-async def _look_up(partition: Partition, timestamp: int, *, is_client: bool) -> tuple[int, int, int]:
+async def _look_up(
+    partition: Partition, timestamp: int, *, is_client: bool, is_read_committed: bool
+) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 where there is none."""
     log = partition.log
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start_offset, _UNKNOWN, log.epochs.epoch_at(log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return _UNKNOWN, _UNKNOWN, _UNKNOWN
-    upper = log.high_watermark if is_client else log.log_end_offset
+    visible = log.last_stable_offset if is_read_committed else log.high_watermark
+    upper = visible if is_client else log.log_end_offset
     is_behind = is_client and partition.leader_epoch_start_offset > log.high_watermark
     if timestamp == LATEST:
         if is_behind:

@@ -9,13 +9,13 @@ Behaviour
     Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics that ask for another codec or
     for checks of single records, go through `replication.append_queue`, where they may wait for a worker.
 Errors, in this order
-    whole request: INVALID_REQUIRED_ACKS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional id: there are no
-    transactions yet).
+    whole request: INVALID_REQUIRED_ACKS.
     partition: INVALID_TOPIC_EXCEPTION (an internal topic, by another client than Kafka's admin one),
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
     INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
-    NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`), then what `records.preparation`
-    refuses (MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, with record errors from v8); later
+    NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`; a transactional batch without a
+    transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED), then what `records.preparation` refuses
+    (MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, with record errors from v8); later
     REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
     1: throttle time. 2: message format 1 is allowed. 3: transactional id, message format 2 is required.
@@ -64,13 +64,11 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
     ):
         return
     acks = request.acks
-    if request.transactional_id is not None:
-        _refuse_all(context, request, respond, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return
     if acks not in (1, -1, 0):
         _refuse_all(context, request, respond, ErrorCode.INVALID_REQUIRED_ACKS)
         return
     version = context.api_version
+    is_transactional = request.transactional_id is not None
     response = ProduceResponse(responses=[])
     waiting: DelayedProduce | None = None
     prepared: _Prepared | None = None
@@ -95,7 +93,7 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
                     raise KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if records is None or version < 7:
                     _check_version(records, version)
-                info = partition.append(records, acks)
+                info = partition.append(records, acks, False, is_transactional)
             except KafkaError as error:
                 has_errors = True
                 _set_error(entry, error, version)
@@ -110,7 +108,7 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
                     finish = partial(_finish, services, context, respond, response) if acks else _nothing(respond)
                     waiting = DelayedProduce(finish)
                 if prepared is None:
-                    prepared = _Prepared(services, context, acks, waiting)
+                    prepared = _Prepared(services, context, acks, waiting, is_transactional)
                 prepared.add(partition, records, entry)
                 continue
             log = partition.log
@@ -150,12 +148,20 @@ class _Prepared:
     They hold the request back until it has been looked at as a whole: the first of them may be done at once.
     """
 
-    __slots__ = ("_acks", "_context", "_services", "_waiting")
+    __slots__ = ("_acks", "_context", "_is_transactional", "_services", "_waiting")
 
-    def __init__(self, services: Services, context: RequestContext, acks: int, waiting: DelayedProduce) -> None:
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        acks: int,
+        waiting: DelayedProduce,
+        is_transactional: bool,
+    ) -> None:
         self._services = services
         self._context = context
         self._acks = acks
+        self._is_transactional = is_transactional
         self._waiting = waiting
         waiting.pending += 1
 
@@ -175,7 +181,7 @@ class _Prepared:
         try:
             if isinstance(outcome, KafkaError):
                 raise outcome
-            info = partition.append(outcome, self._acks, True)
+            info = partition.append(outcome, self._acks, True, self._is_transactional)
         except KafkaError as error:
             if self._acks == 0:
                 self._context.close_connection(

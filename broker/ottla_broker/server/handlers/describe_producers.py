@@ -1,0 +1,66 @@
+"""DescribeProducers (key 61): what partitions remember of idempotent and transactional producers (KIP-664).
+
+Behaviour
+    Each replica on this broker, leader or follower, tells its own state: every producer that has not expired
+    (producer.id.expiration.ms), with the first offset of its open transaction, if any.
+Errors, in this order, per partition
+    INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (no replica here).
+Versions
+    0 is the only one, and flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.controller import topic_rules
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.describe_producers import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> DescribeProducersResponse:
+    """Answers at once."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(services, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
+    try:
+        topic_rules.check_name(topic)
+    except KafkaError as error:
+        return PartitionResponse(
+            partition_index=index, error_code=int(error.code), error_message=error.message, active_producers=[]
+        )
+    if topic not in services.metadata.topics:
+        found: Any = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        found = services.replica_manager.partition_or_error(topic, index)
+    if isinstance(found, ErrorCode):
+        return PartitionResponse(partition_index=index, error_code=int(found), active_producers=[])
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for entry in found.log.producers.entries
+        ],
+    )

@@ -1,0 +1,109 @@
+"""WriteTxnMarkers (key 27): a transaction coordinator ends transactions in the partitions that this broker leads.
+
+Behaviour
+    Each producer's marker is appended to each partition as a control batch, and answered when every in-sync replica
+    has it, after request.timeout.ms at the latest: the coordinator sends again until all have answered, so a marker
+    may come twice, and is then written twice. One result for each producer id, however often it was named.
+    A partition of __consumer_offsets gets its marker too; there is no transactional offset commit it could decide on.
+Errors, in this order, per partition
+    KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
+    INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
+Versions
+    1: flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.replication.delayed import DelayedProduce
+from ottla_broker.server.context import RequestContext, Services
+
+
+class _Written:
+    """One marker in one partition, as the partition's queue of acknowledgements sees it."""
+
+    __slots__ = ("base_offset", "error_code")
+
+    def __init__(self) -> None:
+        self.error_code = 0
+        self.base_offset = -1
+
+
+_Results = dict[int, dict[str, dict[int, _Written]]]
+"""Producer id to topic to partition index."""
+
+
+def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
+    """Answers through `respond` once, possibly later."""
+    results: _Results = {}
+    waiting = DelayedProduce(partial(_finish, respond, results))
+    for marker in request.markers:
+        kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        end = EndTransactionMarker(kind, marker.coordinator_epoch)
+        topics = results.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            partitions = topics.setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                written = partitions[index] = _Written()
+                try:
+                    _append(services, topic.name, index, end, marker, waiting, written)
+                except KafkaError as error:
+                    written.error_code = int(error.code)
+    if waiting.pending:
+        services.replica_manager.wheel.arm(waiting, services.config["request.timeout.ms"] / 1000)
+    else:
+        _finish(respond, results)
+
+
+def _append(
+    services: Services,
+    topic: str,
+    index: int,
+    end: EndTransactionMarker,
+    marker: Any,
+    waiting: DelayedProduce,
+    written: _Written,
+) -> None:
+    partition = services.replica_manager.partition_or_error(topic, index)
+    if isinstance(partition, ErrorCode):
+        raise KafkaError(partition)
+    info = partition.append_marker(end, marker.producer_id, marker.producer_epoch)
+    if partition.log.high_watermark <= info.last_offset:
+        partition.acks_all.add(info.last_offset + 1, waiting, written)
+    else:
+        written.error_code = partition.acknowledgement()
+
+
+def _finish(respond: Callable[[Any], None], results: _Results) -> None:
+    respond(
+        WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=name,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(partition_index=index, error_code=written.error_code)
+                                for index, written in partitions.items()
+                            ],
+                        )
+                        for name, partitions in topics.items()
+                    ],
+                )
+                for producer_id, topics in results.items()
+            ]
+        )
+    )

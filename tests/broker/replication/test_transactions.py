@@ -1,0 +1,192 @@
+"""Transactions over the wire: batches and markers as a coordinator has them written, and what consumers are told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import describe_producers as describe_api
+from ottla_broker.protocol.generated import list_offsets as list_offsets_api
+from ottla_broker.protocol.generated import write_txn_markers as markers_api
+from ottla_broker.records.record import Record, build_batch
+from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, fetch_request, produce_request, until
+
+ABORT, COMMIT = False, True
+COMMITTED = {"isolation_level": 1}
+
+
+def part(producer_id: int, sequence: int, *values: str, epoch: int = 0, attributes: int = 0x10) -> bytes:
+    """A batch of a transaction."""
+    records = [Record(number, 1_000, None, value.encode()) for number, value in enumerate(values)]
+    return bytes(
+        build_batch(
+            records, attributes=attributes, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        )
+    )
+
+
+async def produce(fleet: Fleet, records: bytes, transactional_id: str | None = "tx", index: int = 0) -> Any:
+    request = produce_request("orders", records, index=index)
+    request.transactional_id = transactional_id
+    response = await fleet.ask(1, ApiKey.PRODUCE, 9, request)
+    return response.responses[0].partition_responses[0]
+
+
+def end(producer_id: int, result: bool, *partitions: int, epoch: int = 0, coordinator_epoch: int = 0) -> Any:
+    return markers_api.WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=result,
+        coordinator_epoch=coordinator_epoch,
+        topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=list(partitions or (0,)))],
+    )
+
+
+async def mark(fleet: Fleet, *markers: Any, version: int = 1, broker: int = 1) -> dict[int, list[int]]:
+    """Error codes of the partitions, by producer id."""
+    request = markers_api.WriteTxnMarkersRequest(markers=list(markers))
+    response = await fleet.ask(broker, ApiKey.WRITE_TXN_MARKERS, version, request, INTERNAL)
+    return {
+        result.producer_id: [one.error_code for topic in result.topics for one in topic.partitions]
+        for result in response.markers
+    }
+
+
+def told(data: Any) -> list[tuple[int, int]]:
+    return [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+
+
+async def latest(fleet: Fleet, isolation_level: int, timestamp: int = -1) -> int:
+    asked = list_offsets_api.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    topic = list_offsets_api.ListOffsetsTopic(name="orders", partitions=[asked])
+    request = list_offsets_api.ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=[topic])
+    response = await fleet.ask(1, ApiKey.LIST_OFFSETS, 7, request)
+    offset: int = response.topics[0].partitions[0].offset
+    return offset
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_read_committed_ends_where_the_oldest_open_transaction_begins(one: Fleet, version: int) -> None:
+    assert (await one.produce(1, "orders", "plain")).base_offset == 0
+    assert (await produce(one, part(7, 0, "a", "b"))).error_code == 0
+    assert (await produce(one, part(8, 0, "c"))).error_code == 0
+    data = await one.fetch(1, "orders", **COMMITTED)
+    assert (data.high_watermark, data.last_stable_offset, told(data)) == (4, 1, [])
+    assert await latest(one, 1) == 1 and await latest(one, 0) == 4
+    assert await latest(one, 1, timestamp=1_001) == -1
+    uncommitted = await one.fetch(1, "orders")
+    assert uncommitted.last_stable_offset == 1 and uncommitted.aborted_transactions is None
+    assert len(uncommitted.records) > len(data.records)
+    assert await mark(one, end(8, COMMIT), version=version) == {8: [0]}
+    assert (await one.fetch(1, "orders", **COMMITTED)).last_stable_offset == 1
+    assert await mark(one, end(7, ABORT), version=version) == {7: [0]}
+    data = await one.fetch(1, "orders", **COMMITTED)
+    assert (data.last_stable_offset, told(data)) == (6, [(7, 1)])
+    assert told(await one.fetch(1, "orders", 3, **COMMITTED)) == [(7, 1)]
+    assert told(await one.fetch(1, "orders", 6, **COMMITTED)) == []
+    assert await latest(one, 1) == 6
+
+
+async def test_markers_are_answered_when_every_in_sync_replica_has_them(three: Fleet) -> None:
+    await produce(three, part(7, 0, "a"))
+    three.nodes[3].kill()
+    answer = asyncio.ensure_future(mark(three, end(7, ABORT)))
+    await until(lambda: three.nodes[2].partition("orders").log.log_end_offset == 2, "broker 2 has the marker")
+    # Until broker 3 has been taken out of the ISR it is missed, and the transaction is not settled.
+    if not answer.done():
+        assert three.nodes[1].partition("orders").log.last_stable_offset == 0
+    assert await answer == {7: [0]}
+    assert three.nodes[1].partition("orders").log.last_stable_offset == 2
+    await until(
+        lambda: three.nodes[2].partition("orders").log.last_stable_offset == 2, "broker 2 knows that it is settled"
+    )
+    leader, follower = (three.nodes[number].partition("orders").log for number in (1, 2))
+    assert leader.producers.dump().producers == follower.producers.dump().producers
+    assert leader.aborted_transactions(0, 2) == follower.aborted_transactions(0, 2) != []
+
+
+async def test_a_new_leader_knows_the_transactions_of_the_one_before(three: Fleet) -> None:
+    await produce(three, part(7, 0, "a"))
+    await mark(three, end(7, ABORT))
+    await produce(three, part(7, 1, "b"))
+    await until(lambda: three.nodes[2].partition("orders").log.log_end_offset == 3, "broker 2 has all")
+    await three.elect("orders", 2, (1, 2, 3))
+    assert await mark(three, end(7, COMMIT), broker=1) == {7: [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]}
+    data = await three.fetch(2, "orders", **COMMITTED)
+    assert (data.last_stable_offset, told(data)) == (2, [(7, 0)])
+    assert await mark(three, end(7, COMMIT), broker=2) == {7: [0]}
+    assert (await three.fetch(2, "orders", **COMMITTED)).last_stable_offset == 4
+
+
+async def test_a_marker_is_refused_with_the_code_that_the_coordinator_acts_on(three: Fleet) -> None:
+    await produce(three, part(7, 0, "a"))
+    assert await mark(three, end(7, ABORT, epoch=3, coordinator_epoch=9)) == {7: [0]}
+    assert await mark(three, end(7, ABORT, epoch=3, coordinator_epoch=9)) == {7: [0]}
+    refused = await mark(
+        three,
+        end(7, ABORT, 0, epoch=2, coordinator_epoch=9),
+        end(7, ABORT, 1, epoch=2, coordinator_epoch=9),
+        end(8, ABORT, 0),
+    )
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert refused == {7: [int(ErrorCode.INVALID_PRODUCER_EPOCH), unknown], 8: [0]}
+    fenced = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    assert await mark(three, end(7, COMMIT, epoch=3, coordinator_epoch=8)) == {7: [fenced]}
+    assert await mark(three) == {}
+    three.nodes[2].kill()
+    three.nodes[3].kill()
+    await three.produce(1, "orders", "which they miss", acks=1)
+    await until(lambda: three.nodes[1].partition("orders").is_under_min_isr, "the ISR is too small")
+    assert await mark(three, end(8, ABORT)) == {8: [int(ErrorCode.NOT_ENOUGH_REPLICAS)]}
+
+
+async def test_a_waiting_fetch_is_answered_when_the_transaction_ends(one: Fleet) -> None:
+    await produce(one, part(7, 0, "a"))
+    client = await one.client(1, CLIENT)
+    request = fetch_request(one.topics["orders"].topic_id, "orders", 0, max_wait_ms=20_000, **COMMITTED)
+    waiting = asyncio.ensure_future(client.send(int(ApiKey.FETCH), 17, request))
+    partition = one.nodes[1].partition("orders")
+    await until(lambda: bool(partition.watermark_waiters), "the fetch waits")
+    await one.produce(1, "orders", "plain")
+    assert not waiting.done()
+    await mark(one, end(7, ABORT))
+    data = (await waiting).responses[0].partitions[0]
+    assert (data.last_stable_offset, told(data)) == (3, [(7, 0)])
+    client.close()
+
+
+async def test_a_transactional_batch_needs_a_transactional_id(one: Fleet) -> None:
+    refused = await produce(one, part(7, 0, "a"), transactional_id=None)
+    assert refused.error_code == int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert (await produce(one, part(7, 0, "a"))).base_offset == 0
+    assert (await produce(one, part(7, 0, "a"))).base_offset == 0  # sent again
+    plain = await produce(one, part(7, 1, "b", attributes=0))
+    assert plain.error_code == int(ErrorCode.INVALID_TXN_STATE)
+
+
+async def test_producers_are_described_with_their_open_transactions(three: Fleet) -> None:
+    await three.produce(1, "orders", "plain")
+    await produce(three, part(7, 0, "a", "b", epoch=4))
+    await produce(three, part(8, 5, "c", attributes=0))
+    await mark(three, end(9, COMMIT, epoch=1, coordinator_epoch=6))
+    topics = [
+        describe_api.TopicRequest(name="orders", partition_indexes=[0, 1]),
+        describe_api.TopicRequest(name="unknown", partition_indexes=[0]),
+        describe_api.TopicRequest(name="not/allowed", partition_indexes=[0]),
+    ]
+    await until(lambda: three.nodes[3].partition("orders").log.log_end_offset == 5, "broker 3 has all")
+    for broker in (1, 3):
+        request = describe_api.DescribeProducersRequest(topics=topics)
+        response = await three.ask(broker, ApiKey.DESCRIBE_PRODUCERS, 0, request)
+        orders, unknown, bad = response.topics
+        assert [one.error_code for one in (*orders.partitions, *unknown.partitions, *bad.partitions)] == [0, 3, 3, 17]
+        found = {one.producer_id: one for one in orders.partitions[0].active_producers}
+        assert {
+            number: (one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
+            for number, one in found.items()
+        } == {7: (4, 1, -1, 1), 8: (0, 5, -1, -1), 9: (1, -1, 6, -1)}
+        assert found[7].last_timestamp == 1_000 and found[9].last_timestamp > 1_000
