@@ -204,7 +204,7 @@ class LogMoves:
 
     # DescribeLogDirs
 
-    def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDirectory]:
+    async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDirectory]:
         """Every log directory, with those of its logs that `wanted` names; None: all."""
         manager = self._log_manager
         described: list[DescribedDirectory] = []
@@ -217,6 +217,12 @@ class LogMoves:
             disk = manager.disk(path)
             status = manager.states[path]
             # As of the last look, a second ago at most: a disk that hangs must not keep the answer.
+            if status.total_bytes < 0:
+                try:
+                    status.free_bytes, status.total_bytes = await manager.guarded(disk, disk.look())
+                except KafkaError as error:
+                    directory.error = error.code
+                    continue
             directory.total_bytes, directory.usable_bytes = status.total_bytes, status.free_bytes
             directory.replicas = [
                 self._describe(log)

@@ -32,7 +32,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> D
         for topic in request.topics:
             wanted.setdefault(topic.topic, {}).update(dict.fromkeys(topic.partitions))
     return DescribeLogDirsResponse(
-        results=[_result(directory) for directory in services.replica_manager.moves.describe(wanted)]
+        results=[_result(directory) for directory in await services.replica_manager.moves.describe(wanted)]
     )
 
 

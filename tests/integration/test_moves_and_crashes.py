@@ -1,0 +1,86 @@
+"""kill -9 of a real process whose replicas move between its log directories: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from tests.integration.processes import BrokerProcess
+from tests.integration.test_process_crashes import PARTITIONS, TOPIC, Load, create, read_all
+from tests.integration.wire import Wire
+
+pytestmark = pytest.mark.java
+CRASHES = 4
+
+
+class Mover:
+    """Moves every partition to and fro, as fast as the broker answers; a broker that is away is asked again."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.asked = 0
+        self._broker = broker
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        targets = itertools.cycle(itertools.product(range(PARTITIONS), self._broker.log_dirs))
+        while not self._stopping.wait(0.02):
+            try:
+                with Wire(self._broker.address) as wire:
+                    while not self._stopping.wait(0.03):
+                        self._move(wire, *next(targets))
+            except (OSError, AssertionError):
+                continue
+
+    def _move(self, wire: Wire, partition: int, path: Path) -> None:
+        api = codec.module(ApiKey.ALTER_REPLICA_LOG_DIRS)
+        topic = api.AlterReplicaLogDirTopic(name=TOPIC, partitions=[partition])
+        request = api.AlterReplicaLogDirsRequest(dirs=[api.AlterReplicaLogDir(path=str(path), topics=[topic])])
+        answer = wire.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request)
+        self.asked += answer.results[0].partitions[0].error_code == 0
+
+
+def test_a_broker_killed_in_the_middle_of_moves_loses_nothing(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    settings = {"log.segment.bytes": "100000", "log.segment.delete.delay.ms": "100"}
+    broker = BrokerProcess(tmp_path / "broker", 0, f"{zookeeper.connect}/{tmp_path.name}", settings, disks=2)
+    try:
+        broker.start()
+        create(broker.address, TOPIC, PARTITIONS, 1)
+        load = Load(broker.address)
+        load.start()
+        mover = Mover(broker)
+        try:
+            for _ in range(CRASHES):
+                load.wait_for(1000)
+                broker.kill()
+                broker.start()
+            load.wait_for(1000)
+        finally:
+            mover.stop()
+            load.stop()
+        assert load.failed == [] and mover.asked > CRASHES
+        assert read_all(broker.address, TOPIC, PARTITIONS) == load.acknowledged
+        assert "has moved to" in broker.log
+        assert broker.stop() == 0
+        broker.start()  # what was left half done is put in order
+        homes = [
+            path.name
+            for directory in broker.log_dirs
+            for path in directory.glob(f"{TOPIC}-*")
+            if path.name[-1].isdigit()
+        ]
+        assert sorted(homes) == [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
+        assert read_all(broker.address, TOPIC, PARTITIONS) == load.acknowledged
+    finally:
+        broker.close()
