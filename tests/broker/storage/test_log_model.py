@@ -1,4 +1,4 @@
-"""A log against a list: appends, truncations, rolls, reads, kills and orderly ends in any order."""
+"""A log against a list: appends, truncations, deletions, retention, rolls, reads, kills and orderly ends in any order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.compression import Codec
+from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.reading import A_LOT
 from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, written
@@ -45,9 +46,8 @@ class LogModel(RuleBasedStateMachine):
     @initialize(segment_bytes=st.integers(400, 2000), interval=st.integers(0, 400))
     def begin(self, segment_bytes: int, interval: int) -> None:
         async def work() -> None:
-            self.setup_ = LogSetup(
-                self.directory.name, {"segment.bytes": segment_bytes, "index.interval.bytes": interval}
-            )
+            self.values_of_config = {"segment.bytes": segment_bytes, "index.interval.bytes": interval}
+            self.setup_ = LogSetup(self.directory.name, self.values_of_config)
             self.log = await self.setup_.open()
 
         self.run_(work())
@@ -83,6 +83,45 @@ class LogModel(RuleBasedStateMachine):
             self.epoch += 1
 
         self.run_(work())
+
+    @rule(share=st.floats(0, 1))
+    def commit(self, share: float) -> None:
+        bounds = [after for _, after, _ in self.batches if after > self.log.high_watermark]
+        if bounds:
+            offset = bounds[int(share * (len(bounds) - 1))]
+            assert self.log.maybe_advance_high_watermark(offset)
+            assert self.log.high_watermark == offset
+
+    @rule(share=st.floats(0, 1))
+    def delete_records(self, share: float) -> None:
+        """DeleteRecords: also in the middle of a batch."""
+        offset = self.start + int(share * max(self.log.high_watermark - self.start, 0))
+        self.run_(self.log.advance_log_start_offset(offset))
+        self.forget_below(offset)
+
+    @rule(kept_bytes=st.integers(0, 3000))
+    def retain(self, kept_bytes: int) -> None:
+        """retention.bytes deletes whole segments below the high watermark, and no more of them than it takes."""
+
+        async def work() -> None:
+            log = self.log
+            log.configure(LogConfig({**self.values_of_config, "retention.bytes": kept_bytes}))
+            size = log.size_bytes
+            firsts = [segment.base_offset for segment in log.segments] + [self.end]
+            count = await log.delete_old_segments()
+            assert log.log_start_offset in (self.start, *firsts)
+            if count:
+                assert log.log_start_offset <= log.high_watermark
+                assert log.size_bytes >= min(kept_bytes, size) or log.log_start_offset == self.start
+            log.configure(LogConfig(self.values_of_config))
+
+        self.run_(work())
+        self.forget_below(self.log.log_start_offset)
+
+    def forget_below(self, offset: int) -> None:
+        self.values = self.values[offset - self.start :]
+        self.batches = [one for one in self.batches if one[1] > offset]
+        self.start = offset
 
     @rule(gap=st.integers(0, 50))
     def truncate_fully(self, gap: int) -> None:
@@ -134,8 +173,9 @@ class LogModel(RuleBasedStateMachine):
             expected: list[tuple[int, int]] = []
             for first, _, epoch in self.batches:
                 if not expected or expected[-1][0] != epoch:
-                    expected.append((epoch, first))
-            assert log.epochs.entries == expected
+                    expected.append((epoch, max(first, self.start)))
+            # Where nothing is left, the latest epoch is still known.
+            assert log.epochs.entries == expected or not self.batches
             for offset in (self.start - 1, self.end + 1):
                 try:
                     log.read(offset, 10, offset + 1, True)
