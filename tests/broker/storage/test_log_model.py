@@ -1,4 +1,4 @@
-"""A log against a list: appends, truncations, deletions, retention, rolls, reads, kills and orderly ends in any order."""
+"""A log against a list: appends, truncations, deletions, retention, rolls, reads, kills and orderly ends."""
 
 from __future__ import annotations
 
