@@ -151,6 +151,8 @@ class LogManager:
         self._identity: tuple[int, str] = (-1, "")
         self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
         self._checkpoints = CheckpointFiles(self.directory_full)
+        self._configs: dict[str, LogConfig] = {}
+        """Of the topics of the logs being loaded, as long as nothing changes."""
         self._is_loaded = False
         self._is_closed = False
         self.moves = Moves(clock, self, self._logs, settings.num_replica_alter_log_dirs_threads or len(disks))
@@ -228,6 +230,7 @@ class LogManager:
         await self._each_live(self._load_directory)
         await self._take_moves_back()
         self.progress.current.clear()
+        self._configs.clear()
         self._is_loaded = True
 
     async def _each_live(self, work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> None:
@@ -285,11 +288,12 @@ class LogManager:
             await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
-
         async def load_some() -> None:
             for partition, name in remaining:
                 self.progress.current.append(name)
-                config = self._config_of(partition.topic)
+                # One configuration for all partitions of a topic: there may be thousands.
+                config = self._configs.get(partition.topic) or self._config_of(partition.topic)
+                self._configs[partition.topic] = config
                 log = await open_log(
                     topic_partition=partition,
                     directory=name,
@@ -619,6 +623,7 @@ class LogManager:
     def reconfigure(self, topic: str) -> None:
         """The topic's configuration has changed: its logs take it from the next append on."""
         config = self._config_of(topic)
+        self._configs.clear()
         for partition, log in self._logs.items():
             if partition.topic == topic:
                 log.configure(config)
