@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ottla_broker.protocol.codec import ZERO_UUID
@@ -99,9 +100,12 @@ class MetadataCache:
             for topic in request.topic_states:
                 for state in topic.partition_states:
                     self._apply(topic.topic_name, topic.topic_id, state, deleted)
+                self._sort(topic.topic_name)
         else:
             for state in request.ungrouped_partition_states:
                 self._apply(state.topic_name, ZERO_UUID, state, deleted)
+            for name in dict.fromkeys(state.topic_name for state in request.ungrouped_partition_states):
+                self._sort(name)
         self.version += 1
         for listener in self._listeners:
             listener()
@@ -126,7 +130,6 @@ class MetadataCache:
         if topic_id != ZERO_UUID:
             topic.topic_id = topic_id
             self._names[topic_id] = name
-        is_new = index not in topic.partitions
         topic.partitions[index] = PartitionMetadata(
             state.leader,
             state.leader_epoch,
@@ -136,7 +139,11 @@ class MetadataCache:
             state.zk_version,
             state.controller_epoch,
         )
-        if is_new and len(topic.partitions) > 1:
+
+    def _sort(self, name: str) -> None:
+        """Puts a topic's partitions in order, once for all that a request has added: it may name thousands."""
+        topic = self.topics.get(name)
+        if topic is not None and any(after < before for before, after in pairwise(topic.partitions)):
             topic.partitions = dict(sorted(topic.partitions.items()))
 
     def topic_name(self, topic_id: bytes) -> str | None:

@@ -34,6 +34,9 @@ from ottla_broker.storage.log_manager import LogManager
 
 _REGISTRATION_POLL_S = 0.01
 
+_NAMED_PARTITIONS = 100
+"""A command about more partitions than these is told in one line; a line each is for the level DEBUG."""
+
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch."""
 
@@ -293,6 +296,11 @@ class ReplicaManager:
             self._held.pop(command.topic_partition, None)
             partition = self._carry_out(command, created)
             (leaders if partition.is_leader else followers).append(partition)
+        level = logging.INFO if len(accepted) <= _NAMED_PARTITIONS else logging.DEBUG
+        for partition in (*leaders, *followers) if self.logger.isEnabledFor(level) else ():
+            self.logger.log(level, "%r, isr %s", partition, list(partition.in_sync.committed))
+        if level != logging.INFO:
+            self.logger.info("leads %d partitions more, follows %d", len(leaders), len(followers))
         return leaders, followers
 
     def hold(self, tp: TopicPartition) -> None:
@@ -397,7 +405,6 @@ class ReplicaManager:
                 command.controller_epoch,
                 command.replicas,
             )
-        self.logger.info("%r, isr %s", partition, list(command.isr))
         return partition
 
     def _adopt(self, tp: TopicPartition, log: Log, topic_id: bytes) -> Partition:

@@ -288,6 +288,7 @@ class LogManager:
             await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
+
         async def load_some() -> None:
             for partition, name in remaining:
                 self.progress.current.append(name)
