@@ -29,6 +29,8 @@ from ottla_operator.model.cluster import BrokersSpec, DiskSpec, KafkaCluster, Zo
 
 T = TypeVar("T")
 
+_ENDING_S = 5
+"""For what ends behind a broker that has stopped: its worker processes."""
 _TIMEOUT_S = 60.0
 
 QUICK = {
@@ -100,6 +102,7 @@ class Cluster:
             asyncio.set_event_loop(self._loop)
             self._loop.call_soon(started.set)
             self._loop.run_forever()
+            self._loop.run_until_complete(_end_tasks())
             self._loop.close()
 
         self._thread = threading.Thread(target=serve, name="ottla test cluster", daemon=True)
@@ -135,6 +138,16 @@ class Cluster:
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None, "the cluster is not open"
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_TIMEOUT_S)
+
+
+async def _end_tasks() -> None:
+    current = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not current]
+    if left:
+        _, running = await asyncio.wait(left, timeout=_ENDING_S)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 @contextmanager

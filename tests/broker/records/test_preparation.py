@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -231,3 +233,27 @@ def test_offsets_inside_an_old_set_do_not_matter() -> None:
     prepared = prepare(message_set, RecordRules(), NOW)
     assert [record.offset for record in decode_records(prepared)] == [0, 1, 2]
     assert [header.codec for _, header in formats.batches(prepared)] == [Codec.SNAPPY]
+
+
+def test_damage_behind_a_fitting_checksum_is_told_as_an_error_of_the_records() -> None:
+    rng = random.Random(9)
+    rules = RecordRules(needs_keys=True, validates=True, before_max_ms=1000, codec=Codec.LZ4)
+    good = [plain((NOW, b"k"), (NOW, b"l"), codec=source) for source in Codec]
+    old = [old_set(b"a", b"bb", magic=magic, codec=source) for magic in (0, 1) for source in OLD_CODECS]
+    outcomes = set()
+    for _ in range(4000):
+        message = bytearray(rng.choice(good + old))
+        for _ in range(rng.randint(1, 3)):
+            message[rng.randrange(61 if message[16] == 2 else 12, len(message))] = rng.randrange(256)
+        if message[16] == 2:
+            message = bytearray(with_body(bytes(message), b"", 61))
+        elif message[16] < 2:
+            message[12:16] = crc32(message[16:]).to_bytes(4, "big")
+        else:
+            continue
+        try:
+            prepare(message, rules._replace(validates=rng.random() < 0.5), NOW, 1 << 20)
+            outcomes.add("taken")
+        except KafkaError as error:
+            outcomes.add(error.code.name)
+    assert {"taken", "INVALID_RECORD", "CORRUPT_MESSAGE", "INVALID_TIMESTAMP"} <= outcomes

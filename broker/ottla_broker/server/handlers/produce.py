@@ -25,6 +25,7 @@ Versions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -45,6 +46,8 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.append import AppendInfo, PreparationNeeded
+
+logger = logging.getLogger("ottla.server")
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -188,6 +191,10 @@ class _Prepared:
                     f"a produce request with acks=0 got {error.code.name} for {partition.topic_partition}"
                 )
             _set_error(entry, error, self._context.api_version)
+        except Exception as error:
+            # The batches behind it in the queue still have their turn.
+            logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
+            self._context.close_connection(f"internal error in PRODUCE: {error!r}")
         else:
             self._appended(partition, entry, info)
         self._waiting.one_done()
