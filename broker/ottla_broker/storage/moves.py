@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.batch import batches
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_partition_metadata
 from ottla_broker.storage.epochs import LeaderEpochs
@@ -278,6 +279,11 @@ class Moves:
             if is_throttled:
                 await self._throttle.wait()
             data = await current.read_bytes(start, self._throttle.chunk_bytes(_CHUNK_BYTES))
+            first = next((header.base_offset for _, header in batches(data)), start)
+            if first < start == future.log_start_offset:
+                # The log starts in the middle of a batch, which the copy takes whole before it starts there too.
+                await future.truncate_fully_and_start_at(first)
+                start = first
             if current.is_truncating or current.truncation_count != cut or future.assigned_offset != start or not data:
                 await self._clock.sleep(_AGAIN_S)
                 continue

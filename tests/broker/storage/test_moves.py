@@ -116,7 +116,7 @@ async def test_what_is_appended_during_the_move_is_there_after_it(broker: Broker
         assert current is not None
         current.append_as_leader(batch(b"%d" % number), 0)
         number += 1
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.03)
     moved = await moving
     await written(moved)
     assert await read_values(moved, 0) == values(0, number)
@@ -173,6 +173,18 @@ async def test_deleted_records_are_gone_from_the_copy_before_that_is_confirmed(b
     checkpoint = Path(move.future.disk.path) / "log-start-offset-checkpoint"
     assert checkpoint.read_text() == "0\n1\nt 0 11\n"
     assert await read_values(await swapped(broker, move), 11) == values(11, 20)
+
+
+async def test_a_log_that_starts_in_the_middle_of_a_batch_moves(broker: Broker) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"0", b"1", b"2", b"3"), 0)
+    await append(log, 4, 2)
+    log.maybe_advance_high_watermark(6)
+    await log.advance_log_start_offset(2)
+    moved = await swapped(broker, await begun(broker, log))
+    assert moved.log_start_offset == 2
+    assert await read_values(moved, 2) == values(2, 6)
 
 
 async def test_a_move_goes_on_after_a_crash(broker: Broker) -> None:
