@@ -25,7 +25,7 @@ from rich.table import Table
 
 from e2e import audit
 from e2e.audit import Call
-from e2e.installation import MANIFESTS, Helm, Operator
+from e2e.installation import Helm, Operator, manifests
 from e2e.kubernetes_api import Kubernetes, condition_of
 from e2e.machine import CommandFailed, NotInTime
 from e2e.providers import Cluster, cluster_from_json
@@ -123,7 +123,7 @@ class Measurement:
         Helm(self._cluster).install()
         self._operator.until_ready()
         self._progress.advance(task)
-        self._kubernetes.kubectl("apply", "-f", str(MANIFESTS / "cluster.yaml"))
+        self._kubernetes.kubectl("apply", "-f", "-", text=manifests(self._cluster, "cluster.yaml"))
         self._kubernetes.until_ready(FLEET, timeout_s=300)
         self._kubernetes.until(self._may_format_nothing, "leave to format is withdrawn")
         self._progress.advance(task)

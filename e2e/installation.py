@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from e2e.binaries import CHECKOUT
@@ -15,6 +16,12 @@ OPERATOR = f"{RELEASE}-operator"
 CHART = CHECKOUT / "charts" / "ottla"
 MANIFESTS = CHECKOUT / "manifests"
 PODS = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=operator"
+
+
+def manifests(cluster: Cluster, *names: str) -> str:
+    """Files of manifests/ as a user of this cluster would apply them: with its storage class."""
+    text = "\n---\n".join((MANIFESTS / name).read_text() for name in names)
+    return re.sub(r"(storageClassName: )local\b", rf"\g<1>{cluster.storage_class}", text)
 
 
 class Helm:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from e2e.__main__ import load_cluster
-from e2e.installation import MANIFESTS, OPERATOR, Helm, Operator
+from e2e.installation import OPERATOR, Helm, Operator, manifests
 from e2e.kubernetes_api import Kubernetes, is_ready
 from e2e.providers import SYSTEM, Cluster
 from e2e.tests.records import Records
@@ -53,9 +53,9 @@ def operator(kubernetes: Kubernetes, helm: Helm) -> Operator:
 
 
 @pytest.fixture(scope="session")
-def orders(kubernetes: Kubernetes, operator: Operator) -> str:
+def orders(kubernetes: Kubernetes, operator: Operator, cluster: Cluster) -> str:
     """The name of the fleet of manifests/cluster.yaml, in the namespace default; it is Ready."""
-    kubernetes.kubectl("apply", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(MANIFESTS / "topics.yaml"))
+    kubernetes.kubectl("apply", "-f", "-", text=manifests(cluster, "cluster.yaml", "topics.yaml"))
     kubernetes.until_ready("orders", timeout_s=300)
     return "orders"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.installation import MANIFESTS, Operator
+from e2e.installation import Operator, manifests
 from e2e.kubernetes_api import VOLUME, Kubernetes, is_ready
 from e2e.providers import Cluster
 from e2e.tests.records import Records
@@ -108,9 +108,11 @@ def test_an_empty_mount_is_refused_and_not_formatted(
     records.assert_nothing_is_lost()
 
 
-def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(kubernetes: Kubernetes, orders: str) -> None:
+def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
+    kubernetes: Kubernetes, orders: str, cluster: Cluster
+) -> None:
     kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}})
-    text = (MANIFESTS / "cluster-existing-zookeeper.yaml").read_text()
+    text = manifests(cluster, "cluster-existing-zookeeper.yaml")
     servers = ",".join(f"orders-zookeeper-{n}-0.orders-zookeeper.default.svc:2181" for n in (1, 2, 3))
     text = text.replace("zk-0.zk:2181,zk-1.zk:2181,zk-2.zk:2181", servers)
     assert servers in text, "the manifest names an ensemble"

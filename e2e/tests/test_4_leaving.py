@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from e2e.installation import MANIFESTS, OPERATOR, RELEASE, Helm, Operator
+from e2e.installation import OPERATOR, RELEASE, Helm, Operator, manifests
 from e2e.kubernetes_api import DEPLOYMENT, Kubernetes
-from e2e.providers import SYSTEM
+from e2e.providers import SYSTEM, Cluster
 from e2e.tests.records import Records
 from ottla_operator.api.objects import (
     CLAIM,
@@ -21,14 +21,16 @@ from ottla_operator.api.objects import (
 OURS = "kafka.ottla.dev/cluster=orders"
 
 
-def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(records: Records, kubernetes: Kubernetes) -> None:
+def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
+    records: Records, kubernetes: Kubernetes, cluster: Cluster
+) -> None:
     records.send(10_000)
     status = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
     claims = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in kubernetes.list(CLAIM, selector=OURS)}
     kubernetes.delete(KAFKA_CLUSTER, "orders")
     kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "every pod of the fleet is gone", 120)
     kubernetes.until(lambda: not kubernetes.list(STATEFUL_SET, selector=OURS), "and every StatefulSet")
-    kubernetes.kubectl("apply", "-f", str(MANIFESTS / "cluster.yaml"))
+    kubernetes.kubectl("apply", "-f", "-", text=manifests(cluster, "cluster.yaml"))
     kubernetes.until_ready()
     again = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
     assert [(b["id"], b["rack"]) for b in again["brokers"]] == [(b["id"], b["rack"]) for b in status["brokers"]]

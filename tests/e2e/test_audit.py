@@ -22,14 +22,14 @@ MODULES = sorted(
 )
 
 
-def _event(number: int, verb: str, resource: str, **more: Any) -> str:
-    return json.dumps({"auditID": str(number), "verb": verb, "objectRef": {"resource": resource, **more}}) + "\n"
+def _event(verb: str, resource: str, stage: str = "ResponseComplete", **more: Any) -> str:
+    return json.dumps({"stage": stage, "verb": verb, "objectRef": {"resource": resource, **more}}) + "\n"
 
 
 def test_every_call_is_counted_once_by_its_verb_and_kind(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
-    watch = _event(1, "watch", "pods") * 2  # its beginning and its end
-    log.write_text(watch + _event(2, "update", "kafkatopics", subresource="status") + _event(3, "update", "leases"))
+    watch = _event("watch", "pods", "ResponseStarted") + _event("watch", "pods") * 2  # one began, it and another ended
+    log.write_text(watch + _event("update", "kafkatopics", subresource="status") + _event("update", "leases"))
     found = audit.calls(log)
     assert found == {Call("watch", "pods"): 1, Call("update", "kafkatopics/status"): 1, Call("update", "leases"): 1}
     assert dict(audit.writes(log)) == {Call("update", "kafkatopics/status"): 1}
@@ -38,10 +38,10 @@ def test_every_call_is_counted_once_by_its_verb_and_kind(tmp_path: Path) -> None
 def test_only_what_came_after_a_mark_counts(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     assert audit.mark(log) == 0 and not audit.calls(log)
-    log.write_text(_event(1, "create", "events"))
+    log.write_text(_event("create", "events"))
     since = audit.mark(log)
     with log.open("a") as file:
-        file.write(_event(2, "patch", "services") + '{"auditID": "3", "verb": "cre')
+        file.write(_event("patch", "services") + '{"stage": "ResponseComplete", "verb": "cre')
     assert dict(audit.writes(log, since)) == {Call("patch", "services"): 1}
 
 

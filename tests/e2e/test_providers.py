@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from e2e import nodes
 from e2e.__main__ import app
 from e2e.images import Image, Images, fingerprint
+from e2e.installation import manifests
 from e2e.machine import CommandFailed
 from e2e.network import Node
 from e2e.providers import Cluster, cluster_from_json, existing, kind
@@ -61,6 +62,17 @@ def test_the_volumes_are_large_enough_for_the_manifests() -> None:
         for document in yaml.safe_load_all(path.read_text()):
             sizes = [disk["size"] for disk in document["spec"]["brokers"]["disks"]]
             assert set(sizes) <= set(nodes.VOLUMES)
+
+
+def test_the_manifests_are_applied_with_the_storage_class_of_the_cluster() -> None:
+    cluster = Cluster(Path("/k"), IMAGES, "fast-disks", "kubectl", "helm")
+    fleet, topic = yaml.safe_load_all(manifests(cluster, "cluster.yaml", "topics.yaml"))
+    disks = [
+        *fleet["spec"]["brokers"]["disks"],
+        fleet["spec"]["zookeeper"]["disk"],
+        fleet["spec"]["zookeeper"]["logDisk"],
+    ]
+    assert {disk["storageClassName"] for disk in disks} == {"fast-disks"} and topic["kind"] == "KafkaTopic"
 
 
 def test_an_existing_cluster_needs_the_names_of_its_images() -> None:
