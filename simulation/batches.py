@@ -55,7 +55,31 @@ def build_batch(
 ) -> bytes:
     """A batch with one record a name; base offset and leader epoch are what a producer sends, unless given."""
     records = b"".join(_record(delta, name.encode() + b"\0" + bytes(padding)) for delta, name in enumerate(names))
-    count = len(names)
+    return _with_header(
+        records,
+        len(names),
+        timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        is_transactional=is_transactional,
+    )
+
+
+def _with_header(
+    records: bytes,
+    count: int,
+    *,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    base_offset: int,
+    leader_epoch: int,
+    is_transactional: bool = False,
+) -> bytes:
     length = HEADER_BYTES - 12 + len(records)
     batch = bytearray(HEADER_BYTES)
     HEADER.pack_into(
@@ -117,6 +141,78 @@ def read_batches(data: Any) -> list[Batch]:
     return batches
 
 
+def build_keyed_batch(
+    records: Sequence[tuple[bytes, str | None]],
+    *,
+    timestamp_ms: int,
+    padding: int = 0,
+    producer_id: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """A batch of (key, name) records; a name of None is a null value, a deletion of its key."""
+    values = [None if name is None else name.encode() + b"\0" + bytes(padding) for _, name in records]
+    encoded = b"".join(
+        _record(delta, value, key) for delta, ((key, _), value) in enumerate(zip(records, values, strict=True))
+    )
+    return _with_header(
+        encoded,
+        len(records),
+        timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=base_sequence,
+        base_offset=0,
+        leader_epoch=-1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRecord:
+    """One record as it was read. `name` is None for a deletion."""
+
+    offset: int
+    key: bytes | None
+    name: str | None
+
+
+def read_keyed(data: Any) -> tuple[list[KeyedRecord], int]:
+    """(the records of the whole batches, the offset after the last batch); compacted batches too, whose records have
+    gaps between them. ValueError for a damaged batch; -1 for no batch at all."""
+    records: list[KeyedRecord] = []
+    view = memoryview(data)
+    position = 0
+    end_offset = -1
+    while len(view) - position >= HEADER_BYTES:
+        fields = HEADER.unpack_from(view, position)
+        end = position + 12 + fields[1]
+        if end > len(view):
+            break
+        if fields[3] != 2 or crc32c(view[position + _CRC_FROM : end]) != fields[4]:
+            raise ValueError(f"the batch at byte {position} (offset {fields[0]}) is damaged")
+        at = position + HEADER_BYTES
+        for _ in range(fields[12]):
+            record, at = _keyed_record(view, at, fields[0])
+            records.append(record)
+        if at != end:
+            raise ValueError(f"the records of the batch at offset {fields[0]} end {end - at} bytes off")
+        end_offset = fields[0] + fields[6] + 1
+        position = end
+    return records, end_offset
+
+
+def _keyed_record(view: memoryview, position: int, base_offset: int) -> tuple[KeyedRecord, int]:
+    length, position = _read_varint(view, position)
+    end = position + length
+    _, position = _read_varint(view, position + 1)
+    delta, position = _read_varint(view, position)
+    size, position = _read_varint(view, position)
+    key = None if size < 0 else bytes(view[position : position + size])
+    position += max(size, 0)
+    size, position = _read_varint(view, position)
+    name = None if size < 0 else bytes(view[position : position + size]).split(b"\0", 1)[0].decode()
+    return KeyedRecord(base_offset + delta, key, name), end
+
+
 def valid_prefix(data: Any) -> list[Batch]:
     """The batches before the first damaged or partial one: what a scan of a torn file must keep."""
     batches: list[Batch] = []
@@ -136,9 +232,13 @@ def valid_prefix(data: Any) -> list[Batch]:
     return batches
 
 
-def _record(delta: int, value: bytes) -> bytes:
-    body = b"\0\0" + _varint(delta) + _varint(-1) + _varint(len(value)) + value + b"\0"
+def _record(delta: int, value: bytes | None, key: bytes | None = None) -> bytes:
+    body = b"\0\0" + _varint(delta) + _field(key) + _field(value) + b"\0"
     return _varint(len(body)) + body
+
+
+def _field(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
 
 
 def _varint(value: int) -> bytes:

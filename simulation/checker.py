@@ -7,14 +7,23 @@ broker. A `Violation` fails the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Partition = tuple[str, int]
 
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+class Written(NamedTuple):
+    """A record of a compacted partition as it was appended; `name` is None for a deletion of its key."""
+
+    key: bytes
+    name: str | None
+    time_s: float
 
 
 @dataclass
@@ -155,6 +164,59 @@ class Checker:
         for name in history.unplaced:
             if name not in names:
                 raise Violation(f"{_text(partition)}: {name} was acknowledged and is not there")
+
+    def compacted(
+        self,
+        partition: Partition,
+        written: Mapping[int, Written],
+        found: Sequence[tuple[int, bytes | None, str | None]],
+        *,
+        start: int,
+        safe_end: int,
+        untouched_from: int,
+        now_s: float,
+        delete_retention_s: float,
+        changing: Container[bytes] = (),
+    ) -> None:
+        """A compacted partition as it reads: (offset, key, name or None for a deletion), in order.
+
+        `written`: everything that was ever appended, by offset, as it stands now; below `safe_end` it must not be lost,
+        from `untouched_from` on compaction had no business. What a reader makes of it, key by key, must be what was
+        written, every record at its offset, in order, and a deletion must be readable for `delete_retention_s`. Keys in
+        `changing` have been written beyond while it was read: their last value may have given way to that.
+        """
+        name = _text(partition)
+        before = -1
+        present: dict[int, None] = {}
+        state: dict[bytes | None, tuple[int, str | None]] = {}
+        for offset, key, value in found:
+            if offset <= before:
+                raise Violation(f"{name}: offset {offset} comes after {before}")
+            before = offset
+            known = written.get(offset)
+            if known is None or (known.key, known.name) != (key, value):
+                raise Violation(f"{name}: offset {offset} is {key!r}={value}, it was written as {known}")
+            present[offset] = None
+            state[key] = (offset, value)
+        latest: dict[bytes, int] = {}
+        for offset, record in sorted(written.items()):
+            if start <= offset < safe_end and record.key not in changing:
+                latest[record.key] = offset
+        for key, offset in latest.items():
+            is_deletion = written[offset].name is None
+            at, value = state.get(key, (-1, None))
+            if at < offset and not (is_deletion and value is None):
+                raise Violation(
+                    f"{name}: the last value of {key!r} is {written[offset].name} at {offset},"
+                    f" it reads as {value} at {at}"
+                )
+            if is_deletion and at < offset and now_s - written[offset].time_s < delete_retention_s:
+                raise Violation(f"{name}: the deletion of {key!r} at {offset} is gone too early")
+        for offset in written:
+            if max(start, untouched_from) <= offset < safe_end and offset not in present:
+                raise Violation(
+                    f"{name}: offset {offset} is gone; nothing was to be compacted from {untouched_from} on"
+                )
 
     def topics_present(self, present: Mapping[str, int]) -> None:
         """The topics that the metadata tells at the end, with their partitions."""

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from ottla_broker.ports.workers import Answer
 from simulation.disk import SimulatedDisk
 from simulation.world import Process
 
@@ -27,7 +28,7 @@ class SimulatedWorkers:
         self._next = 0
         self._is_closed = False
 
-    def run(self, job: str, directory: str, *arguments: Any) -> asyncio.Future[Any]:
+    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
         function = self._jobs[job]
         loop = self._process.world.loop
         future: asyncio.Future[Any] = loop.create_future()
@@ -39,20 +40,31 @@ class SimulatedWorkers:
         plain = pickle.loads(pickle.dumps(arguments))
         image = self._process.machine.disks[directory]
 
-        async def work() -> Any:
-            # The way to the worker process takes a moment.
+        async def way() -> None:
+            """The way to the worker process, or back, takes a moment."""
             await asyncio.sleep(0.0002 + 0.002 * self._process.random.random())
+
+        async def ask(question: Any) -> Any:
+            assert answer is not None
+            await way()
+            reply = await answer(pickle.loads(pickle.dumps(question)))
+            await way()
+            return pickle.loads(pickle.dumps(reply))
+
+        async def work() -> Any:
+            await way()
             disk = SimulatedDisk(self._process, image, directory)
             try:
-                return pickle.loads(pickle.dumps(await function(disk, *plain)))
+                asked = () if answer is None else (ask,)
+                return pickle.loads(pickle.dumps(await function(disk, *asked, *plain)))
             finally:
                 disk.close()
 
         def done(task: asyncio.Task[Any]) -> None:
             self._running.pop(key, None)
+            error = None if task.cancelled() else task.exception()
             if future.done():
                 return
-            error = None if task.cancelled() else task.exception()
             if task.cancelled():
                 future.set_exception(RuntimeError(f"the worker process of job {job} died"))
             elif error is not None:
@@ -62,6 +74,7 @@ class SimulatedWorkers:
 
         task = self._process.spawn(work(), name=f"job-{job}")
         self._running[key] = (task, future)
+        future.add_done_callback(lambda given: task.cancel() if given.cancelled() else None)
         task.add_done_callback(done, context=self._process.context)
         return future
 

@@ -10,7 +10,7 @@ from simulation.world import World
 
 Scenario = Callable[[World], Awaitable[Checker]]
 
-NAMES = ("log", "single", "replicated", "transactions", "moves", "moving_fleet")
+NAMES = ("log", "compaction", "single", "replicated", "transactions", "moves", "moving_fleet")
 """In the order in which `run` takes turns."""
 
 

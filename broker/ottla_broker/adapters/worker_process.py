@@ -34,14 +34,19 @@ def _receive(fd: int, jobs: SimpleQueue[bytes]) -> None:
         jobs.put(_read_exactly(fd, length))
 
 
-async def _run(frame: bytes) -> tuple[bool, Any]:
+async def _run(frame: bytes, frames: SimpleQueue[bytes], output: int) -> tuple[bool, Any]:
     from ottla_broker.adapters.direct_disk import DirectDisk
     from ottla_broker.jobs import JOBS
 
-    name, directory, arguments = pickle.loads(frame)
+    async def ask(question: Any) -> Any:
+        _send(output, pickle.dumps((None, question)))
+        # This process has one job: nothing else is kept waiting.
+        return pickle.loads(frames.get())
+
+    name, directory, asks, arguments = pickle.loads(frame)
     disk = DirectDisk(directory)
     try:
-        return True, await JOBS[name](disk, *arguments)
+        return True, await JOBS[name](disk, *((ask, *arguments) if asks else arguments))
     except Exception as error:
         return False, error
     finally:
@@ -58,6 +63,12 @@ def _encode(answer: tuple[bool, Any]) -> bytes:
         return pickle.dumps((False, RuntimeError(f"{type(answer[1]).__name__}: {answer[1]}")))
 
 
+def _send(output: int, data: bytes) -> None:
+    view = memoryview(LENGTH.pack(len(data)) + data)
+    while view:
+        view = view[os.write(output, view) :]
+
+
 def main() -> None:
     """Serves jobs until the input ends."""
     # Ctrl-C goes to the whole group; the broker decides when this process ends.
@@ -67,10 +78,7 @@ def main() -> None:
     jobs: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(0, jobs), daemon=True).start()
     while True:
-        data = _encode(asyncio.run(_run(jobs.get())))
-        view = memoryview(LENGTH.pack(len(data)) + data)
-        while view:
-            view = view[os.write(output, view) :]
+        _send(output, _encode(asyncio.run(_run(jobs.get(), jobs, output))))
 
 
 if __name__ == "__main__":

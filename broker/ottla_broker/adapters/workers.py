@@ -1,8 +1,8 @@
 """The Workers port on child processes, started when a job needs one and ended when they have been idle.
 
-Each child runs `worker_process.py` over two pipes; jobs and answers are length-prefixed pickles. A child that dies
-fails its job with RuntimeError and is not started again before the next job. When the broker dies the pipes close,
-and the child ends at once, in the middle of its job if need be: as a crash would.
+Each child runs `worker_process.py` over two pipes; jobs, questions and answers are length-prefixed pickles. A child
+that dies fails its job with RuntimeError and is not started again before the next job. When the broker dies the pipes
+close, and the child ends at once, in the middle of its job if need be: as a crash would.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.adapters.worker_process import LENGTH
+from ottla_broker.ports.workers import Answer
 
 _IDLE_S = 20.0
 """A child costs some 20 MB; it goes when there was no job for so long."""
@@ -24,12 +25,13 @@ _STOP_S = 2.0
 
 
 class _Task:
-    __slots__ = ("frame", "future", "name")
+    __slots__ = ("answer", "frame", "future", "name")
 
-    def __init__(self, name: str, frame: bytes, future: asyncio.Future[Any]) -> None:
+    def __init__(self, name: str, frame: bytes, future: asyncio.Future[Any], answer: Answer | None) -> None:
         self.name = name
         self.frame = frame
         self.future = future
+        self.answer = answer
 
 
 class ProcessWorkers:
@@ -46,7 +48,8 @@ class ProcessWorkers:
     ) -> None:
         self._jobs = jobs
         self._loop = asyncio.get_running_loop()
-        self._max_processes = max_processes or max(1, min(4, os.cpu_count() or 1))
+        # Two at least: a compaction of many minutes must not keep a recovery or a conversion waiting.
+        self._max_processes = max_processes or max(2, min(4, os.cpu_count() or 1))
         self._environment = dict(os.environ if environment is None else environment)
         self._waiting: deque[_Task] = deque()
         self._wakeup: asyncio.Event = asyncio.Event()
@@ -54,15 +57,15 @@ class ProcessWorkers:
         self._idle = 0
         self._is_closed = False
 
-    def run(self, job: str, directory: str, *arguments: Any) -> asyncio.Future[Any]:
+    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
         if job not in self._jobs:
             raise KeyError(job)
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._is_closed:
             future.cancel()
             return future
-        frame = pickle.dumps((job, os.path.abspath(directory), arguments))
-        self._waiting.append(_Task(job, frame, future))
+        frame = pickle.dumps((job, os.path.abspath(directory), answer is not None, arguments))
+        self._waiting.append(_Task(job, frame, future, answer))
         self._wakeup.set()
         if self._idle < len(self._waiting) and len(self._runners) < self._max_processes:
             runner = self._loop.create_task(self._serve(), name="worker process")
@@ -134,13 +137,26 @@ class ProcessWorkers:
                 self._idle -= 1
 
     async def _run_one(self, process: asyncio.subprocess.Process, task: _Task) -> bool:
-        """Sends the job and waits for its answer; False when the child died over it."""
-        assert process.stdin is not None and process.stdout is not None
+        """Sends the job, answers its questions and waits for its result; False when the child is of no more use."""
+
+        def on_done(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                _kill(process)  # it must touch no file any more: somebody else may begin the job anew
+
+        task.future.add_done_callback(on_done)
         try:
-            process.stdin.write(LENGTH.pack(len(task.frame)) + task.frame)
-            await process.stdin.drain()
-            (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-            is_done, value = pickle.loads(await process.stdout.readexactly(length))
+            await _send(process, task.frame)
+            is_done, value = await _receive(process)
+            while is_done is None:
+                assert task.answer is not None
+                try:
+                    reply = await task.answer(value)
+                except Exception as error:
+                    if not task.future.done():
+                        task.future.set_exception(error)
+                    return False
+                await _send(process, pickle.dumps(reply))
+                is_done, value = await _receive(process)
         except (asyncio.IncompleteReadError, OSError):
             if not task.future.done():
                 task.future.set_exception(RuntimeError(f"the worker process of job {task.name} died"))
@@ -154,11 +170,29 @@ class ProcessWorkers:
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
-            try:
-                process.kill()
-            except ProcessLookupError:
-                pass
+            _kill(process)
             try:
                 await asyncio.wait_for(process.wait(), _STOP_S)
             except TimeoutError:
                 return
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    try:
+        process.kill()
+    except ProcessLookupError:
+        pass
+
+
+async def _send(process: asyncio.subprocess.Process, frame: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(LENGTH.pack(len(frame)) + frame)
+    await process.stdin.drain()
+
+
+async def _receive(process: asyncio.subprocess.Process) -> tuple[bool | None, Any]:
+    """(True, result), (False, exception) or (None, question)."""
+    assert process.stdout is not None
+    (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+    kind, value = pickle.loads(await process.stdout.readexactly(length))
+    return kind, value

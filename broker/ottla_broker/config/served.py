@@ -19,7 +19,6 @@ _JAVA_CLASS = "leave it out: Java classes cannot be loaded"
 
 TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {
-        "cleanup.policy": (lambda value: "compact" in value, "only delete is served yet"),
         "remote.storage.enable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.copy.disable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.delete.on.disable": (lambda value: value, _NO_TIERED_STORAGE),
@@ -38,7 +37,6 @@ _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKaf
 
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {
-        "log.cleanup.policy": TOPIC_REFUSALS["cleanup.policy"],
         "authorizer.class.name": (lambda value: value != "", "authorization is not served yet"),
         "alter.config.policy.class.name": (bool, _JAVA_CLASS),
         "create.topic.policy.class.name": (bool, _JAVA_CLASS),

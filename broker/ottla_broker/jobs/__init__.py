@@ -1,6 +1,7 @@
 """The named jobs of the Workers port: what runs outside the broker's interpreter.
 
-A job is an `async def job(disk, *arguments)` whose arguments and result are plain values. Add one here and nowhere
+A job is an `async def job(disk, *arguments)`, or `job(disk, ask, *arguments)` where it is run with an answer, whose
+arguments and result are plain values. Add one here and nowhere
 else: the production adapter and the simulator both look names up in `JOBS`.
 """
 
@@ -10,12 +11,18 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from ottla_broker.storage.cleaner.job import compact_log
 from ottla_broker.storage.record_jobs import CONVERT_JOB, PREPARE_JOB, convert_records, prepare_records
 from ottla_broker.storage.recovery import recover_log
 
 Job: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
 JOBS: Mapping[str, Job] = MappingProxyType(
-    {"recover-log": recover_log, PREPARE_JOB: prepare_records, CONVERT_JOB: convert_records}
+    {
+        "compact-log": compact_log,
+        "recover-log": recover_log,
+        PREPARE_JOB: prepare_records,
+        CONVERT_JOB: convert_records,
+    }
 )
 """Jobs by name."""

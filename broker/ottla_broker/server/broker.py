@@ -52,6 +52,7 @@ from ottla_broker.server.registration import (
 )
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
 from ottla_broker.storage.checkpoints import CheckpointError
+from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log_directory import LogDirectoryError
 from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
@@ -102,6 +103,14 @@ class Broker:
             on_notice=lambda message: self._logger.warning("%s", message),
         )
         register_metrics(self.metrics, self.log_manager.states)
+        self.log_cleaner = LogCleaner(
+            self.log_manager,
+            ports.clock,
+            ports.workers,
+            lambda: _cleaner_settings(config),
+            self.metrics,
+            on_notice=lambda message: self._logger.warning("%s", message),
+        )
         self._loop_lag = self.metrics.histogram(
             "ottla_loop_lag_seconds", "How late a timer of this broker's event loop fires, looked at once a second."
         )
@@ -204,6 +213,7 @@ class Broker:
         if self._replica_manager is not None:
             await self._replica_manager.stop()
         self._server.close()
+        await self.log_cleaner.close()
         await self.log_manager.close(self._broker_epoch())
         if self._registration is not None and self.state == "stopping":
             await self._registration.forget_session()
@@ -250,6 +260,7 @@ class Broker:
             if not one.is_live:
                 self._logger.error("starting without log directory %s: %s", one.path, one.reason)
         self._directory_events = DirectoryEvents(self.broker_id, coordination, clock, self._logger)
+        self.log_cleaner.start()
         self.state = "joining"
         services = await self._make_services(dynamic_config)
         self._dispatcher.services = services
@@ -480,4 +491,16 @@ def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
         may_format=config.formattable_log_dirs,
         reserve_bytes=config["ottla.log.dir.reserve.bytes"],
         io_timeout_ms=config["ottla.log.dir.io.timeout.ms"],
+    )
+
+
+def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
+    return CleanerSettings(
+        enable=config["log.cleaner.enable"],
+        threads=config["log.cleaner.threads"],
+        backoff_ms=config["log.cleaner.backoff.ms"],
+        dedupe_buffer_size=config["log.cleaner.dedupe.buffer.size"],
+        io_buffer_size=config["log.cleaner.io.buffer.size"],
+        io_buffer_load_factor=config["log.cleaner.io.buffer.load.factor"],
+        io_max_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
     )

@@ -106,6 +106,8 @@ class ReplicatedGroupLog:
                 loaded = _decode(partition, batch, header)
                 if loaded is not None:
                     yield loaded
+            if not data:
+                return  # nothing is left up to the end: it has been compacted away
             if offset == start:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{OFFSETS_TOPIC}-{partition}: no whole batch at {offset}")
 

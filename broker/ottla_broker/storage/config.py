@@ -25,6 +25,10 @@ DEFAULTS: Mapping[str, Any] = {
     "max.message.bytes": 1048588,
     "min.insync.replicas": 1,
     "cleanup.policy": ("delete",),
+    "min.cleanable.dirty.ratio": 0.5,
+    "min.compaction.lag.ms": 0,
+    "max.compaction.lag.ms": _MAX_LONG,
+    "delete.retention.ms": 86400000,
     "file.delete.delay.ms": 60000,
     "unclean.leader.election.enable": False,
     "message.timestamp.type": "CreateTime",
@@ -65,6 +69,7 @@ class LogConfig:
     __slots__ = (
         "cleanup_policy",
         "codec",
+        "delete_retention_ms",
         "file_delete_delay_ms",
         "flush_messages",
         "flush_ms",
@@ -72,12 +77,15 @@ class LogConfig:
         "is_compacted",
         "is_deleted",
         "is_log_append_time",
+        "max_compaction_lag_ms",
         "max_index_entries",
         "max_message_bytes",
         "max_time_index_entries",
         "message_downconversion_enable",
         "message_timestamp_after_max_ms",
         "message_timestamp_before_max_ms",
+        "min_cleanable_dirty_ratio",
+        "min_compaction_lag_ms",
         "min_insync_replicas",
         "retention_bytes",
         "retention_ms",
@@ -112,6 +120,13 @@ class LogConfig:
         self.cleanup_policy: tuple[str, ...] = tuple(name.strip() for name in names)
         self.is_compacted = "compact" in self.cleanup_policy
         self.is_deleted = "delete" in self.cleanup_policy
+        self.min_cleanable_dirty_ratio: float = of("min.cleanable.dirty.ratio")
+        self.min_compaction_lag_ms: int = of("min.compaction.lag.ms")
+        self.max_compaction_lag_ms: int = of("max.compaction.lag.ms")
+        self.delete_retention_ms: int = of("delete.retention.ms")
+        if self.is_compacted and self.max_compaction_lag_ms > 0:
+            # A record can be compacted once its segment is closed (KIP-354).
+            self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.file_delete_delay_ms: int = of("file.delete.delay.ms")
         self.unclean_leader_election_enable: bool = of("unclean.leader.election.enable")
         self.message_downconversion_enable: bool = of("message.downconversion.enable")

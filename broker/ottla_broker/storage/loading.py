@@ -31,9 +31,10 @@ from ottla_broker.storage.names import (
 from ottla_broker.storage.producer_loading import drop_strays, load_producers
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.rebuilding import read_epochs, rebuild_indexes
-from ottla_broker.storage.recovery import Recovered, finish_swaps
+from ottla_broker.storage.recovery import Recovered
 from ottla_broker.storage.segment import Segment
 from ottla_broker.storage.snapshots import drop_snapshots
+from ottla_broker.storage.swaps import finish_swaps
 from ottla_broker.storage.transaction_index import TXN_ENTRY_BYTES, TransactionIndex
 
 Recover = Callable[[int], Awaitable[Recovered]]

@@ -2,7 +2,8 @@
 
 A leader's append is the hot path: one struct, one checksum over the received bytes, one comparison for everything that
 may be wrong, two fields patched in place, and the received memoryview itself goes to the disk's lane. No record is
-parsed, no byte copied. The rest of a log stands in `log_state.py` (positions), `reading.py` and `maintenance.py`.
+parsed, no byte copied. The rest of a log stands in `log_state.py` (positions), `reading.py`, `maintenance.py` and
+`replacing.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ottla_broker.storage.append import (
 )
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
-from ottla_broker.storage.maintenance import LogMaintenance
+from ottla_broker.storage.replacing import LogReplacement
 from ottla_broker.storage.segment import Segment
 
 _MAX_CODEC = 4
@@ -50,7 +51,7 @@ _unpack_header = HEADER.unpack_from
 _pack_patch = PATCH.pack_into
 
 
-class Log(LogMaintenance):
+class Log(LogReplacement):
     """See the module and docs/contracts.md. Made by `loading.open_log`."""
 
     __slots__ = ()

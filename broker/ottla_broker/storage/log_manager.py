@@ -50,6 +50,7 @@ from ottla_broker.storage.log_directory import (
 from ottla_broker.storage.log_recovery import LoadProgress, LogRecovery
 from ottla_broker.storage.moves import Moves, marker_text
 from ottla_broker.storage.names import (
+    CLEAN_OFFSETS,
     CLEAN_SHUTDOWN,
     DELETE_DIRECTORY,
     HIGH_WATERMARKS,
@@ -63,6 +64,7 @@ from ottla_broker.storage.names import (
     set_aside_name,
 )
 from ottla_broker.storage.placement import candidates, place
+from ottla_broker.storage.recovery import gaps_of
 
 _LOADS_PER_DIRECTORY = 4
 _FIRST_RETENTION_S = 30.0
@@ -262,6 +264,7 @@ class LogManager:
         recovery_points = await self._read_recovery_points(directory)
         start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
         high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
+        clean_offsets = await self._checkpoints.read(disk, CLEAN_OFFSETS)
         found: list[tuple[TopicPartition, str]] = []
         strays: list[str] = []
         for name, is_directory, _ in await disk.list():
@@ -307,11 +310,12 @@ class LogManager:
                     high_watermark=high_watermarks.get(partition, 0),
                     is_clean=directory.was_clean,
                     recover=partial(
-                        self._recovery.run, disk, name, config, config.is_compacted or not directory.lost_power
+                        self._recovery.run, disk, name, config, gaps_of(config.is_compacted, directory.lost_power)
                     ),
                     contents=None if reader is None else await reader.of(name),
                     notice=self._notice,
                 )
+                log.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
                 self.progress.current.remove(name)
                 self.progress.loaded += 1
                 if (disk.path, name) in self._copies:
@@ -328,7 +332,7 @@ class LogManager:
         # After an orderly end hardly any log waits for the disk: as many at once as one read brings.
         at_once = BATCH if directory.was_clean else max(_LOADS_PER_DIRECTORY, self._threads)
         await self._gather([load_some] * at_once, f"load {disk.path}")
-        await self._take_back(disk, recovery_points, start_offsets, high_watermarks)
+        await self._take_back(disk, recovery_points, start_offsets, high_watermarks, clean_offsets)
         await mark_recovered(directory)
 
     async def _take_back(
@@ -337,6 +341,7 @@ class LogManager:
         recovery_points: dict[TopicPartition, int],
         start_offsets: dict[TopicPartition, int],
         high_watermarks: dict[TopicPartition, int],
+        clean_offsets: dict[TopicPartition, int],
     ) -> None:
         """Writes anew the checkpoints that say more than the logs hold, before anything is appended. Raises OSError.
 
@@ -351,6 +356,8 @@ class LogManager:
             await self.checkpoint_log_start_offsets(disk)
         if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
             await self._checkpoint_high_watermarks(disk)
+        if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
+            await self.checkpoint_clean_offsets(disk)
 
     async def _read_recovery_points(self, directory: LogDirectory) -> dict[TopicPartition, int]:
         """Without a readable checkpoint every log is scanned from its start."""
@@ -601,6 +608,7 @@ class LogManager:
         await self.checkpoint_recovery_points(disk)
         await self.checkpoint_log_start_offsets(disk)
         await self._checkpoint_high_watermarks(disk)
+        await self.checkpoint_clean_offsets(disk)
 
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """See `moves.Keeper`."""
@@ -656,6 +664,12 @@ class LogManager:
     async def _checkpoint_high_watermarks(self, disk: Disk) -> None:
         offsets = {log.topic_partition: log.high_watermark for log in self._on(disk)}
         await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
+
+    async def checkpoint_clean_offsets(self, disk: Disk) -> None:
+        """Of one directory, those of logs that have been compacted. Raises OSError."""
+        offsets = {log.topic_partition: log.clean_offset for log in self._on(disk) if log.clean_offset > 0}
+        if offsets or await disk.exists(CLEAN_OFFSETS):
+            await self._checkpoints.write(disk, CLEAN_OFFSETS, offsets)
 
     def _on(self, disk: Disk) -> list[Log]:
         """Every log whose positions the directory's checkpoints hold, the copies that are being made there too."""

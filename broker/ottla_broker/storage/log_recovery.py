@@ -92,7 +92,7 @@ class LogRecovery:
             )
 
     async def run(
-        self, disk: Disk, name: str, config: LogConfig, may_have_gaps: bool, recovery_point: int
+        self, disk: Disk, name: str, config: LogConfig, may_have_gaps: bool | None, recovery_point: int
     ) -> Recovered:
         """Recovers one log from `recovery_point` on, here or in a worker. Raises OSError, RuntimeError (its worker
         died)."""
@@ -117,7 +117,7 @@ class LogRecovery:
         return found
 
     async def _in_worker(
-        self, disk: Disk, directory: DirectoryProgress, arguments: tuple[str, int, int, bool]
+        self, disk: Disk, directory: DirectoryProgress, arguments: tuple[str, int, int, bool | None]
     ) -> Recovered:
         found: Recovered | None = None
         while found is None or found.resume_at is not None:

@@ -73,6 +73,7 @@ class LogState:
         "_takes_as_is",
         "_written_position",
         "_written_segment",
+        "clean_offset",
         "clock",
         "config",
         "directory",
@@ -92,6 +93,7 @@ class LogState:
         "on_failure",
         "producers",
         "recovery_point",
+        "replacements",
         "segments",
         "successor",
         "topic_id",
@@ -135,6 +137,10 @@ class LogState:
         """Everything below is durable, the indexes and epochs of it too: a recovery scan starts here."""
         self.flushed_offset = recovery_point
         """Everything below is durable in its log file."""
+        self.clean_offset = 0
+        """Compaction has looked at everything below; for cleaner-offset-checkpoint."""
+        self.replacements = 0
+        """How often segments have given way to cleaned ones."""
         self.is_failed = False
         self.is_full = False
         """Its directory is full: nothing is appended, everything else goes on."""

@@ -230,6 +230,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         """From here on nobody sees what is to go, and the checkpoint no longer vouches for it."""
         self._assigned = self.log_end_offset = self._flush_requested = end
         self.high_watermark = min(self.high_watermark, end)
+        self.clean_offset = min(self.clean_offset, end)
         if self.recovery_point > end:
             self.recovery_point = end
             await self._owner.checkpoint_recovery_points(self.disk)

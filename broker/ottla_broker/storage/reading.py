@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ottla_broker.ports.disk import File, FileRange
@@ -96,7 +96,7 @@ class LogReads(LogState):
                     assert file is not None
                     if (segment is self._active and start >= segment.size - _TAIL_BYTES) or file.is_cached(start, size):
                         return LogRead((file.range(start, size),), size, segment.base_offset, start + size)
-        return self._spawn_read(self._read_slowly(segment, offset, max_bytes, upper, at_least_one_batch))
+        return self._spawn_read(lambda: self._read_slowly(offset, max_bytes, upper, at_least_one_batch))
 
     def bytes_between(self, offset: int, upper_offset: int) -> int:
         """Bytes that a read of `offset` up to `upper_offset` would give, without I/O: exact near the end of the active
@@ -113,24 +113,29 @@ class LogReads(LogState):
             return A_LOT
         return max(end[0] - start[0], 0)
 
-    def _spawn_read(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        # Taken now, as `work` did: the task begins a turn later, and a truncation may come between.
-        return self._spawn(self._outrun(work, self.segments, self.log_start_offset), "read of")
+    def _spawn_read(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> asyncio.Task[_T]:
+        # Taken now: the task begins a turn later, and a truncation may come between.
+        return self._spawn(self._outrun(work, self.segments, self.log_start_offset, self.truncation_count), "read of")
 
-    async def _outrun(self, work: Coroutine[Any, Any, _T], segments: list[Segment], start: int) -> _T:
-        """A file that is gone because retention or a truncation came first is no failure of the disk."""
-        try:
-            return await work
-        except OSError as error:
-            has_moved = self.segments is not segments or self._is_truncating
-            if not has_moved or error.errno not in (errno.ENOENT, errno.EBADF):
-                raise
-            if self.log_start_offset > start:
-                message = f"records of {self.topic_partition} were deleted while being read"
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message) from error
-            # Not OFFSET_OUT_OF_RANGE: a consumer would give up its position for a change of leaders.
-            message = f"{self.topic_partition} was truncated while being read"
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message) from error
+    async def _outrun(
+        self, work: Callable[[], Coroutine[Any, Any, _T]], segments: list[Segment], start: int, truncations: int
+    ) -> _T:
+        """A file that is gone because retention, compaction or a truncation came first is no failure of the disk."""
+        while True:
+            try:
+                return await work()
+            except OSError as error:
+                has_moved = self.segments is not segments or self._is_truncating
+                if not has_moved or error.errno not in (errno.ENOENT, errno.EBADF):
+                    raise
+                if self.log_start_offset > start:
+                    message = f"records of {self.topic_partition} were deleted while being read"
+                    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message) from error
+                if self._is_truncating or self.truncation_count != truncations:
+                    # Not OFFSET_OUT_OF_RANGE: a consumer would give up its position for a change of leaders.
+                    message = f"{self.topic_partition} was truncated while being read"
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message) from error
+                segments = self.segments  # a cleaned segment has taken the place of this one: read that
 
     def _gone(self, segment: Segment) -> FileNotFoundError:
         """The segment was closed by somebody else; `_outrun` finds out whether that was in order."""
@@ -205,30 +210,32 @@ class LogReads(LogState):
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if offset == end:
             return b""
-        return await self._spawn_read(self._read_bytes(offset, max_bytes, end))
+        return await self._spawn_read(lambda: self._read_bytes(offset, max_bytes, end))
 
     async def _read_bytes(self, offset: int, max_bytes: int, upper: int) -> bytes:
-        span = await self._span(self.segment_of(offset), offset, max_bytes, upper, True)
+        span = await self._span(offset, max_bytes, upper, True)
         return b"" if span is None else await span[1].read(span[2], span[3])
 
-    async def _read_slowly(
-        self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool
-    ) -> LogRead:
-        span = await self._span(segment, offset, max_bytes, upper, at_least_one)
+    async def _read_slowly(self, offset: int, max_bytes: int, upper: int, at_least_one: bool) -> LogRead:
+        cuts = self.truncation_count
+        span = await self._span(offset, max_bytes, upper, at_least_one)
         if span is None:
             return NOTHING
         segment, file, start, size = span
         if not file.is_cached(start, size):
             await file.read_ahead(start, size)
+        if segment.is_gone or (segment.file is not file and self.truncation_count == cuts):
+            raise self._gone(segment)
         if segment.file is not file or start + size > file.size:
             # Truncated while we read: the fetcher comes again and finds the log as it is now.
             return NOTHING
         return LogRead((file.range(start, size),), size, segment.base_offset, start + size)
 
     async def _span(
-        self, segment: Segment, offset: int, max_bytes: int, upper: int, at_least_one: bool
+        self, offset: int, max_bytes: int, upper: int, at_least_one: bool
     ) -> tuple[Segment, File, int, int] | None:
         """Where the bytes of a read stand: (segment, its file, position, size). None when there is nothing to give."""
+        segment = self.segment_of(offset)
         start, header = await self._place(segment, offset)
         while header is None and segment.next_offset < upper and segment is not self.segments[-1]:
             # Compaction took the segment's last records: the next one goes on.
@@ -291,16 +298,16 @@ class LogReads(LogState):
 
     def offset_for_timestamp(self, timestamp: int, upper_offset: int) -> asyncio.Future[TimestampAndOffset | None]:
         """The first record at or after `timestamp` (ms) below `upper_offset` (KIP-79), None when there is none."""
-        return self._spawn_read(self._offset_for_timestamp(timestamp, upper_offset))
+        return self._spawn_read(lambda: self._offset_for_timestamp(timestamp, upper_offset))
 
     def max_timestamp(self, upper_offset: int | None = None) -> asyncio.Future[TimestampAndOffset | None]:
         """The first record that carries the largest timestamp below `upper_offset` (KIP-734), None in an empty log."""
-        return self._spawn_read(self._max_timestamp(upper_offset))
+        return self._spawn_read(lambda: self._max_timestamp(upper_offset))
 
     def segment_offsets(self, timestamp: int | None, max_offsets: int) -> asyncio.Future[list[int]]:
         """Where segments begin, and the log's end, newest first: what ListOffsets v0 answers. With `timestamp` (ms)
         from the newest segment on whose latest record is not younger; at most `max_offsets`."""
-        return self._spawn_read(self._segment_offsets(timestamp, max_offsets))
+        return self._spawn_read(lambda: self._segment_offsets(timestamp, max_offsets))
 
     async def _segment_offsets(self, timestamp: int | None, max_offsets: int) -> list[int]:
         self._check_online()

@@ -28,14 +28,10 @@ from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.indexes import GrowingIndex
 from ottla_broker.storage.names import (
-    CLEANED,
-    DELETED,
     INDEX,
     LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
-    SWAP,
-    TEMPORARY,
     TIME_INDEX,
     TXN_INDEX,
     offset_name,
@@ -46,6 +42,7 @@ from ottla_broker.storage.producers import ProducersDump, ProducerStates
 from ottla_broker.storage.rebuilding import read_epochs
 from ottla_broker.storage.scan import HeaderWalk, header_at
 from ottla_broker.storage.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.swaps import finish_swaps
 from ottla_broker.storage.transaction_index import AbortedTransaction
 
 _CHUNK_BYTES = 1024 * 1024
@@ -73,12 +70,20 @@ async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
     return sum(size for base, size in bases.items() if base >= start)
 
 
+def gaps_of(is_compacted: bool, lost_power: bool) -> bool | None:
+    """Whether offsets may be missing between two segments: without a loss of power, which alone leaves holes, they may,
+    since the log can have been compacted once. After one they may not; of a compacted log nobody can tell (None)."""
+    if not lost_power:
+        return True
+    return None if is_compacted else False
+
+
 async def recover_log(
     disk: Disk,
     directory: str,
     recovery_point: int,
     index_interval_bytes: int,
-    may_have_gaps: bool,
+    may_have_gaps: bool | None,
     so_far: Recovered | None = None,
     max_bytes: int | None = None,
 ) -> Recovered:
@@ -89,8 +94,7 @@ async def recover_log(
         directory: the partition's directory, relative to it ("t-0").
         recovery_point: the offset below which everything is durable.
         index_interval_bytes: index.interval.bytes.
-        may_have_gaps: offsets may be missing between two segments, because the log is or was compacted; otherwise that
-            is a hole, which only a loss of power leaves.
+        may_have_gaps: `gaps_of` the log.
         so_far: what the call before found, when its `resume_at` names a segment to go on with.
         max_bytes: stops after the segment with which so many bytes were scanned in this call.
     """
@@ -115,10 +119,12 @@ async def recover_log(
     scanned = cut = dropped = 0
     is_broken = False
     resume_at: int | None = None
+    last_end = next_offset
+    hollow: list[int] = []
     for base, size in files:
         if base < start:
             continue
-        is_gap = base > next_offset and base != first and not may_have_gaps
+        is_gap = base > next_offset and base != first and may_have_gaps is False
         if is_broken or base < next_offset or is_gap:
             # Behind a cut, inside a segment that compaction has replaced, or behind a hole.
             is_broken = is_broken or base >= next_offset
@@ -135,11 +141,20 @@ async def recover_log(
         end, valid = await _recover_segment(
             disk, directory, base, max(next_offset, base), index_interval_bytes, epochs, producers
         )
+        hollow = [*hollow, base] if may_have_gaps is None and not valid and base > last_end else []
+        last_end = end if valid else last_end
         next_offset = end
         scanned += size
         if valid < size:
             cut += size - valid
             is_broken = True
+    for base in hollow:
+        # Empty segments beyond a gap: what stood before them is lost. Kept, they would have the log end at an offset
+        # that no follower and no consumer can read up to.
+        await _delete_segment(disk, directory, base)
+        await disk.delete(f"{directory}/{offset_name(base, SNAPSHOT)}")
+        dropped += 1
+        next_offset = last_end
     if dropped:
         await disk.fsync_directory(directory)
     producers.end_offset = next_offset
@@ -153,40 +168,6 @@ async def recover_log(
         so_far.repairs,
         resume_at,
     )
-
-
-async def finish_swaps(disk: Disk, directory: str) -> None:
-    """Removes what an interrupted deletion or compaction left, and completes the swap of a finished compaction."""
-    for name, is_directory, _ in await disk.list(directory):
-        if not is_directory and name.endswith((DELETED, CLEANED, TEMPORARY)):
-            await disk.delete(f"{directory}/{name}")
-    is_swapped = False
-    for name, _, _ in await disk.list(directory):
-        parsed = parse_offset_file(name)
-        if parsed is None or parsed.marker != SWAP:
-            continue
-        if parsed.suffix != LOG:
-            # Its indexes are built anew.
-            await disk.delete(f"{directory}/{name}")
-            continue
-        end = await _end_of(disk, f"{directory}/{name}", parsed.offset)
-        for base, _ in await _log_files(disk, directory):
-            if parsed.offset <= base < end:
-                await _delete_segment(disk, directory, base)
-        await disk.rename(f"{directory}/{name}", f"{directory}/{offset_name(parsed.offset, LOG)}")
-        is_swapped = True
-    if is_swapped:
-        await disk.fsync_directory(directory)
-
-
-async def _end_of(disk: Disk, name: str, base: int) -> int:
-    file = await disk.open(name)
-    walk = HeaderWalk(file, 0, file.size)
-    end = base
-    while (step := await walk.next()) is not None:
-        end = step[1].next_offset
-    await file.close()
-    return end
 
 
 def _start_base(bases: list[int], recovery_point: int) -> int:

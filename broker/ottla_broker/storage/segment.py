@@ -116,6 +116,13 @@ class Segment:
         """The path of one of its files, relative to the log directory."""
         return f"{self.directory}/{offset_name(self.base_offset, suffix)}"
 
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held while its files are opened, cut or put in place."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
+
     # -- growing (the active segment) --------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -268,10 +275,8 @@ class Segment:
         await self._write_whole_index()
         if self.transactions is not None:
             await self.transactions.settle()
-        if self._lock is None:
-            self._lock = asyncio.Lock()
         # Under the lock, so that no reader maps an index file that is about to be cut.
-        async with self._lock:
+        async with self.lock:
             await self.close()
             file = await self.disk.open(self.name(LOG), create=True)
             self.index = GrowingIndex(
@@ -363,9 +368,7 @@ class Segment:
         self.is_used = True
         if self.file is not None and self.index is not None:
             return
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
+        async with self.lock:
             if self.is_gone:
                 raise FileNotFoundError(errno.ENOENT, "the segment has been deleted", self.name(LOG))
             if self.index is None:

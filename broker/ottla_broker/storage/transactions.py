@@ -85,7 +85,7 @@ class LogTransactions(LogReads, LogState):
             if index is None:
                 continue
             if index.data is None:
-                return self._spawn_read(self._aborted_slowly(lower, upper))
+                return self._spawn_read(lambda: self._aborted_slowly(lower, upper))
             entries, is_complete = overlapping(index.data, lower, upper)
             found += entries
             if is_complete:

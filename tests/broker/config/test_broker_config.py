@@ -176,7 +176,6 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("log.segment.bytes=99999999999", "log.segment.bytes", "2147483647"),
         ("auto.create.topics.enable=yes", "auto.create.topics.enable", "true or false"),
         ("log.cleanup.policy=keep", "log.cleanup.policy", "compact, delete"),
-        ("log.cleanup.policy=compact", "log.cleanup.policy", "only delete is served yet"),
         ("log.message.timestamp.type=Log", "log.message.timestamp.type", "CreateTime"),
         ("compression.type=brotli", "compression.type", "producer"),
         ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "authorizer.class.name", "not served"),

@@ -78,8 +78,6 @@ def test_good_overrides_pass(overrides: dict[str, str]) -> None:
         ("segment.bytes", "13", "at least 14"),
         ("min.cleanable.dirty.ratio", "1.5", "between 0 and 1"),
         ("cleanup.policy", "keep", "one of compact, delete"),
-        ("cleanup.policy", "compact", "only delete is served yet"),
-        ("cleanup.policy", "compact,delete", "only delete is served yet"),
         ("compression.type", "brotli", "one of"),
         ("compression.zstd.level", "23", "between"),
         ("message.timestamp.type", "AppendTime", "one of"),

@@ -185,7 +185,9 @@ async def test_lists_are_extended_and_shortened(brokers: tuple[Broker, Broker]) 
     one, _ = brokers
     assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "delete")))[0] is ErrorCode.NONE
     assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == "delete"
-    assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "compact")))[0] is ErrorCode.INVALID_CONFIG
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "compact")))[0] is ErrorCode.NONE
+    assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == "delete,compact"
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact")))[0] is ErrorCode.NONE
     assert (await one.change(TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")))[0] is ErrorCode.NONE
     assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == ""
 

@@ -15,7 +15,7 @@ from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.recovery import Recovered, recover_log
+from ottla_broker.storage.recovery import Recovered, gaps_of, recover_log
 from ottla_broker.storage.transaction_index import AbortedTransaction
 
 PARTITION = TopicPartition("t", 0)
@@ -83,7 +83,7 @@ class LogSetup:
 
         async def recover(point: int) -> Recovered:
             self.recovered = await recover_log(
-                self.disk, "t-0", point, self.config.index_interval_bytes, self.config.is_compacted or not lost_power
+                self.disk, "t-0", point, self.config.index_interval_bytes, gaps_of(self.config.is_compacted, lost_power)
             )
             return self.recovered
 

@@ -197,7 +197,7 @@ async def test_leftovers_of_deletion_and_compaction_are_cleaned_up(make: Make, t
     setup.crash()
     directory = tmp_path / "t-0"
     (directory / offset_name(0, ".log.deleted")).write_bytes(b"x")
-    (directory / offset_name(0, ".log.cleaned")).write_bytes(b"x")
+    (directory / offset_name(bases[2], ".log.cleaned")).write_bytes(b"x")
     merged = b"".join((directory / offset_name(base, ".log")).read_bytes() for base in bases[:2])
     (directory / offset_name(0, ".log.swap")).write_bytes(merged)
     (directory / offset_name(0, ".index.swap")).write_bytes(b"")
@@ -205,6 +205,43 @@ async def test_leftovers_of_deletion_and_compaction_are_cleaned_up(make: Make, t
     assert [segment.base_offset for segment in log.segments] == [0, *bases[2:]]
     assert not [path for path in directory.iterdir() if path.suffix in (".swap", ".cleaned", ".deleted")]
     await check(log, 45)
+
+
+async def test_a_split_of_which_not_all_parts_are_written_is_taken_back(make: Make, tmp_path: Path) -> None:
+    """Apache Kafka splits a segment into several, renamed from the last to the first."""
+    setup = make(**SMALL)
+    log = await setup.open()
+    await fill(log, 0, 45)
+    await log.close()
+    bases = [segment.base_offset for segment in log.segments]
+    setup.crash()
+    directory = tmp_path / "t-0"
+    (directory / offset_name(bases[1], ".log.cleaned")).write_bytes(b"the first half")
+    (directory / offset_name(bases[2], ".log.swap")).write_bytes(b"the second half")
+    log = await setup.open()
+    assert [segment.base_offset for segment in log.segments] == bases
+    assert not [path for path in directory.iterdir() if path.suffix in (".swap", ".cleaned")]
+    await check(log, 45)
+
+
+async def test_empty_segments_beyond_a_hole_of_a_compacted_log_go(make: Make, tmp_path: Path) -> None:
+    """The power took the end of a segment, but not the one begun after it: nobody could read up to that one."""
+    setup = make(**SMALL)
+    log = await setup.open()
+    await fill(log, 0, 12)
+    await written(log)
+    log._roll()
+    await log.flush()
+    bases = [segment.base_offset for segment in log.segments]
+    setup.crash()
+    last = tmp_path / "t-0" / offset_name(bases[-2], ".log")
+    first_batch = 12 + int.from_bytes(last.read_bytes()[8:12], "big")
+    last.write_bytes(last.read_bytes()[:first_batch])
+    setup.config = LogConfig({"cleanup.policy": "compact"})
+    log = await setup.open(is_clean=False, recovery_point=0, lost_power=True)
+    log.configure(LogConfig())
+    assert log.log_end_offset == bases[-2] + 1
+    await check(log, bases[-2] + 1)
 
 
 async def test_a_log_start_offset_beyond_the_recovered_end_starts_an_empty_log(make: Make) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import FORMAT_2_ALWAYS, NO_CLEANER_YET, NOT_YET
+from ottla_broker.config.definitions.notes import FORMAT_2_ALWAYS, NOT_YET
 from ottla_broker.config.releases import any_release
 from ottla_broker.config.types import (
     BOOLEAN,
@@ -70,7 +70,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Wait of the cleaner when no log needs it.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.dedupe.buffer.size",
@@ -79,7 +78,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         CLUSTER_WIDE,
         "Memory in bytes of all cleaner maps of keys together.",
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.delete.retention.ms",
@@ -89,7 +87,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "How long a deletion marker stays in a compacted log.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.enable",
@@ -98,7 +95,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         READ_ONLY,
         "Whether compacted logs are cleaned.",
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.io.buffer.load.factor",
@@ -107,7 +103,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         CLUSTER_WIDE,
         "How full the cleaner's map of keys may get.",
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.io.buffer.size",
@@ -117,7 +112,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Memory in bytes of all cleaner read and write buffers together.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.io.max.bytes.per.second",
@@ -126,7 +120,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         CLUSTER_WIDE,
         "Limit on the bytes the cleaner reads and writes per second.",
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.max.compaction.lag.ms",
@@ -136,7 +129,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Longest time a record may stay out of compaction.",
         at_least(1),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.min.cleanable.ratio",
@@ -146,7 +138,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Share of uncleaned bytes from which a log is cleaned.",
         between(0, 1),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.min.compaction.lag.ms",
@@ -156,7 +147,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Shortest time a record stays uncompacted.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleaner.threads",
@@ -166,7 +156,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Cleaners that work at the same time.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "log.cleanup.policy",

@@ -11,7 +11,6 @@ NO_SECURITY_YET = "Without effect yet: only PLAINTEXT is served, without authori
 NO_JMX = "Without effect: metrics are served over HTTP at ottla.http.listener."
 NO_PURGE = "Without effect: a request that is answered is forgotten at once."
 NO_NEWER_GROUPS = "Without effect yet: only classic groups are served."
-NO_CLEANER_YET = "Without effect yet: compaction is not served."
 NO_TRANSACTIONS_YET = "Without effect yet: transactions are not served."
 FORMAT_2_ALWAYS = "Without effect: format 2 is the only one stored since release 3.0."
 OBSOLETE = "Without effect: the mechanism it tuned is gone from Apache Kafka."

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from ottla_broker.config.definitions.notes import (
     FORMAT_2_ALWAYS,
-    NO_CLEANER_YET,
     NO_TIERED_STORAGE,
     NOT_YET,
 )
@@ -84,7 +83,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "How long a deletion marker stays in the compacted topic.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "file.delete.delay.ms",
@@ -160,7 +158,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Longest time a record may stay out of compaction.",
         at_least(1),
-        note=NO_CLEANER_YET,
     ),
     key(
         "max.message.bytes",
@@ -233,7 +230,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Share of uncleaned bytes from which the log is cleaned.",
         between(0, 1),
-        note=NO_CLEANER_YET,
     ),
     key(
         "min.compaction.lag.ms",
@@ -243,7 +239,6 @@ _ROWS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Shortest time a record stays uncompacted.",
         at_least(0),
-        note=NO_CLEANER_YET,
     ),
     key(
         "min.insync.replicas",

@@ -1,0 +1,22 @@
+"""What the cleaner asks of a log's producers and transactions: the narrow place where both meet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.transaction_index import AbortedTransaction
+
+
+def last_records(log: Log) -> dict[int, tuple[int, int]]:
+    """Of every live producer, by id: (last offset of its last data batch or -1, epoch)."""
+    return {
+        entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+        for entry in log.producers.entries
+    }
+
+
+async def aborted_transactions(log: Log, end: int) -> list[AbortedTransaction]:
+    """The aborted transactions with records below `end`. Raises KafkaError."""
+    found = log.aborted_transactions(log.segments[0].base_offset, end)
+    return await found if asyncio.isfuture(found) else found

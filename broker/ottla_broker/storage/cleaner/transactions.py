@@ -1,0 +1,72 @@
+"""What compaction knows of transactions while it reads a log in order (KIP-98). Pure.
+
+Records of an aborted transaction go whatever their keys. A marker stays as long as any batch of its transaction does:
+without it, a reader would take a committed transaction for an open one, or records of an aborted one for good. Once
+none is left it gets a delete horizon (KIP-534) and goes after that, like a tombstone.
+
+| batch                     | its transaction         | answer of `marker` or `data`: nobody needs it any more      |
+|---------------------------|-------------------------|--------------------------------------------------------------|
+| data                      | aborted                 | True                                                         |
+| data                      | committed, or none      | False                                                        |
+| marker, commit or abort   | no batch was seen of it | True                                                         |
+| marker, commit            | some batch was seen     | False                                                        |
+| marker, abort             | some batch was seen     | False, and the transaction stays in the transaction index    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla_broker.records.batch import BatchHeader
+from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.storage.transaction_index import AbortedTransaction
+
+
+class TransactionView:
+    """Feed it every batch in order of the log."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        self._aborting: dict[int, AbortedTransaction] = {}
+        self._aborting_with_data: dict[int, None] = {}
+        self._committing: dict[int, None] = {}
+        self._kept: list[AbortedTransaction] = []
+
+    def _begin(self, offset: int) -> None:
+        while self._coming and self._coming[-1].first_offset <= offset:
+            one = self._coming.pop()
+            self._aborting.setdefault(one.producer_id, one)
+
+    def data(self, header: BatchHeader) -> bool:
+        """A data batch: whether it belongs to an aborted transaction."""
+        if not header.is_transactional:
+            return False
+        self._begin(header.last_offset)
+        producer = header.producer_id
+        if producer in self._aborting:
+            self._aborting_with_data[producer] = None
+            return True
+        self._committing[producer] = None
+        return False
+
+    def marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
+        """A control batch: whether no batch of its transaction is left. `marker` is None for one without records."""
+        self._begin(header.last_offset)
+        producer = header.producer_id
+        if marker is None:
+            return not header.record_count  # another kind of control record is none of ours, and stays
+        if marker.type is ControlType.ABORT:
+            aborted = self._aborting.pop(producer, None)
+            if aborted is not None and producer in self._aborting_with_data:
+                del self._aborting_with_data[producer]
+                self._kept.append(aborted)
+                return False
+            return True
+        has_data = producer in self._committing
+        self._committing.pop(producer, None)
+        return not has_data
+
+    def take_kept(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose markers stay, since the last call: the cleaned segment's transaction index."""
+        kept, self._kept = self._kept, []
+        return kept

@@ -1,0 +1,233 @@
+"""What the reference documents promise of a compacted log (0.8.2: G20 to G26 and G29, 2.6: G43), seen by a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.cleaner.cleaner import CleanerSettings
+from ottla_broker.storage.config import LogConfig
+from tests.broker.storage.cleaner.cleaning import (
+    DAY_MS,
+    START_MS,
+    T0,
+    TOPIC_ID,
+    Seen,
+    Storage,
+    append,
+    close_segment,
+    consume,
+    keyed,
+    pairs,
+)
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[Storage]:
+    made = Storage(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_the_documents_example_keeps_the_last_address_of_user_123(storage: Storage) -> None:
+    log = await storage.start()
+    for address in (b"bill@microsoft.com", b"bill@gatesfoundation.org", b"bill@gmail.com"):
+        append(log, keyed((b"123", address)))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(2, b"123", b"bill@gmail.com")]
+
+
+async def test_the_figure_of_the_documents(storage: Storage) -> None:
+    """G43 of the 2.6 document: eleven records in, six out, at the offsets they had."""
+    log = await storage.start()
+    for number, key in enumerate((b"K1", b"K2", b"K1", b"K1", b"K3", b"K2", b"K4", b"K5", b"K5", b"K2", b"K6"), 1):
+        append(log, keyed((key, b"V%d" % number)))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [
+        (3, b"K1", b"V4"),
+        (4, b"K3", b"V5"),
+        (6, b"K4", b"V7"),
+        (8, b"K5", b"V9"),
+        (9, b"K2", b"V10"),
+        (10, b"K6", b"V11"),
+    ]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+async def test_records_that_stay_are_what_they_were(storage: Storage, codec: Codec) -> None:
+    """G20, G22 to G24: the last value of each key, order, offsets, timestamps, headers; in every codec."""
+    log = await storage.start()
+    headers = [("trace", b"\x01\x02"), ("empty", None)]
+    for number in range(30):
+        batch = keyed(
+            *((b"k%d" % (number * 7 % 11 + step), b"v%d.%d" % (number, step) * 9) for step in range(5)),
+            timestamp=START_MS + number * 1000,
+            codec=codec,
+            headers=headers,
+        )
+        append(log, batch)
+    before = await consume(log)
+    await storage.clean(log)
+    last = {one.key: one for one in before}
+    assert await consume(log) == sorted(last.values())
+
+
+async def test_a_consumer_at_the_head_sees_every_record_with_consecutive_offsets(storage: Storage) -> None:
+    """G21: what is not closed, or younger than min.compaction.lag.ms, is not touched."""
+    storage.values = {**storage.values, "min.compaction.lag.ms": 60_000}
+    log = await storage.start()
+    for number in range(10):
+        append(log, keyed((b"k", b"%d" % number), timestamp=START_MS + number * 10_000))
+        await close_segment(log)
+    storage.pass_time(100_000)
+    await storage.clean(log)
+    seen = await consume(log)
+    assert [one.offset for one in seen] == [4, 5, 6, 7, 8, 9]  # 4 is 60 s old: the last record of the closed part
+    append(log, keyed((b"k", b"active"), (b"k", b"active too")))
+    storage.pass_time(10 * DAY_MS)
+    while await storage.cleaner.clean_dirtiest() is not None:
+        pass
+    assert [one.offset for one in await consume(log)] == [9, 10, 11]
+
+
+async def test_every_offset_stays_a_position(storage: Storage) -> None:
+    """G23: with 36 and 37 compacted away, reading from 36, 37 or 38 begins with 38."""
+    log = await storage.start()
+    for number in range(36):
+        append(log, keyed((b"key %d" % number, b"v")))
+    append(log, keyed((b"a", b"36")))
+    append(log, keyed((b"a", b"37")))
+    append(log, keyed((b"a", b"38")))
+    append(log, keyed((b"b", b"39")))
+    await storage.clean(log)
+    for position in (36, 37, 38):
+        assert pairs(await consume(log, position)) == [(38, b"a", b"38"), (39, b"b", b"39")]
+
+
+async def test_a_tombstone_deletes_its_key_and_goes_after_delete_retention(storage: Storage) -> None:
+    """G25: whoever reads from the start within delete.retention.ms of the cleaning sees every deletion."""
+    log = await storage.start()
+    append(log, keyed((b"gone", b"1"), (b"stays", b"2")))
+    append(log, keyed((b"gone", None), (b"other", b"3"), timestamp=START_MS + 500))
+    await storage.clean(log)
+    expected = [
+        Seen(1, b"stays", b"2", START_MS + 1),
+        Seen(2, b"gone", None, START_MS + 500),
+        Seen(3, b"other", b"3", START_MS + 501),
+    ]
+    assert await consume(log) == expected
+    storage.pass_time(DAY_MS - 1)
+    append(log, keyed((b"more", b"4")))
+    await storage.clean(log)
+    assert await consume(log) == [*expected, Seen(4, b"more", b"4", START_MS)]
+    storage.pass_time(1)
+    append(log, keyed((b"more", b"5")))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"stays", b"2"), (3, b"other", b"3"), (5, b"more", b"5")]
+
+
+async def test_a_tombstone_counts_from_its_first_cleaning_not_from_its_timestamp(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"gone", None), timestamp=START_MS - 30 * DAY_MS))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(0, b"gone", None)]
+
+
+async def test_cleaning_takes_no_more_space_than_one_additional_segment(tmp_path: Path) -> None:
+    """G26: segments are recopied one by one, and what they replace is gone before the next one is written."""
+    storage = Storage(tmp_path, segment_bytes=20_000)
+    log = await storage.start()
+    for number in range(400):
+        append(log, keyed((b"k%d" % number, bytes(1000))))
+    await close_segment(log)
+    before = _bytes_of(tmp_path)
+    peaks: list[int] = []
+    run = storage.workers.run
+
+    def watching(job: str, directory: str, *arguments: object, answer: object = None) -> object:
+        async def watched(question: object) -> object:
+            peaks.append(_bytes_of(tmp_path))
+            assert answer is not None
+            return await answer(question)  # type: ignore[operator]
+
+        return run(job, directory, *arguments, answer=watched)
+
+    storage.workers.run = watching
+    await storage.clean(log)
+    assert len(peaks) >= 20
+    assert max(peaks) <= before + 20_000 + 200
+    assert len(await consume(log)) == 400
+    storage.close()
+
+
+def _bytes_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path / "t-0").iterdir() if file.suffix != ".snapshot")
+
+
+async def test_deleted_and_compacted_topics_live_in_one_broker(storage: Storage) -> None:
+    """G29: the policy is the topic's."""
+    storage.config["plain"] = LogConfig({"cleanup.policy": "delete", "min.cleanable.dirty.ratio": 0.0})
+    log = await storage.start()
+    plain = await storage.manager.get_or_create(TopicPartition("plain", 0), TOPIC_ID, True)
+    for one in (log, plain):
+        for number in range(5):
+            append(one, keyed((b"k", b"%d" % number)))
+        await close_segment(one)
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(4, b"k", b"4")]
+    assert len(await consume(plain)) == 5
+
+
+async def test_a_topic_can_be_compacted_and_deleted_from(storage: Storage) -> None:
+    """cleanup.policy=compact,delete: old segments go, the others are compacted."""
+    storage.config["t"] = LogConfig(
+        {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.ms": 10 * DAY_MS}
+    )
+    log = await storage.start()
+    for day in (0, 1, 8, 9):
+        append(log, keyed((b"k", b"old"), (b"day %d" % day, b"v"), timestamp=START_MS + day * DAY_MS))
+        await close_segment(log)
+    storage.pass_time(12 * DAY_MS)
+    assert await log.delete_old_segments() == 2
+    await storage.clean(log)
+    assert log.log_start_offset == 4
+    assert [(one.offset, one.key) for one in await consume(log)] == [(5, b"day 8"), (6, b"k"), (7, b"day 9")]
+
+
+async def test_an_empty_map_of_keys_is_filled_again_and_again_until_the_log_is_clean(tmp_path: Path) -> None:
+    """A dirty part with more keys than log.cleaner.dedupe.buffer.size holds is cleaned in several rounds."""
+    storage = Storage(tmp_path, CleanerSettings(dedupe_buffer_size=24 * 50, io_buffer_load_factor=0.9))
+    log = await storage.start()
+    for round_number in range(3):
+        for number in range(200):
+            append(log, keyed((b"k%d" % number, b"%d" % round_number)))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(400 + number, b"k%d" % number, b"2") for number in range(200)]
+    assert storage.metrics.counter("ottla_log_cleaner_runs", "Logs cleaned.").value >= 13
+    storage.close()
+
+
+async def test_records_without_a_key_from_before_are_dropped_and_told(storage: Storage) -> None:
+    log = await storage.start()
+    log.configure(LogConfig({"cleanup.policy": "delete"}))
+    append(log, keyed((None, b"nameless"), (b"k", b"v")))
+    log.configure(LogConfig(storage.values))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"k", b"v")]
+    assert any("1 records without a key" in notice for notice in storage.notices)
+
+
+async def test_what_is_clean_is_remembered_over_a_restart(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1"), (b"k", b"2")))
+    await storage.clean(log)
+    assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+    log = await storage.again()
+    assert log.clean_offset == 2
+    assert await storage.cleaner.clean_dirtiest() is None
+    await storage.manager.delete(T0)
+    assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
