@@ -21,7 +21,7 @@ from typing import Any
 
 from ottla_broker.ports.disk import Buffer, Contents, File
 from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
-from simulation.world import Process, World
+from simulation.world import EPOCH_MS, Process, World
 
 _LOCK = ".lock"
 
@@ -167,6 +167,13 @@ class SimulatedDisk:
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self.call("exists " + name, lambda: self._image.exists(name))
+
+    def modified_ms(self, name: str) -> asyncio.Future[int]:
+        def act() -> int:
+            at_s = self._image.find_file(name).modified_s
+            return EPOCH_MS + self._process.machine.clock_skew_ms + int(at_s * 1000)
+
+        return self.call("modified " + name, act)
 
     def list(self, name: str = "") -> asyncio.Future[list[tuple[str, bool, int]]]:
         def act() -> list[tuple[str, bool, int]]:
@@ -448,6 +455,7 @@ class SimulatedFile:
             # The part that would have fitted is cut off again, as the lane does.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.name)
         self._node.append(data)
+        self._node.modified_s = disk._world.loop.time()
         self._size = len(self._node.data)
         disk._world.trace.event("append", disk._process.name, self.name, self._size, zlib.crc32(data))
         return self._size
@@ -483,6 +491,7 @@ class SimulatedFile:
         def act() -> None:
             self._check_open()
             self._node.truncate(size)
+            self._node.modified_s = self._disk._world.loop.time()
             self._size = len(self._node.data)
             self._lack_of_room = None
 

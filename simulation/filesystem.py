@@ -34,6 +34,8 @@ class FileNode:
         """What the platter holds from `_dirty_from` on: not empty only after a truncation that was not synced."""
         self._changes: list[tuple[int, bytes | None]] = []
         """(position, bytes) of an append, (size, None) of a truncation, since the last fsync."""
+        self.modified_s = 0.0
+        """Virtual time of the last append or truncation by an open file."""
 
     def append(self, data: bytes) -> None:
         self._changes.append((len(self.data), data))

@@ -120,6 +120,18 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.list("absent")
 
+    async def test_a_file_tells_when_it_was_last_written(self, disk: Disk) -> None:
+        first, second = [await disk.open(name, create=True) for name in ("first", "second")]
+        await first.append([b"x"])
+        await asyncio.sleep(0.02)
+        await second.append([b"x"])
+        between = await disk.modified_ms("second") - await disk.modified_ms("first")
+        assert 0 < between < 60_000
+        await first.append([b"x"])
+        assert await disk.modified_ms("first") >= await disk.modified_ms("second")
+        with pytest.raises(FileNotFoundError):
+            await disk.modified_ms("absent")
+
     async def test_rename_keeps_open_files_usable(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         file = await disk.open("t-0/x", create=True)

@@ -140,6 +140,9 @@ class DirectDisk:
     def exists(self, name: str) -> asyncio.Future[bool]:
         return _done(self._on_path, os.path.exists, name)
 
+    def modified_ms(self, name: str) -> asyncio.Future[int]:
+        return _done(self._on_path, disk_calls.modified_ms, name)
+
     def list(self, name: str = "") -> asyncio.Future[_Entries]:
         return _done(self._on_path, disk_calls.list_directory, name)
 

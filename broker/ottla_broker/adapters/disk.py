@@ -181,6 +181,9 @@ class DirectoryDisk:
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self._call(os.path.exists, name)
 
+    def modified_ms(self, name: str) -> asyncio.Future[int]:
+        return self._call(disk_calls.modified_ms, name)
+
     def list(self, name: str = "") -> asyncio.Future[_Entries]:
         return self._call(disk_calls.list_directory, name)
 

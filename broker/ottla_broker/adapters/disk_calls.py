@@ -234,6 +234,10 @@ def lock_file(path: str) -> int | None:
     return descriptor
 
 
+def modified_ms(path: str) -> int:
+    return os.stat(path).st_mtime_ns // 1_000_000
+
+
 def free_bytes(path: str) -> int:
     """What an unprivileged writer may still use."""
     stat = os.statvfs(path)

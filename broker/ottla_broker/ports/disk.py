@@ -116,6 +116,10 @@ class Disk(Protocol):
 
     def exists(self, name: str) -> asyncio.Future[bool]: ...
 
+    def modified_ms(self, name: str) -> asyncio.Future[int]:
+        """When a file was last written, in ms of the wall clock. FileNotFoundError when absent."""
+        ...
+
     def read_directories(
         self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
     ) -> asyncio.Future[Sequence[Contents]]:

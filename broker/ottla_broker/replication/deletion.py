@@ -29,7 +29,7 @@ def low_watermark(own_start: int, follower_starts: Iterable[tuple[int, int]], li
     """The lowest log start offset of the live replicas; -1 while a live follower has not told its own.
 
     Args:
-        own_start: the leader's.
+        own_start: the leader's, of its copy in another directory too.
         follower_starts: (broker id, log start offset) of the followers, -1 unknown.
         live: ids of the live brokers.
     """

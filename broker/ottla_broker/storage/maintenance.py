@@ -352,7 +352,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             return deletable
 
     async def _age_timestamp(self, segment: Segment, now_ms: int) -> int:
-        """What retention.ms counts from: the largest timestamp, or the segment's creation when it has none."""
+        """What retention.ms counts from: the largest timestamp, or the file's last change when its records have none,
+        as those of message format 0."""
         largest = await self.largest_timestamp(segment)
         if largest > now_ms and not segment.is_told_of:
             segment.is_told_of = True
@@ -360,7 +361,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                 f"{segment.name(LOG)} in {self.disk.path} has a record with the timestamp {largest}, which is still to "
                 "come: retention.ms keeps it, and what follows it, until then"
             )
-        return largest if largest >= 0 else segment.created_ms
+        return largest if largest >= 0 else await self.disk.modified_ms(segment.name(LOG))
 
     async def _retire(self, doomed: list[Segment]) -> None:
         start = self.segments[0].base_offset

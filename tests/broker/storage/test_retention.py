@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,25 @@ async def test_a_record_from_the_future_keeps_its_segment_and_is_told_of_once(ma
     assert len(setup.owner.notices) == 1 and str(now + 100 * HOUR_MS) in setup.owner.notices[0]
     setup.clock.wall_ms += 52 * HOUR_MS
     assert await log.delete_old_segments() == 3
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_records_without_timestamps_age_from_the_last_change_of_their_file_also_over_restarts(
+    make: Make, tmp_path: Path, is_clean: bool
+) -> None:
+    setup = make(segment_bytes=300, retention_ms=HOUR_MS)
+    log = await setup.open()
+    await fill(log, *[-1] * 12)
+    assert len(log.segments) == 3
+    if is_clean:
+        await log.close()
+    setup.crash()
+    now = setup.clock.wall_ms
+    for path, age_ms in zip(sorted((tmp_path / "t-0").glob("*.log")), (3 * HOUR_MS, HOUR_MS + 1, HOUR_MS), strict=True):
+        os.utime(path, ns=(0, (now - age_ms) * 1_000_000))
+    log = await setup.open(is_clean=is_clean)
+    log.maybe_advance_high_watermark(12)
+    assert await log.delete_old_segments() == 2
 
 
 async def test_size_retention_keeps_at_least_what_it_promises(make: Make) -> None:
