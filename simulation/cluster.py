@@ -170,10 +170,10 @@ class SimulatedBroker:
         self.machine.lose_power()
         return safe
 
-    def flushed_ends(self) -> dict[Partition, int]:
-        """For every partition on these disks: the end of the valid batches that the platter holds now."""
+    def flushed_ends(self, only: str | None = None) -> dict[Partition, int]:
+        """For every partition on these disks, or on one: the end of the valid batches that the platter holds now."""
         ends: dict[Partition, int] = {}
-        for path in self.paths:
+        for path in self.paths if only is None else [only]:
             root = self.machine.disks[path].root
             for name in sorted({**root.entries, **root.durable}):
                 topic, dash, number = name.rpartition("-")

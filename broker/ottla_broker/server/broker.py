@@ -28,6 +28,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import CoordinationError, SessionEvent
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.replica_manager import ReplicaManager
@@ -453,6 +454,10 @@ class Broker:
             self._directory_events.report()
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
+        if isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            # The directory's failure has been told; what was under way on it ends with it.
+            self._logger.warning("%s: %s", name, error.message)
+            return
         self._logger.error("task %r ended with an error", name, exc_info=error)
 
     def _end(self, state: str, reason: str) -> None:

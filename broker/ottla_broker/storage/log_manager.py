@@ -99,10 +99,12 @@ class LogManagerSettings:
 
 
 class OfflineLog(NamedTuple):
-    """A log whose directory is offline: the directory, and the end that it was written to; -1 when not known."""
+    """A log whose directory is offline: the directory, the end that it was written to, its high watermark; -1 when not
+    known."""
 
     path: str
     log_end_offset: int
+    high_watermark: int
 
 
 class LogManager:
@@ -688,7 +690,9 @@ class LogManager:
         failed = self._on(disk)
         for log in failed:
             if self._logs.get(log.topic_partition) is log:
-                self._offline_partitions[log.topic_partition] = OfflineLog(disk.path, log.log_end_offset)
+                self._offline_partitions[log.topic_partition] = OfflineLog(
+                    disk.path, log.log_end_offset, log.high_watermark
+                )
                 del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
         for log in failed:
@@ -746,22 +750,25 @@ class LogManager:
                     await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
                 else:
                     # Not to be found, nor made elsewhere, before all of the directory is loaded.
-                    self._offline_partitions.setdefault(partition, OfflineLog(path, -1))
+                    self._offline_partitions.setdefault(partition, OfflineLog(path, -1, -1))
             await self._begin_life(directory)
             await self._load_directory(directory)
         except BaseException:
-            for log in self._on(disk):
-                del self._logs[log.topic_partition]
+            for partition in [partition for partition, log in self._logs.items() if log.disk is disk]:
+                del self._logs[partition]
             raise
         had = {partition: one for partition, one in self._offline_partitions.items() if one.path == path}
         for partition in had:
             del self._offline_partitions[partition]
-        self.directories.append(directory)
+        self.directories = [one for one in self.directories if one.path != path] + [directory]
         status.directory_id = None if directory.meta is None else directory.meta.directory_id
         self.states.returned(path, self._clock.now_ms())
         logs = self._on(disk)
         self._notice(f"log directory {path} is back with {len(logs)} logs")
-        unknown = OfflineLog(path, -1)
+        unknown = OfflineLog(path, -1, -1)
+        for log in logs:
+            # Consumers have seen it; the checkpoint may be older.
+            log.maybe_advance_high_watermark(had.get(log.topic_partition, unknown).high_watermark)
         self._on_directory_return(
             path,
             {

@@ -1,0 +1,139 @@
+"""Brokers of two or three disks, of which one at a time fails, hangs or is full: the others go on, and it comes back.
+
+    eio     from a drawn call on, any call at all, each one fails with EIO; healed after a while. On a single broker the
+            disk may have lost by then what was not synced, as one does that was unplugged.
+    hang    no call is answered: for less than ottla.log.dir.io.timeout.ms, which must go unnoticed, or for longer
+    full    nothing more fits, or little
+
+The broker never halts and never restarts, and the directory is online again within SETTLE_S of its healing. With
+flush.messages=1 nothing acknowledged or delivered is lost; without, only a disk that forgot takes what it had not
+synced. Leaders do not move with a directory (the controller does not read its events yet), so a partition may be
+without a leader until its directory is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from simulation.checker import Checker, Violation
+from simulation.client import Client
+from simulation.cluster import Fleet, SimulatedBroker
+from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
+from simulation.workload import Terms, Workload
+from simulation.world import World
+
+IO_TIMEOUT_S = 4.0
+_PROMPTLY_S = 20.0
+"""Within so long of virtual time a fault must show: the timeout, and the traffic or the look that meets it."""
+
+
+async def run(world: World) -> Checker:
+    draw = world.stream("scenario")
+    count = draw.choice((1, 1, 2, 3))
+    flushed = draw.random() < 0.6
+    world.note(f"{count} brokers, " + ("flush.messages=1" if flushed else "flush.messages not 1"))
+    settings = broker_settings(draw, flush_every_message=flushed) | {
+        "ottla.log.dir.io.timeout.ms": str(int(IO_TIMEOUT_S * 1000)),
+        "ottla.log.dir.reserve.bytes": str(draw.choice((0, 2000, 20_000))),
+        "default.replication.factor": str(count),
+        "offsets.topic.replication.factor": str(count),
+        "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
+        "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
+    }
+    fleet = Fleet(world, count, settings, disks=draw.choice((2, 2, 3)))
+    checker = Checker()
+    terms = Terms(durable_acks=(1, -1) if count == 1 else (-1,), life_of=fleet.life_of)
+    workload = Workload(world, checker, terms)
+    clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
+    await fleet.start()
+    for number in range(draw.choice((1, 2, 3))):
+        await add_topic(workload, draw, clients, f"t{number}", replicas=count)
+    world.has_failed_disk = True
+    for number in range(draw.choice((1, 2, 3))):
+        await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
+        await _fault(world, draw, fleet, workload, is_flushed=flushed)
+        if draw.random() < 0.3:
+            await add_topic(workload, draw, clients, f"u{number}", replicas=count)
+        workload.check()
+    await verify(fleet, workload, clients[0])
+    return checker
+
+
+async def _fault(world: World, draw: random.Random, fleet: Fleet, workload: Workload, *, is_flushed: bool) -> None:
+    """One fault of one disk, its healing, and the return of the directory."""
+    broker = draw.choice(fleet.brokers)
+    path = draw.choice(broker.paths)
+    kind = draw.choice(("eio", "eio", "hang", "full"))
+    world.note(f"{kind} of {path}")
+    world.trace.event("disk-fault", kind, path)
+    if kind == "eio":
+        await _eio(draw, broker, path)
+        if len(fleet.brokers) == 1 and draw.random() < 0.5:
+            _forget_what_was_not_synced(broker, path, workload, is_flushed=is_flushed)
+        broker.machine.disks[path].failure = None
+    elif kind == "hang":
+        await _hang(draw, broker, path)
+    else:
+        await _full(draw, broker, path)
+    _others_are_well(broker, path)
+    await broker.until_directory(path, ("online",), SETTLE_S)
+
+
+async def _eio(draw: random.Random, broker: SimulatedBroker, path: str) -> None:
+    """Fails for good from the n-th call on: whatever call that is, the broker must bear it."""
+    image = broker.machine.disks[path]
+    image.fails_in = draw.choice((1, 10, 100)) * draw.randrange(10)
+    try:
+        # Traffic decides when it comes to the call; a look comes every second.
+        await broker.until_directory(path, ("offline",), SETTLE_S)
+    except Violation:
+        if image.failure is not None:
+            raise
+        image.fails_in = 0
+        await broker.until_directory(path, ("offline",), _PROMPTLY_S)
+    _others_are_well(broker, path)
+    await asyncio.sleep(draw.choice((0.0, 1.0, 15.0)) * draw.random())
+
+
+async def _hang(draw: random.Random, broker: SimulatedBroker, path: str) -> None:
+    image = broker.machine.disks[path]
+    is_long = draw.random() < 0.6
+    image.is_hung = True
+    if is_long:
+        await broker.until_directory(path, ("offline",), _PROMPTLY_S)
+        _others_are_well(broker, path)
+        await asyncio.sleep(draw.choice((0.0, 1.0, 15.0)) * draw.random())
+        if broker.directory_state(path) != "offline":
+            raise Violation(f"{path} came back while a call on it still hung")
+    else:
+        await asyncio.sleep(IO_TIMEOUT_S / 3 * draw.random())
+        if broker.directory_state(path) == "offline":
+            raise Violation(f"{path} was given up before ottla.log.dir.io.timeout.ms")
+    image.is_hung = False
+
+
+async def _full(draw: random.Random, broker: SimulatedBroker, path: str) -> None:
+    image = broker.machine.disks[path]
+    image.capacity_bytes = image.used_bytes() + draw.choice((0, 0, 1, 500, 5000))
+    await asyncio.sleep(draw.choice((0.1, 2.0, 10.0)) * draw.random())
+    if broker.directory_state(path) == "offline":
+        raise Violation(f"{path} is full, which is no failure, and went offline")
+    image.capacity_bytes = 1 << 40
+
+
+def _others_are_well(broker: SimulatedBroker, path: str) -> None:
+    for other in broker.paths:
+        if other != path and broker.directory_state(other) != "online":
+            raise Violation(f"{path} has a fault, and {other} is {broker.directory_state(other)}")
+
+
+def _forget_what_was_not_synced(broker: SimulatedBroker, path: str, workload: Workload, *, is_flushed: bool) -> None:
+    """The disk was away, and what only the page cache held of it is gone."""
+    broker.world.trace.event("disk-forgets", path)
+    safe = broker.flushed_ends(path)
+    broker.machine.disks[path].lose_power()
+    if not is_flushed:
+        workload.forgiveness += 1
+        for partition, end in safe.items():
+            workload.checker.power_lost(partition, end)
