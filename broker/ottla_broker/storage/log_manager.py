@@ -510,12 +510,17 @@ class LogManager:
         return log
 
     async def _create(self, partition: TopicPartition, topic_id: bytes) -> Log:
-        disk = await self._place(partition)
-        try:
-            log: Log = await self._on_directory(disk, self._create_on(disk, partition, str(partition), topic_id))
-            return log
-        finally:
-            del self._reserved[partition]
+        while True:
+            disk = await self._place(partition)
+            try:
+                log: Log = await self._on_directory(disk, self._create_on(disk, partition, str(partition), topic_id))
+                return log
+            except KafkaError:
+                # The directory has failed over it, or is full: another one takes the log, as long as there is one.
+                if disk.path in self.states.placeable or not self.states.placeable:
+                    raise
+            finally:
+                del self._reserved[partition]
 
     async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
         """See `moves.Keeper`."""
@@ -556,7 +561,7 @@ class LogManager:
         """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
         live = self.states.placeable
         # Asked before counting, so that no other creation comes between the count and the reservation.
-        free = {path: await self._on_directory(self._disks[path], self._disks[path].free_bytes()) for path in live}
+        free = {path: await self._free_bytes(path) for path in live}
         homes = [log.disk.path for log in self._logs.values()] + list(self._reserved.values())
         homes += [move.future.disk.path for move in self.moves.under_way]
         placement = place(candidates(live, homes, free, self.cordoned), self._preferred.get(partition))
@@ -564,6 +569,14 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
         self._reserved[partition] = placement.path
         return self._disks[placement.path]
+
+    async def _free_bytes(self, path: str) -> int:
+        """As last looked at: one that hangs keeps no creation in another one waiting."""
+        known = self.states[path].free_bytes
+        if known >= 0:
+            return known
+        found: int = await self._on_directory(self._disks[path], self._disks[path].free_bytes())
+        return found
 
     def prefer(self, partition: TopicPartition, path: str) -> None:
         """AlterReplicaLogDirs before the replica exists: it is to be created in this directory. Kept in memory only."""
