@@ -28,6 +28,11 @@ pytestmark = pytest.mark.java
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC_CONFIG = {"segment.bytes": "4096", "index.interval.bytes": "256", "retention.ms": "-1"}
 START_MS = 1_600_000_000_000
+TRANSACTION_LOG = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+}
 ROUND = 150
 TRANSACTIONAL = 0x10
 
@@ -126,7 +131,11 @@ class Exchange:
         self.ours = BrokerProcess(directory / "ours", 0, connect)
         self.log_dir = self.ours.log_dirs[0]
         self.theirs = ApacheKafka(
-            directory / "theirs", 0, connect, [self.log_dir], {"log.preallocate": "true", "process.roles": ""}
+            directory / "theirs",
+            0,
+            connect,
+            [self.log_dir],
+            {"log.preallocate": "true", "process.roles": "", **TRANSACTION_LOG},
         )
         self.written: dict[str, list[Read]] = {codec: [] for codec in CODECS}
         self.rounds = 0
@@ -234,6 +243,59 @@ async def write_transactions(log_dir: Path) -> tuple[list[Read], list[Read]]:
     await log.close()
     setup.close()
     return everything, committed
+
+
+def produce_transactions(bootstrap: str, topic: str) -> list[bytes]:
+    """By a producer with their coordinator; the values of those it commits. The last one stays open."""
+    committed: list[bytes] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "exchange", "linger.ms": 0})
+    producer.init_transactions(60)
+    for number in range(12):
+        producer.begin_transaction()
+        values = [f"theirs {number}/{part}".encode() * 10 for part in range(3)]
+        for value in values:
+            producer.produce(topic, value=value)
+        producer.flush(60)
+        if number % 3 == 1:
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+            committed += values
+    producer.begin_transaction()
+    producer.produce(topic, value=b"open")
+    assert producer.flush(60) == 0
+    return committed
+
+
+async def test_transactions_go_to_and_fro(exchange: Exchange) -> None:
+    ours, theirs = exchange.ours, exchange.theirs
+    ours.start()
+    exchange.create("t")
+    assert ours.stop() == 0
+    everything, committed = await write_transactions(exchange.log_dir)
+    assert len(list((exchange.log_dir / "t-0").glob("*.txnindex"))) > 2
+    assert disagreements_of(exchange.log_dir) == []
+    assert complaints(dumped(exchange.log_dir)) == []
+
+    theirs.start()  # with our indexes and snapshots, as after an end in order
+    assert consume(theirs.address, "t", "read_committed") == committed
+    assert consume(theirs.address, "t") == everything
+    values = [record.value for record in committed] + produce_transactions(theirs.address, "t")
+    assert [record.value for record in consume(theirs.address, "t", "read_committed")] == values
+    theirs.kill()
+
+    ours.start()  # makes the indexes anew
+    assert [record.value for record in consume(ours.address, "t", "read_committed")] == values
+    assert consume(ours.address, "t")[-1].value == b"open"
+    assert ours.stop() == 0
+    assert disagreements_of(exchange.log_dir) == []
+    assert complaints(dumped(exchange.log_dir)) == []
+
+    theirs.start()
+    assert [record.value for record in consume(theirs.address, "t", "read_committed")][: len(values)] == values
+    theirs.stop()
+    ours.start()  # with their indexes and snapshots
+    assert [record.value for record in consume(ours.address, "t", "read_committed")][: len(values)] == values
 
 
 async def test_transaction_markers_are_read_by_the_tool_and_obeyed_by_their_broker(exchange: Exchange) -> None:

@@ -20,6 +20,10 @@ _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY_BYTES = 46
+_ABORTED_ENTRY = Struct(">hqqqq")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_MARKER_TYPE_AT = 68
+"""In a marker: behind the header, five varints of a byte each and the key's version."""
 
 
 class Batch(NamedTuple):
@@ -28,6 +32,10 @@ class Batch(NamedTuple):
     last: int
     epoch: int
     max_timestamp: int
+    attributes: int
+    producer_id: int
+    marker: int
+    """0 ABORT, 1 COMMIT, of a control batch."""
 
 
 def disagreements(directory: Path, *, was_killed: bool = False) -> list[str]:
@@ -49,6 +57,7 @@ def disagreements(directory: Path, *, was_killed: bool = False) -> list[str]:
     for (_, before), (path, _) in pairwise(segments):
         if before and before[-1].last >= int(path.stem):
             found.append(f"{path.name}: the segment before it ends at offset {before[-1].last}")
+    found += _transaction_indexes(segments, was_killed)
     epochs = directory / "leader-epoch-checkpoint"
     if epochs.exists() or not was_killed:  # it comes with the first flush; until then the batches tell
         found += _epochs(epochs, [batch for _, batches in segments for batch in batches])
@@ -78,7 +87,9 @@ def _batches(data: bytes) -> tuple[list[Batch], str]:
         if len(data) - position < 61:
             return batches, f"{len(data) - position} bytes too many at byte {position}"
         base, length, epoch, magic = _PREFIX.unpack_from(data, position)
-        crc, _, last_delta, _, max_timestamp, *_ = _REST.unpack_from(data, position + _PREFIX.size)
+        crc, attributes, last_delta, _, max_timestamp, producer_id, *_ = _REST.unpack_from(
+            data, position + _PREFIX.size
+        )
         end = position + 12 + length
         if magic != 2 or length < 49 or end > len(data):
             return batches, f"no whole batch at byte {position}"
@@ -87,7 +98,8 @@ def _batches(data: bytes) -> tuple[list[Batch], str]:
         if base < next_offset:
             return batches, f"the batch at byte {position} begins at offset {base}, expected {next_offset} or more"
         next_offset = base + last_delta + 1
-        batches.append(Batch(position, base, base + last_delta, epoch, max_timestamp))
+        marker = data[position + _MARKER_TYPE_AT + 1] if attributes & _CONTROL else -1
+        batches.append(Batch(position, base, base + last_delta, epoch, max_timestamp, attributes, producer_id, marker))
         position = end
     return batches, ""
 
@@ -129,6 +141,40 @@ def _time_index(path: Path, base: int, batches: list[Batch], is_open: bool) -> l
         found.append(f"{path.name}: the entries do not grow")
     if not is_open and largest >= 0 and (not entries or entries[-1][0] != largest):
         found.append(f"{path.name}: the largest timestamp {largest} is not its last entry")
+    return found
+
+
+def _transaction_indexes(segments: list[tuple[Path, list[Batch]]], was_killed: bool) -> list[str]:
+    """Of a log that still has its first segment: else a transaction may have begun in what was deleted."""
+    if not segments or int(segments[0][0].stem):
+        return []
+    found: list[str] = []
+    began: dict[int, int] = {}
+    for path, batches in segments:
+        expected: list[tuple[int, ...]] = []
+        for batch in batches:
+            if not batch.attributes & _TRANSACTIONAL:
+                continue
+            if not batch.attributes & _CONTROL:
+                began.setdefault(batch.producer_id, batch.base)
+                continue
+            first = began.pop(batch.producer_id, None)
+            if first is not None and batch.marker == 0:
+                stable = min(began.values(), default=batch.last + 1)
+                expected.append((0, batch.producer_id, first, batch.base, stable))
+        index = path.with_suffix(".txnindex")
+        data = index.read_bytes() if index.exists() else b""
+        is_open = was_killed and path is segments[-1][0]
+        if len(data) % _ABORTED_ENTRY.size and not is_open:
+            found.append(f"{index.name}: ends in the middle of an entry")
+        whole = data[: len(data) - len(data) % _ABORTED_ENTRY.size]
+        entries = list(_ABORTED_ENTRY.iter_unpack(whole))
+        if is_open:  # it may lack the last ones, or tell of markers that were not written any more
+            end = batches[-1].last if batches else -1
+            entries = [entry for entry in entries if entry[3] <= end]
+            expected = expected[: len(entries)]
+        if entries != expected:
+            found.append(f"{index.name}: has {entries}, the log says {expected}")
     return found
 
 
