@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -320,3 +322,41 @@ def _comes_back(disks: TwoDisks) -> None:
     disks.goes_on([*disks.good, *disks.bad])
     assert disks.metric("kafka_log_logmanager_offlinelogdirectorycount") == 0
     disks.assert_nothing_is_lost()
+
+
+def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tmp_path: Path) -> None:
+    with fuse_mount(tmp_path / "fuse") as mount, broker_on(mount, tmp_path) as disks:
+        first = {number: disks.acknowledged[number][0] for number in disks.bad}
+        command = ["disk", "forget", "--broker", "0", "--bootstrap-server", disks.fleet.bootstrap]
+        good, bad = str(disks.fleet.data / "broker-0" / "d0"), str(disks.mount)
+        refused = _ottla(*command, "--dir", bad, "--yes")
+        assert refused.returncode == 1 and "is not offline: nothing is given up" in refused.stderr
+        mount.say("eio")
+        disks.until_state("offline")
+        disks.refuses()
+        unasked = _ottla(*command, "--dir", bad)
+        assert unasked.returncode == 1 and "without a person's word" in unasked.stderr
+        assert all(f"{TOPIC}-{number}" in unasked.stdout for number in disks.bad)
+        assert not any(f"{TOPIC}-{number}" in unasked.stdout for number in disks.good)
+        disks.refuses()
+        other = _ottla(*command, "--dir", good, "--yes")
+        assert other.returncode == 1 and "is not offline" in other.stderr
+        done = _ottla(*command, "--dir", bad, "--yes")
+        assert done.returncode == 0, done.stderr
+        disks.goes_on([*disks.good, *disks.bad])
+        for number, names in disks.read(disks.bad).items():
+            assert first[number] not in names, "it began anew"
+        mount.say("ok")
+        disks.until_state("online")
+        assert len(list(mount.path.glob("*-stray"))) == len(disks.bad), "the old copies are set aside"
+        disks.goes_on([*disks.good, *disks.bad])
+
+
+def _ottla(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ottla_broker.cli.main", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )

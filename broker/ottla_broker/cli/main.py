@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 _GROUPS = {
     "broker": ("ottla_broker.cli.broker", "Run one broker from a server.properties file."),
+    "disk": ("ottla_broker.cli.disk", "What a person decides about the log directories of a broker."),
     "local": ("ottla_broker.cli.local", "A whole fleet on this machine, from the documents that Kubernetes gets."),
     "operator": ("ottla_operator.command", "The Kubernetes operator (needs the package's extra: ottla[operator])."),
 }

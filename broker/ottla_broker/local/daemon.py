@@ -26,7 +26,7 @@ from ottla_broker.adapters.process import freeze_garbage, run
 from ottla_broker.coordination.embedded import StoreInUse, StoreUnreadable
 from ottla_broker.local.control import ControlError, ControlServer
 from ottla_broker.local.jars import MissingRequirement
-from ottla_broker.local.layout import HOST, FleetStateError, Layout
+from ottla_broker.local.layout import HOST, BrokerPlace, FleetStateError, Layout
 from ottla_broker.local.supervisor import BrokerEnded, Supervisor
 from ottla_broker.local.topics import apply_topics
 from ottla_broker.local.zookeeper import ZooKeeperFailed
@@ -56,6 +56,7 @@ class Runner(Protocol):
     async def start(self) -> None: ...
     async def kill(self, broker_id: int) -> None: ...
     async def stop(self) -> None: ...
+    async def look(self) -> None: ...
     def statuses(self) -> list[dict[str, Any]]: ...
     def is_running(self, broker_id: int) -> bool: ...
 
@@ -85,6 +86,9 @@ class InProcess:
         broker = self._fleet.brokers.get(broker_id)
         return broker is not None and broker.state not in ("halted", "refused", "stopped")
 
+    async def look(self) -> None:
+        """Nothing to ask: the brokers are here."""
+
     def statuses(self) -> list[dict[str, Any]]:
         found = []
         for place in self._layout.places():
@@ -94,13 +98,16 @@ class InProcess:
                     "id": place.id,
                     "pid": os.getpid() if self.is_running(place.id) else None,
                     "ready": broker is not None and broker.is_ready,
-                    "log_dirs": [
-                        {"path": str(path), "state": "online" if self.is_running(place.id) else "offline"}
-                        for path in self._layout.log_directories(place.id).values()
-                    ],
+                    "log_dirs": self._log_dirs(place),
                 }
             )
         return found
+
+    def _log_dirs(self, place: BrokerPlace) -> list[dict[str, str]]:
+        broker = self._fleet.brokers.get(place.id) if self.is_running(place.id) else None
+        if broker is None:
+            return [{"path": str(path), "state": "offline"} for path in self._layout.log_directories(place.id).values()]
+        return [{name: str(one[name]) for name in ("path", "state")} for one in broker.status()["log_dirs"]]
 
 
 class Daemon:
@@ -173,6 +180,7 @@ class Daemon:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         command = request.get("command")
         if command == "status":
+            await self._runner.look()
             return self._status()
         if command == "kill":
             return await self._kill(request)

@@ -7,6 +7,7 @@ of `scripts/fetch-jars.sh`; it needs Java).
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -44,6 +45,8 @@ class Supervisor:
         """Where the log of each broker's present process begins, in bytes."""
         self._watchers: list[asyncio.Task[None]] = []
         self._is_stopping = False
+        self._states: dict[int, dict[str, str]] = {}
+        """What /status last said of each broker's log directories: path to state."""
 
     async def start(self) -> None:
         """Starts ZooKeeper (unless one is named) and the brokers; returns when every broker is ready."""
@@ -86,17 +89,26 @@ class Supervisor:
         if self._zookeeper is not None:
             await asyncio.to_thread(self._zookeeper.stop)
 
+    async def look(self) -> None:
+        """Asks the brokers for the states of their log directories."""
+        for place in self._layout.places():
+            if self.is_running(place.id):
+                found = await _get(place.http_port, "/status")
+                directories = json.loads(found).get("log_dirs", []) if found else []
+                self._states[place.id] = {one["path"]: one["state"] for one in directories}
+
     def statuses(self) -> list[dict[str, Any]]:
         found = []
         for place in self._layout.places():
             is_running = self.is_running(place.id)
+            states = self._states.get(place.id, {})
             found.append(
                 {
                     "id": place.id,
                     "pid": self._processes[place.id].pid if is_running else None,
                     "ready": is_running and self._ready.get(place.id, False),
                     "log_dirs": [
-                        {"path": str(path), "state": "online" if is_running else "offline"}
+                        {"path": str(path), "state": states.get(str(path), "offline") if is_running else "offline"}
                         for path in self._layout.log_directories(place.id).values()
                     ],
                 }
@@ -183,15 +195,20 @@ class Supervisor:
 
 
 async def _is_ready(port: int) -> bool:
+    return await _get(port, "/readyz") is not None
+
+
+async def _get(port: int, path: str) -> bytes | None:
+    """The body of an answer with status 200, else None."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
-        return False
+        return None
     try:
-        writer.write(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        status = await reader.readline()
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
     except OSError:
-        return False
+        return None
     finally:
         writer.close()
-    return b" 200 " in status
+    return body if b" 200 " in head.split(b"\r\n", 1)[0] else None

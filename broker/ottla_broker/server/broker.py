@@ -42,7 +42,7 @@ from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leade
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.server.producer_ids import ProducerIds
-from ottla_broker.server.readmission import Readmission
+from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.server.registration import (
     Registration,
     RegistrationRefused,
@@ -317,7 +317,9 @@ class Broker:
             listener=listener,
         )
         replica_manager.start()
-        self._readmission = Readmission(self.broker_id, coordination, clock, replica_manager, self._logger)
+        self._readmission = Readmission(
+            self.broker_id, coordination, clock, replica_manager, dynamic_config, self._logger
+        )
         group_coordinator = self._group_coordinator = GroupCoordinator(
             clock=clock,
             log=ReplicatedGroupLog(replica_manager, clock, config),
@@ -400,6 +402,8 @@ class Broker:
             self.state = "running"
             self._settled.set()
             self._logger.info("ready")
+            if self._readmission is not None:
+                self._readmission.forget()
 
     def _log_config(self, topic: str) -> LogConfig:
         if self._dynamic_config is None:
@@ -408,7 +412,9 @@ class Broker:
             values = self._dynamic_config.topic_config(topic)
         return LogConfig(values, validates_records=self.config["ottla.validate.records"] == "always")
 
-    def _apply_to_log_manager(self, _changed: tuple[str, ...]) -> None:
+    def _apply_to_log_manager(self, changed: tuple[str, ...]) -> None:
+        if FORGOTTEN in changed and self.is_ready and self._readmission is not None:
+            self._readmission.forget()
         self.log_manager.cordoned = self.config.cordoned_log_dirs
         self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
 
@@ -451,6 +457,7 @@ class Broker:
     def _on_directory_return(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
         if self._readmission is not None and self._directory_events is not None:
             self._readmission.add(logs)
+            self._readmission.forget()
             self._directory_events.report()
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:

@@ -151,7 +151,7 @@ async def change_stored(
             validate_topic_config(touched, internal=entity.name in INTERNAL_TOPICS)
         else:
             validate_broker_config(touched, cluster_wide=entity.name == DEFAULT_ENTITY)
-            _check_cordoned(touched, dynamic_config)
+            _check_directories(touched, dynamic_config)
         return new
 
     if validate_only:
@@ -163,18 +163,20 @@ async def change_stored(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The change could not be stored: {error}") from None
 
 
-def _check_cordoned(values: Mapping[str, str], dynamic_config: DynamicConfig) -> None:
-    """cordoned.log.dirs names directories of this broker: what it means only this broker knows."""
-    text = values.get("cordoned.log.dirs")
-    if text is None:
-        return
-    named = [entry.strip() for entry in text.split(",") if entry.strip()]
-    unknown = unknown_cordoned(named, dynamic_config.config.log_dirs)
-    if unknown is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Invalid value {text} for configuration cordoned.log.dirs: {unknown} is not in log.dirs",
-        )
+def _check_directories(values: Mapping[str, str], dynamic_config: DynamicConfig) -> None:
+    """Keys that name directories of this broker: what they mean only this broker knows."""
+    for key in ("cordoned.log.dirs", "ottla.log.dirs.forgotten"):
+        text = values.get(key)
+        if text is None:
+            continue
+        named = [entry.strip() for entry in text.split(",") if entry.strip()]
+        unknown = unknown_cordoned(named, dynamic_config.config.log_dirs)
+        if key != "cordoned.log.dirs" and "*" in named:
+            unknown = "*"
+        if unknown is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Invalid value {text} for configuration {key}: {unknown} is not in log.dirs"
+            )
 
 
 def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:

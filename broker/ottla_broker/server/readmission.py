@@ -20,7 +20,9 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand
 from ottla_broker.replication.offline import Act, decide_return
 from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
 
+FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0
 
 
@@ -33,23 +35,27 @@ class Readmission:
         coordination: Coordination,
         clock: Clock,
         replica_manager: ReplicaManager,
+        dynamic_config: DynamicConfig,
         logger: logging.LoggerAdapter[Any],
     ) -> None:
         self._broker_id = broker_id
         self._coordination = coordination
         self._clock = clock
         self._replica_manager = replica_manager
+        self._dynamic_config = dynamic_config
         self._logger = logger
         self._waiting: dict[TopicPartition, bool] = {}
         """Replicas to be admitted, with whether the log is as long as it was."""
         self._is_running = False
 
-    def add(self, logs: Mapping[TopicPartition, bool]) -> None:
-        """These logs are back. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is their turn."""
+    def add(self, logs: Mapping[TopicPartition, bool], *, is_new: bool = False) -> None:
+        """These logs are back, or `is_new`. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is
+        their turn."""
         for partition, is_whole in logs.items():
             self._waiting[partition] = is_whole
-            if not is_whole:
+            if not is_whole and not is_new:
                 self._logger.warning("%s is back, and shorter than it was: what was not synced is lost here", partition)
+            if not is_whole:
                 self._replica_manager.hold(partition)
         if self._waiting and not self._is_running:
             self._is_running = True
@@ -126,12 +132,40 @@ class Readmission:
             False,
         )
 
-    async def forget(self, path: str) -> list[TopicPartition]:
-        """Gives up what only the offline directory held: such partitions begin anew, empty, on another directory.
+    def forget(self) -> None:
+        """Carries out what ottla.log.dirs.forgotten says now: gives up what only those directories held, where they
+        are offline; an entry of one that is not is taken out, so that it means nothing when that one fails."""
+        if self._dynamic_config.config[FORGOTTEN]:
+            self._clock.spawn(self._forget_all(), name="directories to be forgotten")
 
-        Gives those partitions. Only ones of which no other broker has a copy begin at once; of the others, those that
-        have this broker alone in sync begin with the next leader epoch. Raises CoordinationError.
-        """
+    async def _forget_all(self) -> None:
+        states = self._replica_manager.log_manager.states
+        while True:
+            try:
+                live = [path for path in self._dynamic_config.config[FORGOTTEN] if path not in states.offline]
+                if live:
+                    await self._take_out(live)
+                for path in self._dynamic_config.config[FORGOTTEN]:
+                    if path in states.offline:
+                        await self._forget(path)
+                return
+            except CoordinationError as error:
+                self._logger.warning("what is to be forgotten cannot be looked up yet: %s", error)
+                await self._clock.sleep(_ASK_AGAIN_S)
+
+    async def _take_out(self, live: list[str]) -> None:
+        def without(stored: dict[str, str]) -> dict[str, str]:
+            named = [one.strip() for one in stored.get(FORGOTTEN, "").split(",") if one.strip()]
+            left = [one for one in named if one not in live]
+            new = {name: value for name, value in stored.items() if name != FORGOTTEN}
+            return {**new, FORGOTTEN: ",".join(left)} if left else new
+
+        await self._dynamic_config.update(BROKERS, str(self._broker_id), without)
+        self._logger.info("%s: online, so nothing of it is given up; taken out of %s", ", ".join(live), FORGOTTEN)
+
+    async def _forget(self, path: str) -> None:
+        """Of the partitions that have this broker alone in sync, those that no other broker has a copy of begin at
+        once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss."""
         manager = self._replica_manager.log_manager
         begun: dict[TopicPartition, bool] = {}
         for topic in list(self._replica_manager.metadata.topics):
@@ -144,15 +178,14 @@ class Readmission:
                     continue
                 command = await self._command(partition, assignment)
                 if command is None or command.isr != (self._broker_id,):
-                    continue  # others have it: it is theirs to lead, and no person's loss
+                    continue
                 try:
                     await manager.begin_anew(partition, command.topic_id)
                 except KafkaError as error:
                     self._logger.error("%s cannot begin anew: %s", partition, error.message)
                     continue
                 self._logger.critical(
-                    "%s: all records are given up, they were only on %s; it begins anew, empty", partition, path
+                    "%s: its records are given up, they were only on %s; it begins anew, empty", partition, path
                 )
                 begun[partition] = False
-        self.add(begun)
-        return list(begun)
+        self.add(begun, is_new=True)

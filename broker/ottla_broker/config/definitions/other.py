@@ -75,6 +75,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.log.dirs.forgotten",
+        LIST,
+        (),
+        MEDIUM,
+        PER_BROKER,
+        "Offline log directories whose only copies a person has given up (`ottla disk forget`): such partitions begin "
+        "anew, empty. An entry goes by itself when its directory is back.",
+        known=_OWN,
+    ),
+    key(
         "ottla.validate.records",
         STRING,
         "headers",

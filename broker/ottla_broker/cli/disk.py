@@ -1,0 +1,113 @@
+"""`ottla disk`: what a person decides about the log directories of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from rich.prompt import Confirm
+
+from ottla_broker.local.control import ControlError, NotRunning, ask
+from ottla_broker.local.disks import DiskAdmin, DiskAdminError
+
+T = TypeVar("T")
+
+app = typer.Typer(no_args_is_help=True)
+_console = Console()
+
+
+@app.callback()
+def _group() -> None:
+    """What a person decides about the log directories (disks) of a broker."""
+
+
+@app.command()
+def forget(
+    broker: Annotated[int, typer.Option("--broker", metavar="N", help="The broker's id.")],
+    directory: Annotated[str, typer.Option("--dir", metavar="DIR", help="The log directory, as log.dirs names it.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="The data directory of a local fleet that runs.")
+    ] = None,
+    bootstrap_server: Annotated[
+        str, typer.Option("--bootstrap-server", metavar="HOST:PORT", help="Any broker of the fleet.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Gives up the partitions that only a dead directory held: they begin anew, empty.
+
+    The directory must be offline. Partitions that another broker has in sync are not touched. If the disk can still be
+    repaired, do that instead: it comes back by itself, with its records.
+    """
+    if (data is None) == (not bootstrap_server):
+        _fail("name the fleet with --data DIR or with --bootstrap-server HOST:PORT, one of them")
+    if data is not None:
+        bootstrap_server = _bootstrap_of(data)
+        if not directory.startswith("/"):
+            directory = str(data.absolute() / f"broker-{broker}" / directory)
+    host, colon, port = bootstrap_server.split(",")[0].strip().rpartition(":")
+    if not colon or not port.isdigit():
+        _fail(f"--bootstrap-server {bootstrap_server!r} is not HOST:PORT")
+    loss = _run(_admin(host, int(port), lambda admin: admin.loss(broker, directory)))
+    if not loss.partitions:
+        _console.print(f"only {directory} of broker {broker} held nothing: there is no partition to give up")
+        return
+    names = ", ".join(f"{topic}-{index}" for topic, index in loss.partitions)
+    _console.print(
+        f"{len(loss.partitions)} partitions have no other copy in sync than the one on {directory}: {names}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    if loss.followers:
+        _console.print(
+            "copies that lag behind exist of: "
+            + ", ".join(f"{topic}-{index}" for topic, index in loss.followers)
+            + "; an unclean election of one of them would save what it has",
+            soft_wrap=True,
+            highlight=False,
+        )
+    if not yes:
+        if not sys.stdin.isatty():
+            _fail("nothing is given up without a person's word: answer on a terminal, or pass --yes")
+        if not Confirm.ask("give up all their records, for good?", default=False):
+            raise typer.Exit(1)
+    left = _run(_admin(host, int(port), lambda admin: admin.forget(loss)))
+    if left:
+        waiting = ", ".join(f"{topic}-{index}" for topic, index in left)
+        _console.print(f"asked for; still without a leader: {waiting}", soft_wrap=True, highlight=False)
+        raise typer.Exit(1)
+    _console.print(f"{len(loss.partitions)} partitions have begun anew, empty")
+
+
+def _bootstrap_of(data: Path) -> str:
+    try:
+        return str(ask(data.absolute(), {"command": "status"})["bootstrap"])
+    except (NotRunning, ControlError) as error:
+        _fail(str(error))
+
+
+async def _admin(host: str, port: int, act: Any) -> Any:
+    from ottla_broker.adapters.clock import LoopClock
+    from ottla_broker.adapters.network import SocketNetwork
+
+    network = SocketNetwork()
+    try:
+        return await act(DiskAdmin(network, LoopClock(), host, port))
+    finally:
+        network.close()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except (DiskAdminError, OSError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    Console(stderr=True).print(message, style="red", soft_wrap=True, markup=False, highlight=False)
+    raise typer.Exit(1)
