@@ -21,6 +21,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.fetch import FetchPartition
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_broker.records.batch import batches
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
 from ottla_broker.replication.partition import Logger, Partition
@@ -149,6 +150,11 @@ class Follower:
         records = data.records
         size = 0 if records is None else len(records)
         if size:
+            if log.log_start_offset == log.assigned_offset:
+                first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
+                if first < log.assigned_offset:
+                    self._run(self._begin_within(first, records), "first batch")
+                    return size
             try:
                 log.append_as_follower(records)
             except KafkaError as error:
@@ -160,6 +166,14 @@ class Follower:
         if log.assigned_offset == log.log_end_offset:
             self._follow_watermarks()
         return size
+
+    async def _begin_within(self, first: int, records: memoryview) -> None:
+        """The leader's log starts in the middle of a batch (KIP-107), which this empty one takes whole; the start
+        follows when the batch is written."""
+        log = self._log
+        await log.truncate_fully_and_start_at(first)
+        if not self._is_stopped:
+            log.append_as_follower(records)
 
     def _on_write(self) -> None:
         """The log end offset has grown."""
