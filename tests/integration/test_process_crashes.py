@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -171,6 +174,10 @@ def test_a_torn_last_batch_is_cut_off_at_start(tmp_path: Path, chroot: str) -> N
         log.write_bytes(whole + whole[: len(whole) // 40])  # the beginning of one more batch
         broker.start()
         assert log.stat().st_size == len(whole)
+        recovery = status(broker)["recovery"]
+        assert recovery["loaded"] == recovery["total"] == 1
+        tail = len(whole) + len(whole) // 40
+        assert recovery["log_dirs"] == {str(broker.log_dirs[0]): {"scanned_bytes": tail, "tail_bytes": tail}}
         producer.produce("torn", "after")
         assert producer.flush(30) == 0
         expected = [*(f"value {number}" for number in range(20)), "after"]
@@ -254,6 +261,12 @@ def test_a_directory_of_somebody_else_is_refused_with_both_ids(
         assert own in last and stranger in last
     finally:
         broker.close()
+
+
+def status(broker: BrokerProcess) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/status", timeout=30) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def meta(broker: BrokerProcess) -> dict[str, str]:
