@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,8 +10,14 @@ import psutil
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.divided_workers import DividedWorkers
 from ottla_broker.adapters.workers import ProcessWorkers
-from ottla_broker.jobs import JOBS
+from ottla_broker.jobs import JOBS, PROMPT_JOBS
+from ottla_broker.records.batch import read_header
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.preparation import RecordRules
+from ottla_broker.records.record import Record, build_batch
+from ottla_broker.storage.record_jobs import PREPARE_JOB
 from tests.contract.workers_contract import WorkersContract, write_torn_log
 
 
@@ -52,6 +59,35 @@ class TestProcessWorkers(WorkersContract):
         assert children() > others
         workers.close()
         await workers.wait_closed()
+
+
+class TestDividedWorkers(WorkersContract):
+    @pytest.fixture
+    async def workers(self) -> AsyncIterator[DividedWorkers]:
+        workers = DividedWorkers(JOBS, PROMPT_JOBS, max_processes=1)
+        yield workers
+        workers.close()
+        await workers.wait_closed()
+
+    @pytest.fixture
+    async def disk(self, tmp_path: Path) -> AsyncIterator[DirectoryDisk]:
+        disk = DirectoryDisk(str(tmp_path))
+        yield disk
+        disk.close()
+
+    async def test_what_a_client_waits_for_does_not_wait_for_long_jobs(
+        self, workers: DividedWorkers, disk: DirectoryDisk
+    ) -> None:
+        for number in range(20):
+            await write_torn_log(disk, f"t-{number}")
+        long = [workers.run("recover-log", disk.path, f"t-{number}", 0, 4096, False) for number in range(20)]
+        batch = bytes(build_batch([Record(0, 1000, b"k", b"v")]))
+        rules = tuple(RecordRules(codec=Codec.GZIP))
+        is_done, prepared = await workers.run(PREPARE_JOB, disk.path, batch, rules, 1000)
+        assert is_done and read_header(prepared).codec == Codec.GZIP
+        others = children()
+        assert len(others) >= 2, "each kind has a process of its own"
+        await asyncio.gather(*long)
 
 
 def children() -> set[psutil.Process]:

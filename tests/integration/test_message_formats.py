@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -261,11 +262,16 @@ def test_size_is_what_is_stored(wire: Wire, topic: str) -> None:
     assert produce(wire, topic, old_set([bytes(400)], 1), version=2).error_code == 0
 
 
-def test_clients_do_not_write_to_internal_topics(wire: Wire) -> None:
+def find_coordinator(wire: Wire) -> None:
+    """Asks until it is there, which makes the internal topic."""
     api = codec.module(ApiKey.FIND_COORDINATOR)
     deadline = time.monotonic() + 30
     while wire.ask(ApiKey.FIND_COORDINATOR, 0, api.FindCoordinatorRequest(key="g")).error_code:
         assert time.monotonic() < deadline
+
+
+def test_clients_do_not_write_to_internal_topics(wire: Wire) -> None:
+    find_coordinator(wire)
     entry = produce(wire, "__consumer_offsets", batch(b"v"))
     assert entry.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -342,3 +348,49 @@ def test_version_0_of_list_offsets_names_segments(wire: Wire, topic: str) -> Non
     assert old_offsets(wire, topic, TIMESTAMP + 5, 9) == [4, 2, 0]
     assert old_offsets(wire, topic, TIMESTAMP, 9) == []
     assert old_offsets(wire, topic, -1, 0) == []
+
+
+def test_groups_are_loaded_from_an_offsets_topic_of_an_old_format(tmp_path: Path) -> None:
+    commit, fetching = codec.module(ApiKey.OFFSET_COMMIT), codec.module(ApiKey.OFFSET_FETCH)
+    part = commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata="x")
+    with cluster(brokers=1, data=tmp_path, config={"offsets.topic.num.partitions": "1"}) as fleet:
+        create_topic(fleet.address(0), "t")
+        with Wire(fleet.address(0)) as wire:
+            find_coordinator(wire)
+            request = commit.OffsetCommitRequest(
+                group_id="g", topics=[commit.OffsetCommitRequestTopic(name="t", partitions=[part])]
+            )
+            deadline = time.monotonic() + 30
+            while wire.ask(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code:
+                assert time.monotonic() < deadline  # the coordinator is loading
+        fleet.stop(0)
+        (log,) = tmp_path.glob("broker-0/*/__consumer_offsets-0/0*.log")
+        log.write_bytes(legacy.build_message_set(decoded(log.read_bytes()), 1, codec=Codec.GZIP))
+        for index in log.parent.glob("0*index"):
+            index.unlink()
+        fleet.start(0)
+        with Wire(fleet.address(0)) as wire:
+            topic = fetching.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+            deadline = time.monotonic() + 30
+            while True:
+                found = wire.ask(ApiKey.OFFSET_FETCH, 2, fetching.OffsetFetchRequest(group_id="g", topics=[topic]))
+                if not found.error_code:
+                    break
+                assert time.monotonic() < deadline
+        answer = found.topics[0].partitions[0]
+        assert (answer.committed_offset, answer.metadata) == (42, "x")
+
+
+@pytest.mark.parametrize("topic", [{"cleanup_policy": "compact"}], indirect=True)
+def test_compacted_topics_take_no_record_without_a_key(wire: Wire, topic: str) -> None:
+    for count in (5, 500):
+        records = [Record(n, TIMESTAMP, None if n in (1, 3) else b"k", b"v") for n in range(count)]
+        for compression in Codec:
+            entry = produce(wire, topic, build_batch(records, codec=compression))
+            assert entry.error_code == ErrorCode.INVALID_RECORD
+            assert [error.batch_index for error in entry.record_errors] == [1, 3]
+            assert "without key" in entry.record_errors[0].batch_index_error_message
+    assert produce(wire, topic, legacy.build_message_set(records, 1), version=2).error_code == ErrorCode.INVALID_RECORD
+    assert fetch(wire, topic).high_watermark == 0
+    records = [Record(n, TIMESTAMP, b"k", None) for n in range(500)]
+    assert produce(wire, topic, build_batch(records)).base_offset == 0

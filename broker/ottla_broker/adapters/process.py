@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.divided_workers import DividedWorkers
 from ottla_broker.adapters.logs import zookeeper_logger
 from ottla_broker.adapters.network import SocketNetwork
-from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
-from ottla_broker.jobs import JOBS
+from ottla_broker.jobs import JOBS, PROMPT_JOBS
 from ottla_broker.ports import Coordination, Ports
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
         ),
         disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
         coordination=coordination,
-        workers=ProcessWorkers(JOBS, max_processes=_worker_processes(config)),
+        workers=DividedWorkers(JOBS, PROMPT_JOBS, max_processes=_worker_processes(config)),
     )
 
 

@@ -26,3 +26,6 @@ JOBS: Mapping[str, Job] = MappingProxyType(
     }
 )
 """Jobs by name."""
+
+PROMPT_JOBS = frozenset({PREPARE_JOB, CONVERT_JOB})
+"""Those that a client waits for: they take milliseconds, and must not wait for jobs that take minutes."""

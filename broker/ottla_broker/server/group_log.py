@@ -19,10 +19,10 @@ from ottla_broker.groups.records import Record
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import batches, is_intact
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.errors import RecordsError
-from ottla_broker.records.record import build_batch, build_records, decode_records
+from ottla_broker.records.formats import batches, decode_batch, is_batch_intact
+from ottla_broker.records.record import build_batch, build_records
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_manager import ReplicaManager
@@ -150,9 +150,9 @@ def _bytes(chunk: bytes | bytearray | memoryview | FileRange) -> bytes | bytearr
 
 def _decode(partition: int, batch: memoryview, header: Any) -> LoadedBatch | None:
     try:
-        if not is_intact(batch):
+        if not is_batch_intact(batch, header.magic):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "its checksum does not fit")
-        records = decode_records(batch)
+        records = decode_batch(batch)
     except (KafkaError, RecordsError) as error:
         logger.error("skipping the batch at %s-%d offset %d: %s", OFFSETS_TOPIC, partition, header.base_offset, error)
         return None
