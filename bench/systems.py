@@ -21,7 +21,8 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 
 APACHE_KAFKA, OURS, NULL_BROKER = "apache_kafka", "ours", "null_broker"
-_START_S = 120.0
+_START_S = 600.0
+"""A start that recovers gibibytes takes its time."""
 _STOP_S = 120.0
 
 _SHIPPED = """broker.id={broker_id}

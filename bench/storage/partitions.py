@@ -53,6 +53,7 @@ def run_many(given: Surroundings) -> None:
                 stop_s = restart(system)
                 wait_for_leaders(system, _TOPIC, count, end_offset=1)
                 given.measured.add(MANY, "leading_s", name, time.monotonic() - before - stop_s)
+                given.measured.add(MANY, "leading_cpu_s", name, system.cpu_seconds())
                 given.measured.add(MANY, "stop_s", name, stop_s)
                 time.sleep(settle_s)
                 per_partition = (resident_bytes(system.pids) - empty_rss) / count / 1024

@@ -44,6 +44,7 @@ STORAGE: tuple[StorageScenario, ...] = (
 TITLES = {
     "create_s": "Creating the partitions, s (lower is better)",
     "leading_s": "From exec until all partitions lead, s (lower is better)",
+    "leading_cpu_s": "CPU from exec until all partitions lead, s (lower is better)",
     "stop_s": "An orderly stop, s (lower is better)",
     "rss_kib_per_partition": "Resident memory per idle partition, KiB (lower is better)",
     "fds_per_partition": "Open descriptors per idle partition (lower is better)",
