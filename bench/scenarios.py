@@ -189,7 +189,10 @@ SCENARIOS: tuple[Scenario, ...] = (
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False,
     ),
     *(
-        Scenario(item.name, item.description, _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False)
+        Scenario(
+            item.name, item.description, _java(65536, "1", linger_ms=5),
+            writes=False, with_null_broker=False, when_named=item.when_named,
+        )
         for item in STORAGE
     ),
     Scenario(

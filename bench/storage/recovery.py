@@ -19,7 +19,7 @@ from bench.storage.append_read import SIZES, batch_of, set_crc
 from bench.storage.surroundings import Surroundings, create_topic, restart, wait_for_leaders
 from bench.systems import System
 
-_TOPIC = "recovery"
+_TOPIC = "scanned"
 _PARTITIONS = 10
 _SEGMENT = f"{0:020d}.log"
 _BASE_OFFSET = Struct(">q")
