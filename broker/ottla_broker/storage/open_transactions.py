@@ -26,17 +26,15 @@ from collections.abc import Iterable
 class OpenTransactions:
     """See the module. A producer has at most one ongoing transaction; transactions begin in offset order."""
 
-    __slots__ = ("_ongoing", "_smallest", "_unreplicated")
+    __slots__ = ("_ongoing", "_smallest", "_unreplicated", "is_empty")
 
     def __init__(self) -> None:
         # Linked, not a plain dict: the oldest one is asked for often, and usually the first to go.
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated: deque[tuple[int, int]] = deque()
         self._smallest = -1
-
-    def __bool__(self) -> bool:
-        """False: nothing keeps the last stable offset below the high watermark."""
-        return bool(self._ongoing) or bool(self._unreplicated)
+        self.is_empty = True
+        """Nothing keeps the last stable offset below the high watermark; every read_committed fetch asks."""
 
     @property
     def ongoing(self) -> Iterable[tuple[int, int]]:
@@ -51,6 +49,7 @@ class OpenTransactions:
     def begin(self, producer_id: int, first_offset: int) -> None:
         """`first_offset` is above that of every transaction that has begun."""
         self._ongoing[first_offset] = producer_id
+        self.is_empty = False
 
     def complete(self, first_offset: int, marker_offset: int) -> int:
         """The transaction that began there has its marker. Gives the last stable offset as the transaction index wants
@@ -65,6 +64,7 @@ class OpenTransactions:
         if not self._unreplicated or first_offset < self._smallest:
             self._smallest = first_offset
         self._unreplicated.append((marker_offset, first_offset))
+        self.is_empty = False
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -79,6 +79,7 @@ class OpenTransactions:
         while unreplicated and unreplicated[0][0] < high_watermark:
             unreplicated.popleft()
         self._smallest = min((first for _, first in unreplicated), default=-1)
+        self.is_empty = not unreplicated and not self._ongoing
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """None: every transaction is settled. Forgets what the high watermark has passed."""

@@ -30,7 +30,7 @@ class LogTransactions(LogReads, LogState):
         """Where the oldest transaction begins that is ongoing, or whose marker the high watermark has not passed; not
         below the log start offset. None without one. Nothing from it on may be compacted."""
         transactions = self.producers.transactions
-        if not transactions:
+        if transactions.is_empty:
             return None
         offset = transactions.first_unstable_offset(self.high_watermark)
         return None if offset is None else max(offset, self.log_start_offset)
@@ -39,7 +39,7 @@ class LogTransactions(LogReads, LogState):
     def last_stable_offset(self) -> int:
         """Records below it are decided: the end of what read_committed consumers see."""
         high_watermark = self.high_watermark
-        if not self.producers.transactions:
+        if self.producers.transactions.is_empty:
             return high_watermark
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None or unstable > high_watermark else unstable

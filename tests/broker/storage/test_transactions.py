@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches
 from ottla_broker.records.control import ControlType, EndTransactionMarker, read_marker
@@ -326,4 +330,41 @@ async def test_a_snapshot_tells_of_open_transactions(tmp_path: Path) -> None:
     found = {entry.producer_id: (entry.coordinator_epoch, entry.current_txn_first_offset) for entry in states.entries}
     assert found == {8: (3, -1), 9: (-1, 3)}
     assert states.transactions.first_undecided_offset == 3
+    setup.close()
+
+
+class CrampedDisk(DirectoryDisk):
+    """Real, but for transaction indexes that find no room while it `is_full`."""
+
+    is_full = False
+
+    def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
+        if not self.is_full or not name.endswith(".txnindex"):
+            return super().append_to(name, buffers)
+        refused: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        refused.set_exception(OSError(errno.ENOSPC, "No space left on device", name))
+        return refused
+
+
+async def test_entries_that_find_no_room_are_written_in_order_once_there_is_some(tmp_path: Path) -> None:
+    setup = LogSetup(str(tmp_path))
+    disk = setup.disk = CrampedDisk(str(tmp_path))
+    log = await setup.open()
+    disk.is_full = True
+    for number in range(2):
+        begin(log, 7, number)
+        end(log, ABORT)
+    await written(log)
+    expected = [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(7, 2, 3, 4)]
+    assert await aborted(log, 0, 4) == expected
+    with pytest.raises(OSError, match="No space left"):
+        await log.flush()
+    assert index_file(tmp_path, 0) == [] and log.recovery_point == 0
+    disk.is_full = False
+    begin(log, 7, 2)
+    end(log, ABORT)
+    await written(log)
+    await log.flush()
+    assert index_file(tmp_path, 0) == await aborted(log, 0, 6) == [*expected, AbortedTransaction(7, 4, 5, 6)]
+    assert log.recovery_point == 6
     setup.close()
