@@ -103,9 +103,9 @@ class DirectoryWatch:
         disk = self._disk_of(path)
         look = disk.look()
         await self._until_done(path, disk, look)
-        if not self._states.is_live(path) or self._disk_of(path) is not disk:
+        error = None if look.cancelled() else look.exception()
+        if look.cancelled() or not self._states.is_live(path) or self._disk_of(path) is not disk:
             return
-        error = look.exception()
         if error is not None:
             if isinstance(error, OSError):
                 self._judged(path, after_failure(error))
