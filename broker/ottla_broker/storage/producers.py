@@ -212,7 +212,8 @@ class ProducerStates:
                 header.last_offset,
                 header.last_offset_delta,
                 header.max_timestamp,
-                header.is_transactional,
+                # What compaction has emptied was settled then, and its marker may be gone: it begins nothing.
+                header.is_transactional and header.record_count > 0,
             )
 
     def end_transaction(

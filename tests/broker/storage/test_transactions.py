@@ -12,7 +12,7 @@ import pytest
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import batches
+from ottla_broker.records.batch import batches, read_header
 from ottla_broker.records.control import ControlType, EndTransactionMarker, read_marker
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.log import Log
@@ -331,6 +331,15 @@ async def test_a_snapshot_tells_of_open_transactions(tmp_path: Path) -> None:
     assert found == {8: (3, -1), 9: (-1, 3)}
     assert states.transactions.first_undecided_offset == 3
     setup.close()
+
+
+def test_a_batch_that_compaction_has_emptied_begins_no_transaction() -> None:
+    header = read_header(transactional((7, 0, 4), b"a", b"b"))._replace(base_offset=10, record_count=0)
+    states = ProducerStates()
+    states.update_from_header(header)
+    (entry,) = states.entries
+    assert (entry.last_sequence, entry.current_txn_first_offset) == (5, -1)
+    assert states.transactions.is_empty
 
 
 class CrampedDisk(DirectoryDisk):
