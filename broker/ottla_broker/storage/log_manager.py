@@ -651,8 +651,9 @@ class LogManager:
         for partition, log in self._logs.items():
             if partition.topic == topic:
                 log.configure(config)
-                if log.future is not None:
-                    log.future.config = config
+        for move in self.moves.under_way:
+            if move.current.topic_partition.topic == topic:
+                move.future.configure(config)
 
     # -- checkpoints (LogOwner) ---------------------------------------------------------------------------------
 

@@ -179,6 +179,11 @@ class LogState:
         return self._is_truncating
 
     @property
+    def is_held_back(self) -> bool:
+        """Batches that came before are still being prepared (`Log.hold_back`)."""
+        return self._is_held_back
+
+    @property
     def lock(self) -> asyncio.Lock:
         """Held by whatever changes more than the end of the log: one at a time."""
         return self._lock

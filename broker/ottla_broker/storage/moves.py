@@ -328,7 +328,7 @@ class Moves:
         old, new = move.current, move.future
         partition = old.topic_partition
         move.is_over = True
-        new.config = old.config
+        new.configure(old.config)
         new.high_watermark = max(new.high_watermark, old.high_watermark)
         # A crash may still bring the old directory back, with no more than this.
         new.flushed_offset = min(new.flushed_offset, old.flushed_offset)
@@ -400,6 +400,7 @@ def _are_level(current: Log, future: Log) -> bool:
         current.log_end_offset == future.assigned_offset == future.log_end_offset == end
         and future.flushed_offset >= current.flushed_offset
         and future.log_start_offset >= current.log_start_offset
+        and not current.is_held_back
         and not (current.is_truncating or future.is_truncating or current.is_failed or future.is_failed)
     )
 
