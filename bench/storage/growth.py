@@ -37,16 +37,23 @@ _FETCH_BYTES = 65_536
 
 
 def run(given: Surroundings) -> None:
-    """Fills log-growth and writes its series. Systems one after the other: each may take the whole disk."""
+    """Fills log-growth and writes its series, also of a run that is interrupted. Systems one after the other: each may
+    take the whole disk."""
     series: dict[str, list[dict[str, float]]] = {}
-    for name in given.brokers:
-        system = System(name, given.work / f"{name}-{NAME}")
-        try:
-            system.start()
-            create_topic(system, _TOPIC, 1, **{"retention.ms": "-1", "retention.bytes": "-1"})
-            series[name] = _grow(given, system)
-        finally:
-            system.stop()
+    try:
+        for name in given.brokers:
+            system = System(name, given.work / f"{name}-{NAME}")
+            try:
+                system.start()
+                create_topic(system, _TOPIC, 1, **{"retention.ms": "-1", "retention.bytes": "-1"})
+                _grow(given, system, series.setdefault(name, []))
+            finally:
+                system.stop()
+    finally:
+        _report(given, {name: points for name, points in series.items() if points})
+
+
+def _report(given: Surroundings, series: dict[str, list[dict[str, float]]]) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / f"{NAME}.json").write_text(json.dumps(series, indent=1) + "\n")
     growth_plot.draw(given.out / f"{NAME}.png", series)
@@ -62,10 +69,9 @@ def run(given: Surroundings) -> None:
             given.measured.add(NAME, f"{metric.removesuffix('_ms')}_growth", name, last / first)
 
 
-def _grow(given: Surroundings, system: System) -> list[dict[str, float]]:
+def _grow(given: Surroundings, system: System, points: list[dict[str, float]]) -> None:
     step = 20_000_000 if given.is_quick else 1_000_000_000
     wanted = 3 * step if given.is_quick else _WANTED_BYTES
-    points: list[dict[str, float]] = []
     consumer = _Consumer(system)
     size = 0
     try:
@@ -83,7 +89,6 @@ def _grow(given: Surroundings, system: System) -> list[dict[str, float]]:
             system.check()
     finally:
         consumer.close()
-    return points
 
 
 def _latencies(system: System, count: int) -> dict[str, float]:
