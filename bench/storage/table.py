@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bench.storage import append_read, growth, partitions, recovery
+from bench.storage import append_read, compaction, growth, partitions, recovery
 from bench.storage.surroundings import Surroundings
 
 
@@ -40,6 +40,14 @@ STORAGE: tuple[StorageScenario, ...] = (
         StorageScenario(recovery.scenario(size), f"10 GiB of {size} batches after kill -9", partial(recovery.run, size))
         for size in ("64k", "1k")
     ),
+    *(
+        StorageScenario(
+            compaction.scenario(size),
+            f"compaction of records of {size}, and producing meanwhile",
+            partial(compaction.run, size),
+        )
+        for size in compaction.SIZES
+    ),
     StorageScenario(growth.NAME, "a partition that grows, with a consumer that keeps up", growth.run, when_named=True),
 )
 
@@ -60,6 +68,13 @@ TITLES = {
     "ready_s": "From exec until everything is recovered and leads, s (lower is better)",
     "recovery_s": "Recovery of 10 GiB, s (lower is better)",
     "recovery_cpu_s": "CPU of start and recovery, s (lower is better)",
+    "compaction_s": "Compaction, s (lower is better)",
+    "compaction_mb_s": "Compaction, MB of log per second (higher is better)",
+    "compaction_cpu_s": "CPU of the broker while it compacts, s (lower is better)",
+    "compacted_share": "What is left of the log",
+    "produce_p99_before_ms": "Produce p99 without a cleaning, ms (lower is better)",
+    "produce_p99_cleaning_ms": "Produce p99 while the cleaner works, ms (lower is better)",
+    "produce_p99_growth": "Produce p99 while the cleaner works / without (lower is better)",
     "grown_gb": "Size that the log reached, GB",
     "disk_read_mb": "Read from the disk while consumers kept up, MB (lower is better)",
     **{
@@ -73,6 +88,7 @@ TITLES = {
 
 RATIO_GOALS = {
     ("recovery-64k", "recovery_s"): ("at most", 1.0),
+    ("compaction-1k", "compaction_s"): ("at most", 2.0),
 }
 """Of ours to Apache Kafka's."""
 
@@ -85,6 +101,8 @@ VALUE_GOALS = {
     ("partitions-5000", "rss_kib_per_partition"): ("at most", 20.0),
     ("partitions-5000", "fds_per_partition"): ("at most", 2.0),
     ("partitions-5000", "leading_s"): ("at most", 5.0),
+    ("compaction-1k", "produce_p99_growth"): ("at most", 2.0),
+    ("compaction-100b", "produce_p99_growth"): ("at most", 2.0),
     ("log-growth", "disk_read_mb"): ("at most", 0.0),
     ("log-growth", "append_p50_growth"): ("at most", 1.25),
     ("log-growth", "tail_p50_growth"): ("at most", 1.25),

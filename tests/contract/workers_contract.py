@@ -11,6 +11,7 @@ import pytest
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.workers import Workers
 from ottla_broker.records.record import Record, build_batch
+from ottla_broker.storage.cleaner.job import CleanedSegment, Plan
 from ottla_broker.storage.recovery import Recovered
 
 
@@ -23,6 +24,37 @@ async def write_torn_log(disk: Disk, directory: str) -> int:
     await file.append([build_batch([Record(10, 1010, None, b"torn")])[:-1]])
     await file.close()
     return 10
+
+
+async def write_keyed_log(disk: Disk, directory: str) -> None:
+    """A partition of ten batches of one record each, with two keys."""
+    await disk.make_directory(directory)
+    file = await disk.open(f"{directory}/00000000000000000000.log", create=True)
+    for number in range(10):
+        await file.append([build_batch([Record(number, 1000, b"k%d" % (number % 2), b"v%d" % number)])])
+    await file.close()
+
+
+async def plan_of(disk: Disk, directory: str) -> Plan:
+    """To compact all of it."""
+    sizes = {name: size for name, _, size in await disk.list(directory)}
+    return Plan(
+        directory=directory,
+        segments=[(0, sizes["00000000000000000000.log"])],
+        first_dirty=0,
+        end=10,
+        slots=100,
+        load_factor=0.9,
+        now_ms=2000,
+        delete_retention_ms=1000,
+        segment_bytes=1 << 20,
+        segment_index_bytes=1 << 20,
+        index_interval_bytes=4096,
+        io_buffer_bytes=1 << 16,
+        io_bytes_per_second=0.0,
+        last_records={},
+        aborted=[],
+    )
 
 
 class WorkersContract:
@@ -50,6 +82,33 @@ class WorkersContract:
             await write_torn_log(disk, name)
         results = await asyncio.gather(*[workers.run("recover-log", disk.path, name, 0, 4096, False) for name in names])
         assert [result.next_offset for result in results] == [10] * 8
+
+    async def test_a_job_that_asks_goes_on_with_the_answer(self, workers: Workers, disk: Disk) -> None:
+        await write_keyed_log(disk, "t-0")
+        questions = []
+
+        async def answer(question: CleanedSegment) -> list[str]:
+            questions.append(question)
+            file = await disk.open("t-0/00000000000000000000.log.cleaned")
+            assert file.size == question.size
+            await file.close()
+            return ["t-0/00000000000000000000.log"]
+
+        cleaned = await workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
+        assert [question.bases for question in questions] == [[0]]
+        assert (cleaned.end, cleaned.records_read, cleaned.records_kept) == (10, 10, 2)
+        assert not await disk.exists("t-0/00000000000000000000.log")
+
+    async def test_what_the_answer_raises_ends_the_job(self, workers: Workers, disk: Disk) -> None:
+        await write_keyed_log(disk, "t-0")
+
+        async def answer(question: object) -> object:
+            raise ValueError("no such segment")
+
+        with pytest.raises(ValueError, match="no such segment"):
+            await workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
+        await write_torn_log(disk, "t-1")
+        assert (await workers.run("recover-log", disk.path, "t-1", 0, 4096, False)).next_offset == 10
 
     async def test_close_cancels_what_is_pending(self, workers: Workers, disk: Disk) -> None:
         await write_torn_log(disk, "t-0")

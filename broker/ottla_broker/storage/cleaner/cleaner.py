@@ -88,6 +88,7 @@ class LogCleaner:
         self._passes: dict[TopicPartition, tuple[Log, asyncio.Task[Any]]] = {}
         self._not_before: dict[TopicPartition, float] = {}
         self._replacing: dict[TopicPartition, asyncio.Future[list[str] | None]] = {}
+        self._flushing: dict[TopicPartition, asyncio.Task[Any]] = {}
         self._paused: dict[TopicPartition, Log] = {}
         """Logs that are being copied to another directory."""
         self._told: dict[TopicPartition, str] = {}
@@ -206,6 +207,11 @@ class LogCleaner:
             if partition in self._paused or self._not_before.get(partition, 0.0) > now:
                 continue
             self._not_before.pop(partition, None)
+            if log.recovery_point < log.segments[-1].base_offset and partition not in self._flushing:
+                # After a recovery nothing counts as durable until the next roll, which may be far.
+                self._flushing[partition] = self._clock.spawn(
+                    self._flush(log), name=f"flush {partition} for compaction"
+                )
             try:
                 part = await self._cleanable(log)
                 delay = await self._delay_ms(log, part) if part.dirty_bytes else 0
@@ -220,6 +226,14 @@ class LogCleaner:
         self.gauges.max_compaction_delay_s.set(longest_delay // 1000)
         chosen = choose(candidates)
         return None if chosen is None else (logs[chosen.number], chosen.part)
+
+    async def _flush(self, log: Log) -> None:
+        try:
+            await self._log_manager.guarded(log.disk, log.flush())
+        except KafkaError:
+            return  # told by the log manager
+        finally:
+            self._flushing.pop(log.topic_partition, None)
 
     async def _cleanable(self, log: Log) -> Cleanable:
         config = log.config

@@ -1,0 +1,147 @@
+"""Logs that cannot be cleaned, disks without room, logs that change under a cleaning."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.records.ids import TopicPartition
+from tests.broker.storage.cleaner.cleaning import (
+    T0,
+    TOPIC_ID,
+    Storage,
+    append,
+    close_segment,
+    consume,
+    keyed,
+    pairs,
+)
+from tests.broker.storage.logs import written
+
+T1 = TopicPartition("t", 1)
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncIterator[Storage]:
+    made = Storage(tmp_path)
+    yield made
+    made.close()
+
+
+def _metric(storage: Storage, name: str) -> float:
+    children = storage.metrics.families[name].children
+    return sum(child.value for child in children.values() if hasattr(child, "value"))
+
+
+async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storage: Storage) -> None:
+    log = await storage.start()
+    other = await storage.manager.get_or_create(T1, TOPIC_ID, True)
+    for one in (log, other):
+        append(one, keyed((b"k", b"1")))
+        append(one, keyed((b"k", b"2")))
+        await close_segment(one)
+    file = storage.path / "t-0" / f"{0:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 0xFF
+    file.write_bytes(data)
+    while await storage.cleaner.clean_dirtiest() is not None:
+        pass
+    assert list(storage.cleaner.uncleanable) == [T0]
+    assert "checksum" in storage.cleaner.uncleanable[T0]
+    assert pairs(await consume(other)) == [(1, b"k", b"2")]
+    assert file.read_bytes() == bytes(data) and not list((storage.path / "t-0").glob("*.cleaned"))
+    assert _metric(storage, "kafka_log_logcleanermanager_uncleanable_partitions_count") == 1
+    assert _metric(storage, "kafka_log_logcleanermanager_uncleanable_bytes") == len(data)
+    assert storage.failures == []
+    await storage.manager.delete(T0)
+    assert storage.cleaner.uncleanable == {}
+
+
+async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1"), (b"k", b"2")))
+    await close_segment(log)
+    run = storage.workers.run
+
+    def without_room(*arguments: Any, **more: Any) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(OSError(errno.ENOSPC, "No space left on device"))
+        return future
+
+    storage.workers.run = without_room
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert any("waits" in notice for notice in storage.notices)
+    assert storage.failures == [] and storage.cleaner.uncleanable == {}
+    assert await storage.cleaner.clean_dirtiest() is None  # not before log.cleaner.backoff.ms
+    storage.workers.run = run
+    storage.cleaner._not_before.clear()
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"k", b"2")]
+
+
+async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    run = storage.workers.run
+
+    def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
+        async def cut(question: Any) -> Any:
+            await log.truncate_to(1)
+            return await answer(question)
+
+        future: asyncio.Future[Any] = run(*arguments, answer=cut)
+        return future
+
+    storage.workers.run = cut_first
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert pairs(await consume(log)) == [(0, b"k", b"1")]
+    assert log.clean_offset == 0
+    assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+async def test_consumers_read_on_while_segments_are_replaced(storage: Storage) -> None:
+    log = await storage.start()
+    for number in range(200):
+        append(log, keyed((b"k%d" % (number % 20), b"%d" % number * 30)))
+        if number % 10 == 9:
+            await close_segment(log)
+    reading = [asyncio.ensure_future(consume(log, offset)) for offset in range(0, 180, 9)]
+    await storage.clean(log)
+    for read in reading:
+        seen = pairs(await read)
+        assert [one[0] for one in seen][-20:] == list(range(180, 200))
+
+
+async def test_what_a_crash_left_unflushed_is_flushed_and_then_cleaned(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1"), (b"k", b"2")))
+    await close_segment(log)
+    append(log, keyed((b"j", b"1")))
+    await written(log)
+    log = await storage.again()
+    log.maybe_advance_high_watermark(log.log_end_offset)
+    assert log.recovery_point == 0
+    await storage.cleaner.clean_dirtiest()
+    await asyncio.wait(list(storage.cleaner._flushing.values()))
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert pairs(await consume(log)) == [(1, b"k", b"2"), (2, b"j", b"1")]
+
+
+async def test_the_high_watermark_bounds_what_is_cleaned(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    await close_segment(log)
+    append(log, keyed((b"k", b"2")))
+    log._roll()
+    await log.flush()
+    while await storage.cleaner.clean_dirtiest() is not None:
+        pass
+    assert pairs(await consume(log)) == [(0, b"k", b"1"), (1, b"k", b"2")]
+    assert log.clean_offset == 1
