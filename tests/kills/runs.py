@@ -279,7 +279,7 @@ def _read(consumer: Consumer, topic: str, partition: int, first: int, end: int) 
     position = first
     while position < end:
         assert time.monotonic() < deadline, f"{topic}-{partition} cannot be read at {position}, it ends at {end}"
-        for message in consumer.consume(1000, 0.2):
+        for message in consumer.consume(500, 0.02):
             if message.error() is not None:
                 low, _ = _watermarks(consumer, topic, partition)
                 if low > position:
