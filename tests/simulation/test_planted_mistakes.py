@@ -8,8 +8,8 @@ import pytest
 
 from ottla_broker.replication import isr
 from ottla_broker.storage import recovery
+from ottla_broker.storage.directory_loading import DirectoryLoader
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.producers import ProducerStates
 from simulation.runner import run_seed
 
@@ -67,5 +67,5 @@ def test_losing_a_log_at_a_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> 
             if is_directory:
                 await directory.disk.delete(name)
 
-    monkeypatch.setattr(LogManager, "_load_directory", load_nothing)
+    monkeypatch.setattr(DirectoryLoader, "load", load_nothing)
     assert found_by("single", range(10)) != ""

@@ -10,7 +10,8 @@ from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 from simulation.batches import build_batch
 from simulation.clock import SimulatedClock
 from simulation.disk import SimulatedDisk

@@ -56,7 +56,8 @@ from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log_directory import LogDirectoryError
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 
 _ALTER_PARTITION_VERSION = 3
 _LAG_CHECK_S = 1.0

@@ -19,8 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import posixpath
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,11 +28,12 @@ from ottla_broker.ports.disk import Disk, LogDisk
 from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoint_files import CheckpointFiles, exceeds
-from ottla_broker.storage.checkpoints import CheckpointError, encode_clean_shutdown, encode_partition_metadata
+from ottla_broker.storage.checkpoint_files import CheckpointFiles
+from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_partition_metadata
+from ottla_broker.storage.chores import LogChores
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
-from ottla_broker.storage.directory_contents import BATCH, ContentsReader
+from ottla_broker.storage.directory_loading import DirectoryLoader, all_or_first_error
 from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.interrupted_moves import InterruptedMoves
 from ottla_broker.storage.loading import open_log
@@ -45,7 +45,6 @@ from ottla_broker.storage.log_directory import (
     claim,
     inspect,
     lacks_leave,
-    mark_recovered,
 )
 from ottla_broker.storage.log_recovery import LoadProgress, LogRecovery
 from ottla_broker.storage.moves import Moves, marker_text
@@ -59,43 +58,17 @@ from ottla_broker.storage.names import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     STRAY_DIRECTORY,
-    is_set_aside,
     parse_partition_directory,
     set_aside_name,
 )
 from ottla_broker.storage.placement import candidates, place
-from ottla_broker.storage.recovery import gaps_of
+from ottla_broker.storage.settings import LogManagerSettings
 
-_LOADS_PER_DIRECTORY = 4
-_FIRST_RETENTION_S = 30.0
 _MOST_PREFERRED = 65_536
 """Directories remembered for replicas that do not exist yet."""
 
-_FLUSH_CHECK_S = 1.0
-_IDLE_SEGMENT_S = 300.0
-"""A closed segment that nobody reads for as long is closed, its index unmapped."""
 
 NO_TOPIC_ID = bytes(16)
-
-
-@dataclass(frozen=True, slots=True)
-class LogManagerSettings:
-    """Broker-level values, named after their keys; defaults are Kafka 3.9's. Times in ms."""
-
-    log_retention_check_interval_ms: int = 300_000
-    log_flush_offset_checkpoint_interval_ms: int = 60_000
-    log_flush_start_offset_checkpoint_interval_ms: int = 60_000
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    num_recovery_threads_per_data_dir: int = 1
-    num_replica_alter_log_dirs_threads: int | None = None
-    """How many replicas move between directories at a time; None: as many as there are directories."""
-    may_format: Collection[str] | None = None
-    """`ottla.log.dirs.format`; None without the key."""
-    reserve_bytes: int = 0
-    """`ottla.log.dir.reserve.bytes`."""
-    io_timeout_ms: int = 30_000
-    """`ottla.log.dir.io.timeout.ms`."""
 
 
 class OfflineLog(NamedTuple):
@@ -155,21 +128,18 @@ class LogManager:
         self._identity: tuple[int, str] = (-1, "")
         self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
         self._checkpoints = CheckpointFiles(self.directory_full)
-        self._configs: dict[str, LogConfig] = {}
-        """Of the topics of the logs being loaded, as long as nothing changes."""
         self._is_loaded = False
         self._is_closed = False
         self.moves = Moves(clock, self, self._logs, settings.num_replica_alter_log_dirs_threads or len(disks))
         self.cordoned: Sequence[str] = ()
         """Paths of the directories that take no new log (cordoned.log.dirs, KIP-1066)."""
         self._preferred: dict[TopicPartition, str] = {}
-        self._copies: dict[tuple[str, str], TopicPartition | None] = {}
-        self._futures: dict[TopicPartition, Log] = {}
-        """Copies of interrupted moves, while the logs are being loaded."""
         self.directories: list[LogDirectory] = []
         self.progress = LoadProgress()
-        self._threads = settings.num_recovery_threads_per_data_dir
-        self._recovery = LogRecovery(workers, clock, on_notice, self.progress, self._threads)
+        threads = settings.num_recovery_threads_per_data_dir
+        self._recovery = LogRecovery(workers, clock, on_notice, self.progress, threads)
+        self._loader = DirectoryLoader(self, clock, self._checkpoints, self._recovery, config_of, threads)
+        self.chores = LogChores(self, clock, settings)
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -187,7 +157,7 @@ class LogManager:
                 errors.append(error)
                 self._take_offline(path, error)
 
-        await self._gather([partial(inspect_one, path) for path in self._disks], "inspect")
+        await all_or_first_error(self._clock, [partial(inspect_one, path) for path in self._disks], "inspect")
         if not self.directories:
             raise errors[0]
         order = list(self._disks)
@@ -226,15 +196,15 @@ class LogManager:
         Raises LogDirectoryError when a partition is found twice or a file is not what it should be, OSError when no
         directory is left.
         """
-        await self._each_live(self._begin_life)
+        await self._each_live(self._loader.begin_life)
         interrupted = InterruptedMoves(self._clock, self._notice)
         for step in (interrupted.look, interrupted.look_for_markers, interrupted.put_away, interrupted.unmark):
             await self._each_live(step)
-        self._copies = interrupted.copies(is_complete=not self.states.offline)
-        await self._each_live(self._load_directory)
+        self._loader.copies = interrupted.copies(is_complete=not self.states.offline)
+        await self._each_live(self._loader.load)
         await self._take_moves_back()
         self.progress.current.clear()
-        self._configs.clear()
+        self._loader.forget_configs()
         self._is_loaded = True
 
     async def _each_live(self, work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> None:
@@ -248,130 +218,15 @@ class LogManager:
                 errors.append(error)
                 self._take_offline(directory.path, error)
 
-        await self._gather([partial(guarded, directory) for directory in self.directories], "log directories")
+        await all_or_first_error(
+            self._clock, [partial(guarded, directory) for directory in self.directories], "log directories"
+        )
         self.directories = [directory for directory in self.directories if self.states.is_live(directory.path)]
         if errors and not self.states.live:
             raise errors[0]
 
-    async def _begin_life(self, directory: LogDirectory) -> None:
-        if directory.was_clean:
-            # Gone before anything is touched: a crash from here on is an unclean one.
-            await directory.disk.delete(CLEAN_SHUTDOWN)
-        # Where it was not clean, a partition whose creation was interrupted may hold records from here on: it must be
-        # found again.
-        await directory.disk.fsync_directory()
-
-    async def _load_directory(self, directory: LogDirectory) -> None:
-        disk = directory.disk
-        recovery_points = await self._read_recovery_points(directory)
-        start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
-        high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
-        clean_offsets = await self._checkpoints.read(disk, CLEAN_OFFSETS)
-        found: list[tuple[TopicPartition, str]] = []
-        strays: list[str] = []
-        for name, is_directory, _ in await disk.list():
-            if is_directory and is_set_aside(name, DELETE_DIRECTORY):
-                await disk.delete(name)
-            elif is_directory and is_set_aside(name, STRAY_DIRECTORY):
-                strays.append(name)
-            elif is_directory and (partition := parse_partition_directory(name)) is not None:
-                found.append((partition, name))
-            elif (disk.path, name) in self._copies:
-                copied = self._copies[disk.path, name]
-                if copied is not None:
-                    found.append((copied, name))
-                else:
-                    self._notice(f"{name} in {disk.path} is of no use any more and is deleted")
-                    await disk.delete(name)
-        if strays:
-            self._notice(
-                f"log directory {disk.path} holds {len(strays)} partition directories that were set aside and nobody "
-                f"reads: {', '.join(strays)}; look whether the records are wanted, then delete them"
-            )
-        self.progress.total += len(found)
-        if not directory.was_clean:
-            await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
-        remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
-        reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
-
-        async def load_some() -> None:
-            for partition, name in remaining:
-                self.progress.current.append(name)
-                # One configuration for all partitions of a topic: there may be thousands.
-                config = self._configs.get(partition.topic) or self._config_of(partition.topic)
-                self._configs[partition.topic] = config
-                log = await open_log(
-                    topic_partition=partition,
-                    directory=name,
-                    disk=disk,
-                    clock=self._clock,
-                    owner=self,
-                    config=config,
-                    recovery_point=recovery_points.get(partition, 0),
-                    log_start_offset=start_offsets.get(partition, 0),
-                    high_watermark=high_watermarks.get(partition, 0),
-                    is_clean=directory.was_clean,
-                    recover=partial(
-                        self._recovery.run, disk, name, config, gaps_of(config.is_compacted, directory.lost_power)
-                    ),
-                    contents=None if reader is None else await reader.of(name),
-                    notice=self._notice,
-                )
-                log.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
-                self.progress.current.remove(name)
-                self.progress.loaded += 1
-                if (disk.path, name) in self._copies:
-                    self._futures[partition] = log
-                    continue
-                other = self._logs.get(partition)
-                if other is not None:
-                    raise LogDirectoryError(
-                        f"partition {partition} is in two log directories, {other.disk.path} and {disk.path}; "
-                        "one of them must be moved away"
-                    )
-                self._logs[partition] = log
-
-        # After an orderly end hardly any log waits for the disk: as many at once as one read brings.
-        at_once = BATCH if directory.was_clean else max(_LOADS_PER_DIRECTORY, self._threads)
-        await self._gather([load_some] * at_once, f"load {disk.path}")
-        await self._take_back(disk, recovery_points, start_offsets, high_watermarks, clean_offsets)
-        await mark_recovered(directory)
-
-    async def _take_back(
-        self,
-        disk: Disk,
-        recovery_points: dict[TopicPartition, int],
-        start_offsets: dict[TopicPartition, int],
-        high_watermarks: dict[TopicPartition, int],
-        clean_offsets: dict[TopicPartition, int],
-    ) -> None:
-        """Writes anew the checkpoints that say more than the logs hold, before anything is appended. Raises OSError.
-
-        A log may end below them: its truncation was interrupted, or its directory was removed. What is written from
-        here on at those offsets would, after a crash, be taken for durable (and not be scanned), for committed, or for
-        deleted.
-        """
-        logs = self._on(disk)
-        if exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
-            await self.checkpoint_recovery_points(disk)
-        if exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
-            await self.checkpoint_log_start_offsets(disk)
-        if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
-            await self._checkpoint_high_watermarks(disk)
-        if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
-            await self.checkpoint_clean_offsets(disk)
-
-    async def _read_recovery_points(self, directory: LogDirectory) -> dict[TopicPartition, int]:
-        """Without a readable checkpoint every log is scanned from its start."""
-        try:
-            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS)
-        except CheckpointError as error:
-            self._notice(f"{error}: every log of {directory.path} is recovered from its start")
-            directory.was_clean = False
-            return {}
-
     async def _take_moves_back(self) -> None:
-        for partition, future in self._futures.items():
+        for partition, future in self._loader.futures.items():
             current = self._logs.get(partition)
             try:
                 if current is None:
@@ -380,25 +235,28 @@ class LogManager:
                     await self.moves.take_back(current, future)
             except KafkaError:
                 continue  # told by `directory_failed`
-        self._futures.clear()
-        self._copies.clear()
-
-    async def _gather(self, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:
-        """All at once; the first exception ends the others and is raised."""
-        tasks = [self._clock.spawn(_outcome(work), name=name) for work in works]
-        try:
-            for task in asyncio.as_completed(tasks):
-                error = await task
-                if error is not None:
-                    raise error
-        finally:
-            for one in tasks:
-                one.cancel()
+        self._loader.futures.clear()
+        self._loader.copies.clear()
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition) -> Log | None:
         return self._logs.get(partition)
+
+    def adopt(self, log: Log) -> None:
+        """See `directory_loading.LoadingKeeper`."""
+        other = self._logs.get(log.topic_partition)
+        if other is not None:
+            raise LogDirectoryError(
+                f"partition {log.topic_partition} is in two log directories, {other.disk.path} and {log.disk.path}; "
+                "one of them must be moved away"
+            )
+        self._logs[log.topic_partition] = log
+
+    @property
+    def is_closed(self) -> bool:
+        """The broker stops: nothing is begun any more."""
+        return self._is_closed
 
     @property
     def logs(self) -> list[Log]:
@@ -622,7 +480,7 @@ class LogManager:
         """See `moves.Keeper`."""
         await self.checkpoint_recovery_points(disk)
         await self.checkpoint_log_start_offsets(disk)
-        await self._checkpoint_high_watermarks(disk)
+        await self.checkpoint_high_watermarks_in(disk)
         await self.checkpoint_clean_offsets(disk)
 
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
@@ -647,7 +505,7 @@ class LogManager:
     def reconfigure(self, topic: str) -> None:
         """The topic's configuration has changed: its logs take it from the next append on."""
         config = self._config_of(topic)
-        self._configs.clear()
+        self._loader.forget_configs()
         for partition, log in self._logs.items():
             if partition.topic == topic:
                 log.configure(config)
@@ -659,7 +517,7 @@ class LogManager:
 
     async def checkpoint_recovery_points(self, disk: Disk) -> None:
         """Of one directory. Raises OSError."""
-        offsets = {log.topic_partition: log.recovery_point for log in self._on(disk)}
+        offsets = {log.topic_partition: log.recovery_point for log in self.all_logs_in(disk)}
         await self._checkpoints.write(disk, RECOVERY_POINTS, offsets)
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
@@ -670,27 +528,27 @@ class LogManager:
         await self._checkpoints.write(
             disk,
             LOG_START_OFFSETS,
-            {log.topic_partition: log.log_start_offset for log in self._on(disk) if log.log_start_offset > 0},
+            {log.topic_partition: log.log_start_offset for log in self.all_logs_in(disk) if log.log_start_offset > 0},
         )
 
     async def checkpoint_high_watermarks(self) -> None:
         """Of every live directory, all at once. A directory that fails over it is offline."""
-        await self._per_directory(self._checkpoint_high_watermarks)
+        await self._per_directory(self.checkpoint_high_watermarks_in)
 
-    async def _checkpoint_high_watermarks(self, disk: Disk) -> None:
-        offsets = {log.topic_partition: log.high_watermark for log in self._on(disk)}
+    async def checkpoint_high_watermarks_in(self, disk: Disk) -> None:
+        offsets = {log.topic_partition: log.high_watermark for log in self.all_logs_in(disk)}
         await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
 
     async def checkpoint_clean_offsets(self, disk: Disk) -> None:
         """Of one directory, those of logs that have been compacted. Raises OSError."""
-        offsets = {log.topic_partition: log.clean_offset for log in self._on(disk) if log.clean_offset > 0}
+        offsets = {log.topic_partition: log.clean_offset for log in self.all_logs_in(disk) if log.clean_offset > 0}
         if offsets or await disk.exists(CLEAN_OFFSETS):
             await self._checkpoints.write(disk, CLEAN_OFFSETS, offsets)
 
-    def _on(self, disk: Disk) -> list[Log]:
+    def all_logs_in(self, disk: Disk) -> list[Log]:
         """Every log whose positions the directory's checkpoints hold, the copies that are being made there too."""
         logs = [log for log in self._logs.values() if log.disk is disk] + self.moves.on(disk)
-        return logs + [log for log in self._futures.values() if log.disk is disk]
+        return logs + [log for log in self._loader.futures.values() if log.disk is disk]
 
     # -- failure and notices (LogOwner) -------------------------------------------------------------------------
 
@@ -701,7 +559,7 @@ class LogManager:
         """The directory is offline from now on; told once."""
         if self._is_closed or self._disks[disk.path] is not disk or not self._take_offline(disk.path, error):
             return
-        failed = self._on(disk)
+        failed = self.all_logs_in(disk)
         for log in failed:
             if self._logs.get(log.topic_partition) is log:
                 self._offline_partitions[log.topic_partition] = OfflineLog(
@@ -726,7 +584,7 @@ class LogManager:
             return
         is_change = self.states.apply(path, verdict, self._clock.now_ms())
         is_full = self.states[path].state is DirectoryState.FULL
-        for log in self._on(disk):
+        for log in self.all_logs_in(disk):
             if is_full:
                 log.fill_up()
             elif log.is_full:
@@ -765,8 +623,8 @@ class LogManager:
                 else:
                     # Not to be found, nor made elsewhere, before all of the directory is loaded.
                     self._offline_partitions.setdefault(partition, OfflineLog(path, -1, -1))
-            await self._begin_life(directory)
-            await self._load_directory(directory)
+            await self._loader.begin_life(directory)
+            await self._loader.load(directory)
         except BaseException:
             for partition in [partition for partition, log in self._logs.items() if log.disk is disk]:
                 del self._logs[partition]
@@ -777,7 +635,7 @@ class LogManager:
         self.directories = [one for one in self.directories if one.path != path] + [directory]
         status.directory_id = None if directory.meta is None else directory.meta.directory_id
         self.states.returned(path, self._clock.now_ms())
-        logs = self._on(disk)
+        logs = self.all_logs_in(disk)
         self._notice(f"log directory {path} is back with {len(logs)} logs")
         unknown = OfflineLog(path, -1, -1)
         for log in logs:
@@ -815,39 +673,9 @@ class LogManager:
     def start(self) -> None:
         """Begins the regular chores and the watch over the directories; they end with the clock."""
         self._watch.start()
-        settings = self._settings
-        self._every(settings.producer_id_expiration_check_interval_ms, self._expire_producers)
-        # One directory's chores do not wait for another's: it may hang.
-        for path in self._disks:
-            for interval_ms, chore in (
-                (settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_recovery_points),
-                (settings.log_flush_start_offset_checkpoint_interval_ms, self.checkpoint_log_start_offsets),
-                (settings.log_retention_check_interval_ms, self.delete_old_segments),
-                (int(_FLUSH_CHECK_S * 1000), self._flush_due),
-                (int(_IDLE_SEGMENT_S * 1000), self.close_idle_segments),
-            ):
-                first_s = _FIRST_RETENTION_S if chore == self.delete_old_segments else None
-                self._every(interval_ms, partial(self._on_live, path, chore), chore.__name__, first_s)
+        self.chores.start()
 
-    def _every(
-        self,
-        interval_ms: int,
-        chore: Callable[[], Coroutine[Any, Any, object]],
-        name: str = "",
-        first_s: float | None = None,
-    ) -> None:
-        name = f"log manager: {name or chore.__name__}"
-
-        async def repeat() -> None:
-            await self._clock.sleep(interval_ms / 1000 if first_s is None else min(first_s, interval_ms / 1000))
-            while not self._is_closed:
-                # A task of its own: the clock reports what it raises, and the next one comes all the same.
-                await asyncio.wait([self._clock.spawn(chore(), name=name)])
-                await self._clock.sleep(interval_ms / 1000)
-
-        self._clock.spawn(repeat(), name=f"{name}, again and again")
-
-    async def _on_live(self, path: str, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
+    async def on_live(self, path: str, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
         """The work on one directory, when it is live; a failure takes it offline, which `directory_failed` tells."""
         if self.states.is_live(path):
             try:
@@ -856,43 +684,7 @@ class LogManager:
                 return
 
     async def _per_directory(self, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
-        await asyncio.gather(*[self._on_live(path, work) for path in self.live_paths])
-
-    async def delete_old_segments(self, disk: Disk | None = None) -> int:
-        """Retention, over the logs of one directory or of all; the number of segments deleted."""
-        deleted = 0
-        for log in self.logs:
-            if not log.is_failed and (disk is None or log.disk is disk):
-                try:
-                    deleted += await log.delete_old_segments()
-                except KafkaError:
-                    continue  # told by `directory_failed`
-        return deleted
-
-    async def close_idle_segments(self, disk: Disk) -> None:
-        """Of the logs of one directory: see `LogMaintenance.close_idle_segments`."""
-        for log in self._on(disk):
-            if len(log.segments) > 1 and not log.is_failed:
-                await log.close_idle_segments()
-
-    async def _expire_producers(self) -> None:
-        now = self._clock.now_ms()
-        for log in self._logs.values():
-            log.producers.remove_expired(now, self._settings.producer_id_expiration_ms)
-
-    async def _flush_due(self, disk: Disk | None = None) -> None:
-        """flush.ms: logs with unflushed records whose last flush is that long ago, of one directory or of all.
-
-        Looked at every second whatever log.flush.scheduler.interval.ms says: with its default Apache Kafka never does.
-        """
-        now = self._clock.now_ms()
-        for log in self.logs if disk is None else self._on(disk):
-            is_due = now - log.last_flush_ms >= log.config.flush_ms
-            if is_due and not log.is_failed and log.assigned_offset > log.recovery_point:
-                try:
-                    await self._on_directory(log.disk, log.flush())
-                except KafkaError:
-                    continue  # told by `directory_failed`
+        await asyncio.gather(*[self.on_live(path, work) for path in self.live_paths])
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -912,21 +704,14 @@ class LogManager:
     async def _close_directory(self, path: str, broker_epoch: int) -> None:
         disk = self._disks[path]
         try:
-            for result in await asyncio.gather(*[log.close() for log in self._on(disk)], return_exceptions=True):
+            for result in await asyncio.gather(
+                *[log.close() for log in self.all_logs_in(disk)], return_exceptions=True
+            ):
                 if isinstance(result, BaseException):
                     raise result
             await self.checkpoint_recovery_points(disk)
             await self.checkpoint_log_start_offsets(disk)
-            await self._checkpoint_high_watermarks(disk)
+            await self.checkpoint_high_watermarks_in(disk)
             await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:
             self._notice(f"log directory {path} could not be closed in order: {error}")
-
-
-async def _outcome(work: Callable[[], Coroutine[Any, Any, None]]) -> Exception | None:
-    """The exception as a value, so that it is raised where it is awaited and reported nowhere else."""
-    try:
-        await work()
-    except Exception as error:
-        return error
-    return None

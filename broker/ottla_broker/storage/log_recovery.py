@@ -70,7 +70,7 @@ class LogRecovery:
         self._workers = workers
         self._clock = clock
         self._notice = notice
-        self._progress = progress
+        self.progress = progress
         self._threads = max(1, threads_per_directory)
         self._slots: dict[str, asyncio.Semaphore] = {}
 
@@ -83,8 +83,8 @@ class LogRecovery:
         for name, recovery_point in logs:
             found.tail_bytes += await tail_bytes(disk, name, recovery_point)
         found.uses_workers = found.tail_bytes >= _WORKER_RECOVERY_BYTES
-        self._progress.directories[disk.path] = found
-        self._progress.tail_bytes += found.tail_bytes
+        self.progress.directories[disk.path] = found
+        self.progress.tail_bytes += found.tail_bytes
         if found.uses_workers:
             self._notice(
                 f"log directory {disk.path} was not closed in order: {len(logs)} logs to recover, "
@@ -96,7 +96,7 @@ class LogRecovery:
     ) -> Recovered:
         """Recovers one log from `recovery_point` on, here or in a worker. Raises OSError, RuntimeError (its worker
         died)."""
-        directory = self._progress.directories.setdefault(disk.path, DirectoryProgress())
+        directory = self.progress.directories.setdefault(disk.path, DirectoryProgress())
         arguments = (name, recovery_point, config.index_interval_bytes, may_have_gaps)
         if directory.uses_workers or await tail_bytes(disk, name, recovery_point) >= _WORKER_RECOVERY_BYTES:
             slots = self._slots.setdefault(disk.path, asyncio.Semaphore(self._threads))
@@ -105,8 +105,8 @@ class LogRecovery:
         else:
             found = await recover_log(disk, *arguments)
             self._count(directory, found.scanned_bytes)
-        self._progress.recovered += 1
-        self._progress.cut_bytes += found.cut_bytes
+        self.progress.recovered += 1
+        self.progress.cut_bytes += found.cut_bytes
         for repair in found.repairs:
             self._notice(repair)
         if found.cut_bytes:
@@ -129,14 +129,14 @@ class LogRecovery:
                 directory.told_at = now
                 self._notice(
                     f"recovery of log directory {disk.path}: {_mib(directory.scanned_bytes)} of "
-                    f"{_mib(directory.tail_bytes)} MiB read, {self._progress.loaded} of {self._progress.total} logs "
+                    f"{_mib(directory.tail_bytes)} MiB read, {self.progress.loaded} of {self.progress.total} logs "
                     f"of the broker loaded, now {arguments[0]}"
                 )
         return found
 
     def _count(self, directory: DirectoryProgress, scanned_bytes: int) -> None:
         directory.scanned_bytes += scanned_bytes
-        self._progress.scanned_bytes += scanned_bytes
+        self.progress.scanned_bytes += scanned_bytes
 
 
 def _mib(size: int) -> int:

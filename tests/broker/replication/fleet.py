@@ -41,7 +41,8 @@ from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 
 CLUSTER_ID = "cluster-of-the-test"
 INTERNAL, CLIENT = "INTERNAL", "CLIENT"

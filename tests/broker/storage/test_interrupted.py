@@ -14,8 +14,9 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
@@ -172,7 +173,7 @@ async def test_a_chore_that_failed_once_is_done_again(broker: Broker) -> None:
         done.set()
 
     manager = await broker.start()
-    manager._every(1, chore)
+    manager.chores._every(1, chore)
     async with asyncio.timeout(60):
         await done.wait()
     assert failures == ["one bad log"]

@@ -17,7 +17,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage import log_recovery
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import ManualClock, batch, read_values, written
 
 TOPIC_ID = bytes(range(16))
@@ -406,6 +407,6 @@ async def test_the_recovery_point_is_checkpointed_after_a_flush(make: Make, tmp_
     await written(log)
     await manager.checkpoint_recovery_points(log.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
-    await manager._flush_due()
+    await manager.chores.flush_due()
     await manager.checkpoint_recovery_points(log.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"

@@ -16,8 +16,9 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import ONLINE
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.moves import Move
+from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 

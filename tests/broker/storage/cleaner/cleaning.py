@@ -20,7 +20,8 @@ from ottla_broker.storage.append import AppendInfo
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import ManualClock, read_bytes, written
 
 T0 = TopicPartition("t", 0)
