@@ -39,11 +39,7 @@ def test_claiming_more_flushed_than_the_platter_holds_is_found(monkeypatch: pyte
 
 
 def test_taking_torn_batches_for_whole_ones_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Anything:
-        def __ne__(self, other: object) -> bool:
-            return False
-
-    monkeypatch.setattr(recovery, "crc32c", lambda data: Anything())
+    monkeypatch.setattr(recovery, "is_batch_intact", lambda batch, magic: True)
     # One seed in sixty has such a batch where it does harm: from shortly before one that has, as far as it takes.
     assert found_by("log", range(70, 470)) != ""
 
