@@ -23,7 +23,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 from simulation.batches import KeyedRecord, build_keyed_batch, read_keyed
 from simulation.checker import Checker, Violation, Written
 from simulation.clock import SimulatedClock

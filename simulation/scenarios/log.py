@@ -25,7 +25,8 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager, LogManagerSettings
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation
 from simulation.clock import SimulatedClock
