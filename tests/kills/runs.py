@@ -280,14 +280,15 @@ def _read(consumer: Consumer, topic: str, partition: int, first: int, end: int) 
     while position < end:
         assert time.monotonic() < deadline, f"{topic}-{partition} cannot be read at {position}, it ends at {end}"
         for message in consumer.consume(500, 0.02):
-            if message.error() is not None:
-                low, _ = _watermarks(consumer, topic, partition)
-                if low > position:
-                    position = low
-                    consumer.assign([TopicPartition(topic, partition, low)])
-                break
+            if (message.topic(), message.partition()) != (topic, partition):
+                continue  # of the partition read before: what had been fetched of it may come after `unassign`
             offset, value = message.offset(), message.value()
-            assert offset is not None and value is not None
+            if message.error() is not None or offset is None or value is None or offset > position:
+                low, _ = _watermarks(consumer, topic, partition)
+                assert low > position, f"{topic}-{partition}: {offset} comes at {position}: {message.error()}"
+                position = low  # retention was faster
+                consumer.assign([TopicPartition(topic, partition, low)])
+                break
             found[offset] = number_of(value)
             position = offset + 1
     consumer.unassign()
