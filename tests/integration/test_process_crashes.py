@@ -236,10 +236,15 @@ def test_a_directory_that_comes_back_empty_is_never_formatted_again(tmp_path: Pa
         lost = broker.log_dirs[1]
         lost.rename(tmp_path / "elsewhere")
         lost.mkdir()
-        broker.launch()
-        assert broker.wait() == 1
-        assert str(lost) in broker.log.splitlines()[-1]
+        broker.start()
+        assert f"log directory {lost} has no meta.properties" in broker.log
+        assert broker.stop() == 0
         assert list(lost.glob("meta.properties")) == []
+        broker.log_dirs[0].rename(tmp_path / "elsewhere-too")
+        broker.log_dirs[0].mkdir()
+        broker.launch()
+        assert broker.wait() == 1, "none is left"
+        assert "has no meta.properties" in broker.log.splitlines()[-1]
     finally:
         broker.close()
 

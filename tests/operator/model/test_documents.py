@@ -82,7 +82,7 @@ def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
         (topic("topicName: '..'"), "spec.topicName"),
         (topic("config: {retention.ms: soon}"), "spec.config.retention.ms"),
         (topic("config: {retention.ms: [1]}"), "spec.config.retention.ms"),
-        (topic("config: {compression.type: gzip}"), "spec.config.compression.type"),
+        (topic("config: {compression.type: best}"), "spec.config.compression.type"),
         ("apiVersion: v1\nkind: Pod", "apiVersion"),
         ("apiVersion: kafka.ottla.dev/v1alpha1\nkind: KafkaUser", "kind"),
         ("just text", "kind"),

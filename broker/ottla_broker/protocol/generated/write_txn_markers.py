@@ -13,8 +13,9 @@ Errors, in the order of checking
 - NOT_LEADER_OR_FOLLOWER (6): another broker leads the partition
 - NOT_ENOUGH_REPLICAS (19): the ISR is smaller than min.insync.replicas
 - INVALID_PRODUCER_EPOCH (47): the log knows a newer epoch of the producer
-- TRANSACTION_COORDINATOR_FENCED (74): the log knows a newer epoch of the coordinator
-- REQUEST_TIMED_OUT (7), NOT_ENOUGH_REPLICAS_AFTER_APPEND (20): written, but not on every in-sync replica
+- TRANSACTION_COORDINATOR_FENCED (52): the log knows a newer epoch of the coordinator
+- REQUEST_TIMED_OUT (7): written, but not on every in-sync replica in time
+- NOT_ENOUGH_REPLICAS_AFTER_APPEND (20): written, and the ISR has become smaller than min.insync.replicas
 
 Versions
 0  First version (KIP-98).

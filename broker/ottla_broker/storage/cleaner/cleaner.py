@@ -97,7 +97,7 @@ class LogCleaner:
         self._is_closed = False
         self._last_round = clock.monotonic()
         log_manager.moves.cleaning = self
-        self.gauges = _Gauges(metrics, log_manager, self.uncleanable_bytes, self._since_last_round_ms)
+        self.gauges = _Gauges(metrics, log_manager, self.uncleanable_bytes, self._since_last_round_s)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -387,8 +387,8 @@ class LogCleaner:
         logs = [log for _, (log, _) in self._given_up() if log.disk.path == path]
         return len(logs), sum(log.size_bytes - log.segments[-1].size for log in logs)
 
-    def _since_last_round_ms(self) -> float:
-        return (self._clock.monotonic() - self._last_round) * 1000
+    def _since_last_round_s(self) -> float:
+        return self._clock.monotonic() - self._last_round
 
 
 class _Gauges:
@@ -399,7 +399,7 @@ class _Gauges:
         metrics: Metrics,
         log_manager: LogManager,
         uncleanable: Callable[[str], tuple[int, int]],
-        since_last_round_ms: Callable[[], float],
+        since_last_round_s: Callable[[], float],
     ) -> None:
         def gauge(name: str, text: str, function: Callable[[], float] | None = None) -> Gauge:
             return metrics.gauge(f"kafka_log_{name}", text, function)
@@ -418,9 +418,9 @@ class _Gauges:
                 logdirectory=path,
             )
         gauge(
-            "logcleanermanager_time_since_last_run_ms",
-            "Milliseconds since the cleaner last looked for a log to clean.",
-            since_last_round_ms,
+            "logcleanermanager_time_since_last_run_seconds",
+            "Time since the cleaner last looked for a log to clean.",
+            since_last_round_s,
         )
         self.max_dirty_percent = gauge(
             "logcleanermanager_max_dirty_percent", "The highest dirty ratio of a compacted log, in percent."
