@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-import re
 import threading
 import time
 import urllib.request
