@@ -254,9 +254,11 @@ class Kills:
             assert low >= at.offset, f"{where}: {at.topic}-{at.partition} begins at {low}, not {at.offset}"
         for load in self._loads:
             for partition in range(PARTITIONS):
-                seen = self._seen[load.topic, partition]
-                load.forget(partition, seen.next_offset)
-                seen.values = {}
+                if (load.topic, partition) in ends:
+                    # Nothing is asked of these again: the log begins behind them. Where it does not, a record that has
+                    # been read may be acknowledged later, to a producer that sends it again.
+                    load.forget(partition, ends[load.topic, partition])
+                    self._seen[load.topic, partition].values = {}
 
 
 def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
