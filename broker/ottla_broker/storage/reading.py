@@ -238,8 +238,6 @@ class LogReads(LogState):
         segment = self.segment_of(offset)
         start, header = await self._place(segment, offset)
         while header is None and segment.next_offset < upper and segment is not self.segments[-1]:
-            if start < segment.size:
-                return None  # not all of it was to be seen: what is missing may be what is asked for
             # Compaction took the segment's last records: the next one goes on.
             segment = self.segment_of(segment.next_offset)
             start, header = await self._place(segment, offset)
