@@ -9,6 +9,7 @@ import functools
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,14 +39,14 @@ def _unmount(path: Path) -> None:
         _run("umount", "-l", str(path))
 
 
-class Mount:
+class Mount(ABC):
     """A mounted file system. `path` is where."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def mount(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def mount(self) -> None: ...
 
     def vanish(self) -> None:
         """The mount is gone from the path, though files that are open go on (`umount -l`)."""

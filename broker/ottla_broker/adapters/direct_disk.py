@@ -82,7 +82,7 @@ class DirectFile:
         return self._disk.guarded(self._truncate, size)
 
     def fsync(self) -> asyncio.Future[None]:
-        return self._disk.guarded(disk_calls.sync_data, self._fd)
+        return self._disk.guarded(os.fdatasync, self._fd)
 
     def close(self) -> asyncio.Future[None]:
         if not self._is_closing:

@@ -157,7 +157,7 @@ def fsync_file(path: str) -> None:
     """Any failure is EIO, lack of room too: a file system that finds out so late has lost what was written."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        sync_data(descriptor)
+        os.fdatasync(descriptor)
     except OSError as failure:
         raise OSError(errno.EIO, f"a sync failed: {failure}", path) from failure
     finally:
@@ -206,14 +206,6 @@ def delete(path: str) -> None:
         return
     except IsADirectoryError:
         shutil.rmtree(path)
-
-
-def sync_data(descriptor: int) -> None:
-    """fdatasync that tells the truth. ext4 answers success where its file system has become read-only meanwhile
-    (an aborted journal), although nothing was written: OSError EROFS then."""
-    os.fdatasync(descriptor)
-    if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 def fsync_directory(path: str) -> None:

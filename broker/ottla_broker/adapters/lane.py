@@ -331,7 +331,7 @@ class Lane:
         elif error is None:
             self._call_began = time.monotonic()
             try:
-                disk_calls.sync_data(file.fd)
+                os.fdatasync(file.fd)
             except OSError as failure:
                 # Linux marks the pages clean after a failed sync: asking again would report a success that is none.
                 # That holds for lack of room too, when the file system finds out so late: what was written is lost.

@@ -12,20 +12,20 @@ brokers in one batch at the end. What was written and not told when the controll
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_broker.controller import isr_writes
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.deletions import TopicDeletions
 from ottla_broker.controller.elections import Election, decide_after_offline, decide_initial
-from ottla_broker.controller.isr_changes import IsrChange, IsrDecision, decide_isr_change
 from ottla_broker.controller.metadata_waits import MetadataWaits
 from ottla_broker.controller.partition_states import PartitionState, initial_partition_state
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
-from ottla_broker.controller.topic_deletion import decide_deletion
 from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic
 from ottla_broker.metrics import Counter
 from ottla_broker.ports.clock import Clock
@@ -59,12 +59,8 @@ class Answer:
     deleted: tuple[TopicPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class IsrAnswer:
-    """What a leader is told about one partition of its AlterPartition."""
-
-    error: ErrorCode
-    leadership: LeaderAndIsr | None = None
+Decide = Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Election]]]
+"""The leaderships to write, of those of the partitions for which something changes."""
 
 
 class ActiveController:
@@ -96,6 +92,7 @@ class ActiveController:
         self._watches = watches
         self._on_answer = on_answer
         self._unclean_elections = unclean_elections
+        self.deletions = TopicDeletions(context, store, config, watches.deletions, self.send)
         self._unreadable: set[TopicPartition] = set()
         """Partitions whose state znode cannot be read: nothing is decided about them."""
         self._unreadable_topics: set[str] = set()
@@ -116,7 +113,7 @@ class ActiveController:
         names = await self.store.topic_names(self._watches.topics)
         for topic in await self._read_topics(names):
             context.add_topic(topic)
-        await self._read_leadership(list(context.partitions()))
+        await self.read_leadership(list(context.partitions()))
         if self.config["delete.topic.enable"]:
             marked = await self.store.topics_to_delete(self._watches.deletions)
             context.topics_to_delete = {name for name in marked if context.has_topic(name)}
@@ -125,7 +122,7 @@ class ActiveController:
         # The brokers must know each other's endpoints before they are told to follow one another.
         first = RequestBatch()
         first.tell_metadata(context.brokers)
-        self._send(first)
+        self.send(first)
         for partition in context.partitions():
             state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))
             context.init_partition(partition, state)
@@ -133,11 +130,11 @@ class ActiveController:
             online = context.is_online(replica)
             context.init_replica(replica, ReplicaState.ONLINE if online else ReplicaState.OFFLINE)
         batch = RequestBatch()
-        await self._elect(context.partitions(), batch)
+        await self.elect(context.partitions(), batch)
         self._tell_everything(context.brokers, batch)
         batch.tell_metadata(context.brokers, context.partitions())
-        self._send(batch)
-        await self.topics_to_delete_changed()
+        self.send(batch)
+        await self.deletions.markers_changed()
         await self.isr_notified()
 
     async def _read_topics(self, names: Sequence[str]) -> list[Topic]:
@@ -159,7 +156,7 @@ class ActiveController:
             if found[0] >> 2 != 62:
                 return found
 
-    async def _read_leadership(self, partitions: Sequence[TopicPartition]) -> None:
+    async def read_leadership(self, partitions: Sequence[TopicPartition]) -> None:
         """Brings the context up to date with the state znodes of these partitions.
 
         ControllerFenced when a later controller has written one of them.
@@ -204,9 +201,9 @@ class ActiveController:
                 self.waits.reset()
             del context.brokers[broker]
             context.forget_failed_directories(broker)
-        await self._replicas_gone(context.replicas_on(brokers))
+        await self.replicas_gone(context.replicas_on(brokers))
 
-    async def _replicas_gone(self, replicas: Sequence[Replica]) -> None:
+    async def replicas_gone(self, replicas: Sequence[Replica]) -> None:
         """These replicas cannot be used any more: their leaders move, their ISRs shrink, everybody hears of it."""
         context = self.context
         batch = RequestBatch()
@@ -220,10 +217,10 @@ class ActiveController:
             affected.append(replica.topic_partition)
             # Only a broker that lives with a failed directory hears this one.
             batch.stop(replica, delete=False)
-        await self._elect(affected, batch)
+        await self.elect(affected, batch)
         # Also without any change of leadership: which brokers live and which replicas are offline has changed.
         batch.tell_metadata(context.brokers, affected)
-        self._send(batch)
+        self.send(batch)
 
     async def _brokers_come(self, brokers: Mapping[int, Any]) -> None:
         context = self.context
@@ -235,21 +232,21 @@ class ActiveController:
         if known:
             introduction = RequestBatch()
             introduction.tell_metadata(known)
-            self._send(introduction)
+            self.send(introduction)
         welcome = RequestBatch()
         welcome.tell_metadata(brokers, context.partitions())
-        self._send(welcome)
+        self.send(welcome)
         replicas = context.replicas_on(brokers)
         for replica in replicas:
             if not context.is_deleting(replica.topic):
                 context.move_replica(replica, ReplicaState.ONLINE)
         batch = RequestBatch()
-        await self._elect(context.partitions(), batch)
+        await self.elect(context.partitions(), batch)
         self._tell_everything(brokers, batch)
         # The replicas that are back are no longer offline in anybody's metadata.
         batch.tell_metadata(context.brokers, (replica.topic_partition for replica in replicas))
-        self._send(batch)
-        await self._delete_topics(sorted({replica.topic for replica in replicas}))
+        self.send(batch)
+        await self.deletions.go_on(sorted({replica.topic for replica in replicas}))
 
     def _tell_everything(self, brokers: Iterable[int], batch: RequestBatch) -> None:
         """A full LeaderAndIsr for each of the brokers.
@@ -326,7 +323,7 @@ class ActiveController:
             for broker in context.replicas_of(partition):
                 context.move_replica(Replica(*partition, broker), ReplicaState.NEW)
         batch = RequestBatch()
-        await self._elect(partitions, batch, is_new=True)
+        await self.elect(partitions, batch, is_new=True)
         for partition in partitions:
             online = context.online_brokers(partition)
             for broker in context.replicas_of(partition):
@@ -334,12 +331,21 @@ class ActiveController:
                     Replica(*partition, broker), ReplicaState.ONLINE if broker in online else ReplicaState.OFFLINE
                 )
         batch.tell_metadata(context.brokers, partitions)
-        self._send(batch)
+        self.send(batch)
 
     # Elections
 
-    async def _elect(self, partitions: Iterable[TopicPartition], batch: RequestBatch, *, is_new: bool = False) -> None:
+    async def elect(
+        self,
+        partitions: Iterable[TopicPartition],
+        batch: RequestBatch,
+        *,
+        is_new: bool = False,
+        decide: Decide | None = None,
+    ) -> None:
         """Decides for each partition, writes what changed, and puts it into the batch.
+
+        `decide` is another rule than that for brokers that went or came; it may be asked again for some of them.
 
         A state znode that somebody else has written meanwhile (a leader of an older protocol, our own write whose
         answer was lost) is read again and decided again.
@@ -347,7 +353,7 @@ class ActiveController:
         context = self.context
         pending = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in self._unreadable})
         while pending:
-            elections = await self._decide(pending)
+            elections = await (decide or self._decide)(pending)
             new = frozenset(partition for partition in elections if partition not in context.leadership)
             written = await self.store.write_leadership(
                 {partition: election.leadership for partition, election in elections.items()}, context.epoch, new=new
@@ -370,7 +376,7 @@ class ActiveController:
     ) -> list[TopicPartition]:
         """Reads the states that were not as expected; gives the partitions to decide about again."""
         context = self.context
-        await self._read_leadership(sorted(conflicts))
+        await self.read_leadership(sorted(conflicts))
         again = []
         for partition in sorted(conflicts):
             if partition in self._unreadable:
@@ -430,63 +436,6 @@ class ActiveController:
                 offline = context.leads_nobody_online(partition)
                 context.move_partition(partition, PartitionState.OFFLINE if offline else PartitionState.ONLINE)
 
-    # Deleting topics
-
-    async def topics_to_delete_changed(self) -> None:
-        """Markers have come, by us or by a tool."""
-        context = self.context
-        marked = await self.store.topics_to_delete(self._watches.deletions)
-        if not self.config["delete.topic.enable"]:
-            context.topics_to_delete.clear()
-            for name in marked:
-                logger.warning("topic %s is not deleted: delete.topic.enable is false", name)
-                await self.store.unmark_for_deletion(name)
-            return
-        for name in marked:
-            if not context.has_topic(name):
-                await self.store.unmark_for_deletion(name)
-        await self.start_deletions([name for name in marked if context.has_topic(name)])
-
-    async def start_deletions(self, names: Sequence[str]) -> None:
-        """Deletes topics that have a marker."""
-        self.context.topics_to_delete.update(names)
-        await self._delete_topics([name for name in names if name not in self.context.deletion_started])
-
-    async def _delete_topics(self, names: Sequence[str]) -> None:
-        """Takes the next step of each of these topics that is being deleted."""
-        context = self.context
-        batch = RequestBatch()
-        for name in sorted(names):
-            if not context.is_deleting(name) or not context.has_topic(name):
-                continue
-            if name not in context.deletion_started:
-                context.deletion_started.add(name)
-                partitions = context.partitions_of(name)
-                for partition in partitions:
-                    context.move_partition(partition, PartitionState.OFFLINE)
-                    context.move_partition(partition, PartitionState.NON_EXISTENT)
-                batch.tell_metadata(context.brokers, partitions)
-            step = decide_deletion(context, name)
-            logger.info("deletion of topic %s: %s", name, step.reason)
-            for replica in step.wait_for:
-                if context.replica_state(replica) is not ReplicaState.DELETION_STARTED:
-                    context.move_replica(replica, ReplicaState.OFFLINE)
-                context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
-            for replica in step.delete:
-                context.move_replica(replica, ReplicaState.OFFLINE)
-                context.move_replica(replica, ReplicaState.DELETION_STARTED)
-                batch.stop(replica, delete=True)
-        self._send(batch)
-        await self._complete_deletions(names)
-
-    async def _complete_deletions(self, names: Iterable[str]) -> None:
-        context = self.context
-        for name in sorted(set(names)):
-            if name in context.deletion_started and decide_deletion(context, name).is_complete:
-                await self.store.remove_topic(name)
-                context.remove_topic(name)
-                logger.info("topic %s is deleted", name)
-
     # Answers of brokers
 
     async def answered(self, answer: Answer) -> None:
@@ -518,21 +467,21 @@ class ActiveController:
                     back.append(replica)
         if gone:
             logger.warning("broker %d: the log directories of %d replicas have failed", broker, len(gone))
-            await self._replicas_gone(gone)
+            await self.replicas_gone(gone)
         if back:
-            await self._replicas_back(back)
+            await self.replicas_back(back)
 
-    async def _replicas_back(self, replicas: Sequence[Replica]) -> None:
+    async def replicas_back(self, replicas: Sequence[Replica]) -> None:
         batch = RequestBatch()
         partitions = []
         for replica in replicas:
             if not self.context.is_deleting(replica.topic):
                 self.context.move_replica(replica, ReplicaState.ONLINE)
                 partitions.append(replica.topic_partition)
-        await self._elect(partitions, batch)
+        await self.elect(partitions, batch)
         batch.tell_metadata(self.context.brokers, partitions)
-        self._send(batch)
-        await self._delete_topics(sorted({replica.topic for replica in replicas}))
+        self.send(batch)
+        await self.deletions.go_on(sorted({replica.topic for replica in replicas}))
 
     async def _stop_answered(self, broker: int, deleted: Sequence[TopicPartition], response: Any) -> None:
         """StopReplica: which of the replicas that were to be deleted are gone."""
@@ -551,76 +500,11 @@ class ActiveController:
             else:
                 logger.warning("broker %d could not delete %s: error %d", broker, partition, error)
                 context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
-        await self._complete_deletions(partition.topic for partition in deleted)
-
-    # ISR
-
-    async def alter_isrs(
-        self, changes: Mapping[TopicPartition, IsrChange], version: int
-    ) -> dict[TopicPartition, IsrAnswer]:
-        """AlterPartition of one leader: each change is judged, written, and told to every broker."""
-        context = self.context
-        epochs = {broker: context.brokers[broker].epoch for broker in context.broker_ids()}
-        decisions: dict[TopicPartition, IsrDecision] = {}
-        for partition, change in sorted(changes.items()):
-            decisions[partition] = decide_isr_change(
-                change,
-                None if context.is_deleting(partition.topic) else context.leadership.get(partition),
-                replicas=context.replicas_of(partition),
-                online=context.online_brokers(partition),
-                broker_epochs=epochs,
-                version=version,
-            )
-        to_write = {partition: decision.write for partition, decision in decisions.items() if decision.write}
-        conflicts = await self._write_isrs(to_write)
-        batch = RequestBatch()
-        batch.tell_metadata(context.brokers if to_write else (), to_write)
-        self._send(batch)
-        answers: dict[TopicPartition, IsrAnswer] = {}
-        for partition, decision in decisions.items():
-            if partition in conflicts:
-                answers[partition] = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-            elif decision.error is ErrorCode.NONE:
-                logger.debug("%s: %s", partition, decision.reason)
-                answers[partition] = IsrAnswer(ErrorCode.NONE, context.leadership[partition])
-            else:
-                logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
-                answers[partition] = IsrAnswer(decision.error)
-        return answers
-
-    async def _write_isrs(self, changes: Mapping[TopicPartition, LeaderAndIsr]) -> set[TopicPartition]:
-        """Writes the ISRs; gives those that somebody else had written before, which are read anew.
-
-        A state that is found as it was to be written, one version on, is our own: the answer to the write was lost.
-        The leader must hear so, for it asks only once and would keep a partition epoch that nobody accepts.
-        """
-        context = self.context
-        written = await self.store.write_leadership(changes, context.epoch, new=frozenset())
-        missed = []
-        for partition, outcome in written.items():
-            if isinstance(outcome, StateConflict):
-                missed.append(partition)
-            else:
-                context.leadership[partition] = outcome
-        if missed:
-            await self._read_leadership(missed)
-        return {
-            partition
-            for partition in missed
-            if context.leadership.get(partition)
-            != changes[partition].written(changes[partition].partition_epoch + 1, context.epoch)
-        }
+        await self.deletions.complete(partition.topic for partition in deleted)
 
     async def isr_notified(self) -> None:
-        """Leaders of an older protocol have written state znodes themselves: read them and tell everybody."""
-        paths, partitions = await self.store.isr_notifications(self._watches.isr_notifications)
-        known = [partition for partition in partitions if partition in self.context.leadership]
-        if known:
-            await self._read_leadership(known)
-            batch = RequestBatch()
-            batch.tell_metadata(self.context.brokers, known)
-            self._send(batch)
-        await self.store.delete_nodes(paths)
+        """Leaders of an older protocol have written state znodes themselves."""
+        await isr_writes.isr_notified(self, self._watches.isr_notifications)
 
     # Sending
 
@@ -630,7 +514,7 @@ class ActiveController:
             return
         self._channels.open(self.context.brokers[broker])
 
-    def _send(self, batch: RequestBatch) -> None:
+    def send(self, batch: RequestBatch) -> None:
         if self._is_over:
             return
         for request in batch.build(self.context, self._broker_id, self._listener):

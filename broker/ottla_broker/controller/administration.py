@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller.active import ActiveController, IsrAnswer
+from ottla_broker.controller import isr_writes
+from ottla_broker.controller.active import ActiveController
 from ottla_broker.controller.assignment import RackMode
 from ottla_broker.controller.isr_changes import IsrChange
+from ottla_broker.controller.isr_writes import IsrAnswer
 from ottla_broker.controller.store import MAX_ZNODE_BYTES, topic_znode_bytes
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
 from ottla_broker.controller.values import NO_LEADER, Topic
@@ -115,7 +117,7 @@ async def delete_topics(active: ActiveController, names: Sequence[str], *, clock
         await active.store.mark_for_deletion(name)
         accepted.append(name)
         results.append(TopicResult(name))
-    await active.start_deletions(accepted)
+    await active.deletions.start(accepted)
     for result in results:
         if result.error is ErrorCode.NONE:
             result.done = clock.create_future()
@@ -141,7 +143,7 @@ async def alter_isrs(
         names.append(name)
         if name is not None:
             changes.update({TopicPartition(name, partition): change for partition, change in topic.changes.items()})
-    answers = await active.alter_isrs(changes, version)
+    answers = await isr_writes.alter_isrs(active, changes, version)
     return [
         {
             partition: IsrAnswer(ErrorCode.UNKNOWN_TOPIC_ID)

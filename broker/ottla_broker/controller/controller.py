@@ -25,12 +25,13 @@ from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller import administration, election, gauges
-from ottla_broker.controller.active import ActiveController, Answer, IsrAnswer, Watches
+from ottla_broker.controller.active import ActiveController, Answer, Watches
 from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
 from ottla_broker.controller.assignment import RackMode
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.election import NO_CONTROLLER, Office
+from ottla_broker.controller.isr_writes import IsrAnswer
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.metrics import Metrics
@@ -336,7 +337,7 @@ class Controller:
                 brokers=self._watch(office, lambda: self._acting().brokers_changed()),
                 topics=self._watch(office, lambda: self._acting().topics_changed()),
                 topic=self._watch_topics(office),
-                deletions=self._watch(office, lambda: self._acting().topics_to_delete_changed()),
+                deletions=self._watch(office, lambda: self._acting().deletions.markers_changed()),
                 isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
             ),
             on_answer=lambda answer: self._answered(office, answer),

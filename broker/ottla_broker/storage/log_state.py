@@ -308,10 +308,6 @@ class LogState:
         """The directory is full: appends are refused until `make_room`."""
         self.is_full = True
 
-    def make_room(self) -> None:
-        """The directory has room again."""
-        raise NotImplementedError
-
     def _watch(self, future: asyncio.Future[Any]) -> None:
         """A call nobody waits for: its failure still fails the directory."""
         future.add_done_callback(self._on_unattended)
