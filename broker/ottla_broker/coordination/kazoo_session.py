@@ -1,13 +1,17 @@
 """One ZooKeeper session on kazoo, on kazoo's own thread; `zookeeper` is the loop's side of it.
 
-kazoo is used without its recipes, retries and worker threads. Four things are changed, and a test holds each:
+kazoo is used without its recipes, retries and worker threads. Six things are changed, and a test holds each:
 
 - Answers and watch events run where they are read, on the connection's thread, so that they cross to the loop in the
   order in which the server sent them (kazoo's two worker threads would lose it).
 - Watches outlive a lost connection: kazoo forgets them, ZooKeeper's protocol can set them again (SetWatches) and then
   tells what was missed meanwhile.
-- A server that accepts a connection and does not answer (one that is still starting) is given up after a part of the
-  session timeout. kazoo waits for all of it where there is one server, and the session is over by then.
+- A server that cannot be reached (its packets are dropped, nobody refuses) or that accepts a connection and does not
+  answer (one that is stopped or still starting) is given up after a part of the session timeout. kazoo waits for all of
+  it to connect, and the session is over by then, though the next server would have taken it.
+- A server that falls silent is left after half of the session timeout, kazoo's two thirds leave less to find another.
+- That holds while requests are sent as well: kazoo takes each for a sign of life of its own, and as long as they go out
+  it never asks itself when it was last answered.
 - A session that has expired ends here. kazoo would open the next one under the same client, and a call made by
   somebody who does not know yet would run in it.
 """
@@ -15,7 +19,9 @@ kazoo is used without its recipes, retries and worker threads. Four things are c
 from __future__ import annotations
 
 import logging
+import math
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +29,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import Callback, KeeperState
@@ -31,8 +38,12 @@ from kazoo.retry import KazooRetry
 RECONNECT_DELAY_S = 0.05
 RECONNECT_MAX_DELAY_S = 1.0
 STOP_TIMEOUT_S = 10.0
-FIRST_PATIENCE = 1 / 8
-"""The part of the session timeout that the first handshake may take. It doubles until one succeeds."""
+ROUND_PART = 1 / 4
+"""The part of the session timeout that a first round over all servers takes to connect. Each has its share, and as long
+again to answer. It doubles with each round: a loaded server that answers late is reached in the end."""
+SILENCE_PART = 1 / 2
+"""The part of the session timeout after which a server that does not answer is left."""
+_KAZOO_SILENCE_PART = 2 / 3
 SET_WATCHES_BYTES = 128 * 1024
 """Paths per SetWatches request, well below the server's jute.maxbuffer."""
 
@@ -58,19 +69,70 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
 
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["timeout"] = min(kwargs["timeout"], self.patience_s)
+        return super().create_connection(*args, **kwargs)
+
+    patience_s = math.inf
+    """What a TCP connect may take; the connection sets it."""
+
+
+def first_patience_s(session_timeout_s: float, server_count: int) -> float:
+    """What one server gets in the first round. One server alone gets half of the round.
+
+    >>> first_patience_s(6.0, 3), first_patience_s(18.0, 3), first_patience_s(18.0, 1)
+    (0.5, 1.5, 2.25)
+    """
+    return session_timeout_s * ROUND_PART / max(server_count, 2)
+
 
 class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
-    """Gives a handshake `_patience_s`, more each time: a loaded server that answers late is reached in the end."""
+    """Tries every server before the session is over, and notices one that has fallen silent."""
 
     def __init__(self, client: KazooClient, timeout_s: float) -> None:
         super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
-        self._first_patience_s = self._patience_s = timeout_s * FIRST_PATIENCE
+        self._timeout_s = timeout_s
+        self._first_patience_s = self._patience_s = first_patience_s(timeout_s, len(client.hosts))
+        self._silence_limit_s = timeout_s * SILENCE_PART
+        self._is_first_round = True
+        self._unanswered_since: float | None = None
+
+    def _connect_loop(self, retry: KazooRetry) -> Any:
+        """One round over the servers. Raises, as kazoo's does, when it has come to its end."""
+        self._patience_s = (
+            self._first_patience_s if self._is_first_round else min(self._patience_s * 2, self._timeout_s)
+        )
+        self._is_first_round = False
+        return super()._connect_loop(retry)
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        """Gives kazoo's two timeouts in ms; a ping is sent at half of the first."""
+        self._unanswered_since = None
+        self.handler.patience_s = self._patience_s
+        read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
+        self._unanswered_since = None
+        read_timeout_ms *= SILENCE_PART / _KAZOO_SILENCE_PART
+        self._silence_limit_s = read_timeout_ms / 1000
+        return read_timeout_ms, connect_timeout_ms
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        patience_s = min(timeout, self._patience_s)
-        self._patience_s *= 2
-        answer = super()._invoke(patience_s, request, xid)
-        self._patience_s = self._first_patience_s
+        answer = super()._invoke(min(timeout, self._patience_s), request, xid)
+        self._patience_s, self._is_first_round = self._first_patience_s, True
+        return answer
+
+    def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        now = time.monotonic()
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        elif now - self._unanswered_since > self._silence_limit_s:
+            raise ConnectionDropped(f"no answer for {now - self._unanswered_since:.1f} s")
+        super()._submit(request, timeout, xid)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        answer = super()._read_socket(read_timeout)
+        # Answers come in order: what else has been sent may be waited for from now on.
+        is_waiting = self.client._pending or self.ping_outstanding.is_set()
+        self._unanswered_since = time.monotonic() if is_waiting else None
         return answer
 
 

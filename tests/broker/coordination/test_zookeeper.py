@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,21 @@ class Wire:
         writer.close()
 
 
+@contextmanager
+def black_hole() -> Iterator[int]:
+    """A port of which every further connection's packets are dropped: its queue is full, and nobody takes from it."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        port: int = listening.getsockname()[1]
+        for _ in range(4):
+            filling = stack.enter_context(socket.socket())
+            filling.setblocking(False)
+            filling.connect_ex(("127.0.0.1", port))
+        yield port
+
+
 class Surroundings:
     """A session over a wire that can be cut, one that is never disturbed, and what the first was told."""
 
@@ -213,6 +230,51 @@ async def test_a_server_that_accepts_and_never_answers_costs_no_session(surround
     assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
     data, stat = await cut_off.get("/e")
     assert (data, stat.ephemeral_owner) == (b"kept", session)
+
+
+@pytest.mark.java
+async def test_servers_that_drop_packets_cost_no_session(zookeeper: ZooKeeperServer, chroot: str) -> None:
+    """Nobody refuses a connection to them: kazoo gave each of them a whole session timeout."""
+    wire = Wire(zookeeper.port)
+    with black_hole() as first, black_hole() as second, black_hole() as third:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in (first, await wire.open(), second, third))
+        session = ZooKeeperCoordination(hosts + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+        told: Heard[SessionEvent] = Heard()
+        await session.start()
+        session.add_session_listener(told)
+        before = session.session_id
+        wire.cut()
+        wire.mend()
+        assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+        assert session.session_id == before
+        await session.close()
+    await wire.close()
+
+
+@pytest.mark.java
+async def test_a_server_that_falls_silent_is_left_though_requests_are_made_all_the_time(
+    zookeeper: ZooKeeperServer, chroot: str
+) -> None:
+    """kazoo took every request that it sent for a sign of life."""
+    wire = Wire(zookeeper.port)
+    session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=3000)
+    told: Heard[SessionEvent] = Heard()
+    await session.start()
+    session.add_session_listener(told)
+    before = session.session_id
+    wire.swallow_answers()
+    requests = []
+    while not told.events and len(requests) < WINDOW:
+        requests.append(session.exists("/"))
+        await asyncio.sleep(0.1)
+    assert len(requests) < WINDOW, "nobody noticed"
+    wire.cut()
+    wire.mend()
+    assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+    assert session.session_id == before
+    await asyncio.gather(*requests, return_exceptions=True)
+    await session.close()
+    await wire.close()
 
 
 @pytest.mark.java
