@@ -176,6 +176,22 @@ class System:
             process.stop()
         self.brokers.clear()
 
+    def wait_until_forgotten(self) -> None:
+        """After a kill: returns when the brokers' sessions have ended. Apache Kafka refuses to start before."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(f"127.0.0.1:{self._zookeeper_port}")
+        client.start()
+        try:
+            deadline = time.monotonic() + _START_S
+            while client.get_children("/brokers/ids"):
+                if time.monotonic() > deadline:
+                    raise SystemFailed(f"{self.name}: the killed broker is still registered after {_START_S:.0f} s")
+                time.sleep(0.1)
+        finally:
+            client.stop()
+            client.close()
+
     def stop(self, *, delete: bool = True) -> None:
         self.stop_brokers()
         if self.zookeeper is not None:

@@ -84,6 +84,7 @@ def _measure(given: Surroundings, name: str, segment: Path, end: int, system: Sy
         os.kill(system.pids[0], signal.SIGKILL)
         system.stop_brokers()
         scanned = _put_in(system.work / "log-0", segment)
+        system.wait_until_forgotten()
         _read_once(segment)
         given.step(f"{name}: {system.name}, recovering {scanned / 1024**3:.1f} GiB")
         started = time.monotonic()
