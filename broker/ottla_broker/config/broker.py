@@ -19,7 +19,6 @@ from ottla_broker.config.listeners import (
     parse_zookeeper_connect,
 )
 from ottla_broker.config.properties import parse_properties
-from ottla_broker.config.releases import release
 from ottla_broker.config.rules import check_static
 from ottla_broker.config.served import BROKER_REFUSALS
 from ottla_broker.config.topics import TopicConfig
@@ -143,13 +142,6 @@ class BrokerConfig(Mapping[str, Any]):
         """(host, port) of ottla.http.listener; None when HTTP is not served."""
         text = self["ottla.http.listener"]
         return parse_http_listener(text) if text else None
-
-    @property
-    def inter_broker_protocol(self) -> tuple[int, int]:
-        """(major, minor) of inter.broker.protocol.version."""
-        found = release(self["inter.broker.protocol.version"])
-        assert found is not None, "checked when the value was parsed"
-        return found
 
     def effective(self, name: str) -> Any:
         """The value in force of a key with synonyms, in the unit of the synonym that gives it (`first_given`)."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.controller import isr_writes
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
@@ -89,6 +90,7 @@ class ActiveController:
         self._channels = channels
         self._clock = clock
         self._listener = listener
+        self._versions = inter_broker_versions(config["inter.broker.protocol.version"])
         self._watches = watches
         self._on_answer = on_answer
         self._unclean_elections = unclean_elections
@@ -355,9 +357,10 @@ class ActiveController:
         while pending:
             elections = await (decide or self._decide)(pending)
             new = frozenset(partition for partition in elections if partition not in context.leadership)
-            written = await self.store.write_leadership(
-                {partition: election.leadership for partition, election in elections.items()}, context.epoch, new=new
-            )
+            leaderships = {partition: election.leadership for partition, election in elections.items()}
+            if not self._versions.has_leader_recovery:
+                leaderships = {partition: found.recovered() for partition, found in leaderships.items()}
+            written = await self.store.write_leadership(leaderships, context.epoch, new=new)
             conflicts: dict[TopicPartition, StateConflict] = {}
             for partition, outcome in written.items():
                 if isinstance(outcome, StateConflict):
@@ -517,7 +520,7 @@ class ActiveController:
     def send(self, batch: RequestBatch) -> None:
         if self._is_over:
             return
-        for request in batch.build(self.context, self._broker_id, self._listener):
+        for request in batch.build(self.context, self._broker_id, self._listener, self._versions):
             if self.context.brokers[request.broker].endpoint(self._listener) is None:
                 continue
             if request.broker == self._broker_id and request.api_key is ApiKey.UPDATE_METADATA:

@@ -32,8 +32,10 @@ from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.election import NO_CONTROLLER, Office
 from ottla_broker.controller.isr_writes import IsrAnswer
+from ottla_broker.controller.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
@@ -225,6 +227,12 @@ class Controller:
             return administration.alter_isrs(active, broker, broker_epoch, topics, version)
 
         return await self._request("alter ISRs", act)
+
+    async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
+        """A block of producer ids for this broker; NOT_CONTROLLER or what `producer_id_allocation` says."""
+        return await self._request(
+            "allocate producer ids", lambda active: allocate_producer_ids(active, broker, broker_epoch)
+        )
 
     async def _wait_for(self, results: list[TopicResult], timeout_ms: int) -> list[TopicResult]:
         waiting = [result.done for result in results if result.done is not None]

@@ -1,4 +1,4 @@
-"""LeaderAndIsr v7, UpdateMetadata v8 and StopReplica v4, built from what the controller has decided.
+"""LeaderAndIsr, UpdateMetadata and StopReplica, built from what the controller has decided.
 
 Pure: a `RequestBatch` collects who must hear of which partitions while an event is worked on, `build` turns it and
 the context into one request per broker and API. Not here: sending (`channels_port`), deciding.
@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
+from ottla_broker.config.inter_broker import InterBrokerVersions
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.values import (
     EPOCH_DURING_DELETE,
@@ -28,10 +29,6 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.generated import leader_and_isr, stop_replica, update_metadata
 from ottla_broker.records.ids import TopicPartition
-
-LEADER_AND_ISR_VERSION: Final = 7
-UPDATE_METADATA_VERSION: Final = 8
-STOP_REPLICA_VERSION: Final = 4
 
 
 class LeaderAndIsrType(IntEnum):
@@ -83,7 +80,9 @@ class RequestBatch:
         partitions = self._stop.setdefault(replica.broker, {})
         partitions[replica.topic_partition] = delete or partitions.get(replica.topic_partition, False)
 
-    def build(self, context: ControllerContext, controller_id: int, listener: str) -> list[ControlRequest]:
+    def build(
+        self, context: ControllerContext, controller_id: int, listener: str, versions: InterBrokerVersions
+    ) -> list[ControlRequest]:
         """The requests, by broker; brokers that are not alive get none. `listener` is the inter-broker one."""
         metadata: tuple[list[update_metadata.UpdateMetadataTopicState], list[update_metadata.UpdateMetadataBroker]]
         metadata = ([], [])
@@ -96,9 +95,9 @@ class RequestBatch:
         for broker in context.broker_ids():
             epoch = context.brokers[broker].epoch
             if broker in self._leader_and_isr:
-                body: Any = self._leader_and_isr_request(context, controller_id, broker, listener)
+                body: Any = self._leader_and_isr_request(context, controller_id, broker, listener, versions)
                 if body is not None:
-                    requests.append(ControlRequest(broker, ApiKey.LEADER_AND_ISR, LEADER_AND_ISR_VERSION, body))
+                    requests.append(ControlRequest(broker, ApiKey.LEADER_AND_ISR, versions.leader_and_isr, body))
             if broker in self._metadata_brokers:
                 body = update_metadata.UpdateMetadataRequest(
                     controller_id=controller_id,
@@ -107,7 +106,7 @@ class RequestBatch:
                     topic_states=metadata[0],
                     live_brokers=metadata[1],
                 )
-                requests.append(ControlRequest(broker, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, body))
+                requests.append(ControlRequest(broker, ApiKey.UPDATE_METADATA, versions.update_metadata, body))
             if broker in self._stop:
                 body = stop_replica.StopReplicaRequest(
                     controller_id=controller_id,
@@ -115,11 +114,16 @@ class RequestBatch:
                     broker_epoch=epoch,
                     topic_states=_stopped_topics(context, self._stop[broker]),
                 )
-                requests.append(ControlRequest(broker, ApiKey.STOP_REPLICA, STOP_REPLICA_VERSION, body))
+                requests.append(ControlRequest(broker, ApiKey.STOP_REPLICA, versions.stop_replica, body))
         return requests
 
     def _leader_and_isr_request(
-        self, context: ControllerContext, controller_id: int, broker: int, listener: str
+        self,
+        context: ControllerContext,
+        controller_id: int,
+        broker: int,
+        listener: str,
+        versions: InterBrokerVersions,
     ) -> leader_and_isr.LeaderAndIsrRequest | None:
         partitions = self._leader_and_isr[broker]
         topics: dict[str, leader_and_isr.LeaderAndIsrTopicState] = {}
@@ -134,7 +138,10 @@ class RequestBatch:
                 topic = topics[partition.topic] = leader_and_isr.LeaderAndIsrTopicState(
                     topic_name=partition.topic, topic_id=context.topic_id(partition.topic) or ZERO_UUID
                 )
-            topic.partition_states.append(_leader_and_isr_state(context, partition, leadership, partitions[partition]))
+            state = _leader_and_isr_state(context, partition, leadership, partitions[partition])
+            if versions.has_leader_recovery:
+                state.leader_recovery_state = leadership.recovery_state
+            topic.partition_states.append(state)
         is_full = broker in self._full
         if not topics and not is_full:
             return None
@@ -170,7 +177,6 @@ def _leader_and_isr_state(
         adding_replicas=list(assignment.adding),
         removing_replicas=list(assignment.removing),
         is_new=is_new,
-        leader_recovery_state=leadership.recovery_state,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from ottla_broker.controller.values import Broker, Endpoint, LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
+from ottla_broker.coordination.producer_id_blocks import take_block
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import (
     BadVersion,
@@ -101,6 +102,10 @@ class ControllerStore:
             except znodes.ZnodeError as error:
                 logger.error("broker %d is left out: %s", broker, error)
         return found
+
+    async def take_producer_ids(self, broker: int) -> znodes.ProducerIdBlock:
+        """A block for this broker (`coordination.producer_id_blocks`)."""
+        return await take_block(self._coordination, broker)
 
     # Topics
 

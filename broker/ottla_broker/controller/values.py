@@ -67,6 +67,10 @@ class LeaderAndIsr:
         """The next leadership: the leader epoch grows with every change that the controller makes."""
         return replace(self, leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1, recovery_state=recovery_state)
 
+    def recovered(self) -> LeaderAndIsr:
+        """The same for a fleet whose inter.broker.protocol.version (below 3.2) does not know KIP-704."""
+        return replace(self, recovery_state=LeaderRecoveryState.RECOVERED)
+
     def written(self, partition_epoch: int, controller_epoch: int) -> LeaderAndIsr:
         """This leadership once it stands in the znode at that version."""
         return replace(self, partition_epoch=partition_epoch, controller_epoch=controller_epoch)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from ottla_broker.ports import Clock
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.alter_partition import (
     AlterPartitionRequest,
@@ -21,11 +22,15 @@ from ottla_broker.protocol.generated.alter_partition import (
 from ottla_broker.replication.isr import Answer, InSyncState
 from ottla_broker.replication.partition import Logger, Partition
 
-VERSION = 3
 RETRY_DELAY_S = 0.05
 
-SendAlterPartition = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
-"""Sends AlterPartition v3 to the active controller; raises OSError when it cannot be reached."""
+_LAST_BY_NAME = 1
+"""The last version that names topics; the ones after it have ids (KIP-516)."""
+_FIRST_WITH_EPOCHS = 3
+"""The first version that tells the broker epochs of the ISR's members (KIP-903)."""
+
+SendAlterPartition = Callable[[int, AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+"""Sends AlterPartition of this version to the active controller; raises OSError when it cannot be reached."""
 
 
 _Asked: TypeAlias = tuple[Partition, InSyncState, int]
@@ -33,15 +38,26 @@ _Asked: TypeAlias = tuple[Partition, InSyncState, int]
 
 
 class AlterPartitionQueue:
-    """The ISR changes of one broker that the controller has not confirmed."""
+    """The ISR changes of one broker that the controller has not confirmed.
+
+    `version` is the one of inter.broker.protocol.version. A request that names a topic without an id (made before 2.8)
+    goes out in the last version that can.
+    """
 
     def __init__(
-        self, clock: Clock, broker_id: int, broker_epoch: Callable[[], int], send: SendAlterPartition, logger: Logger
+        self,
+        clock: Clock,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        send: SendAlterPartition,
+        version: int,
+        logger: Logger,
     ) -> None:
         self._clock = clock
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._send = send
+        self._version = version
         self._logger = logger
         self._waiting: dict[Partition, InSyncState] = {}
         self._is_running = False
@@ -79,7 +95,8 @@ class AlterPartitionQueue:
     async def _ask(self, batch: list[_Asked]) -> list[_Asked]:
         """Sends one request and hands the answers out; gives what is to be asked again."""
         try:
-            response = await self._send(self._request(batch))
+            version = self._version_for(batch)
+            response = await self._send(version, self._request(batch, version))
         except OSError as error:
             self._logger.info("the controller does not answer AlterPartition, trying again: %s", error)
             return batch
@@ -89,13 +106,16 @@ class AlterPartitionQueue:
         if response.error_code:
             self._logger.info("AlterPartition refused with %s, trying again", ErrorCode.of(response.error_code).name)
             return batch
+        is_by_name = version <= _LAST_BY_NAME
         answers = {
-            (topic.topic_id, data.partition_index): data for topic in response.topics for data in topic.partitions
+            (topic.topic_name if is_by_name else topic.topic_id, data.partition_index): data
+            for topic in response.topics
+            for data in topic.partitions
         }
         again = []
         for asked in batch:
             partition, state, leader_epoch = asked
-            data = answers.get((partition.topic_id, partition.index))
+            data = answers.get((partition.topic if is_by_name else partition.topic_id, partition.index))
             if data is None:
                 again.append(asked)
                 continue
@@ -116,27 +136,34 @@ class AlterPartitionQueue:
                 again.append(asked)
         return again
 
-    def _request(self, batch: list[_Asked]) -> AlterPartitionRequest:
-        topics: dict[bytes, Any] = {}
+    def _version_for(self, batch: list[_Asked]) -> int:
+        if self._version > _LAST_BY_NAME and any(partition.topic_id == ZERO_UUID for partition, _, _ in batch):
+            return _LAST_BY_NAME
+        return self._version
+
+    def _request(self, batch: list[_Asked], version: int) -> AlterPartitionRequest:
+        topics: dict[str, Any] = {}
         for partition, state, leader_epoch in batch:
-            topic = topics.get(partition.topic_id)
+            topic = topics.get(partition.topic)
             if topic is None:
-                topic = topics[partition.topic_id] = TopicData(topic_name=partition.topic, topic_id=partition.topic_id)
-            topic.partitions.append(
-                PartitionData(
-                    partition_index=partition.index,
-                    leader_epoch=leader_epoch,
-                    new_isr_with_epochs=[
-                        # KIP-903: the life that had caught up when this was proposed, not one that came since.
-                        BrokerState(
-                            broker_id=replica,
-                            broker_epoch=self._broker_epoch() if replica == self._broker_id else epoch,
-                        )
-                        for replica, epoch in zip(state.proposed, state.epochs, strict=True)
-                    ],
-                    partition_epoch=partition.partition_epoch,
-                )
+                topic = topics[partition.topic] = TopicData(topic_name=partition.topic, topic_id=partition.topic_id)
+            data = PartitionData(
+                partition_index=partition.index,
+                leader_epoch=leader_epoch,
+                partition_epoch=partition.partition_epoch,
             )
+            if version < _FIRST_WITH_EPOCHS:
+                data.new_isr = list(state.proposed)
+            else:
+                data.new_isr_with_epochs = [
+                    # KIP-903: the life that had caught up when this was proposed, not one that came since.
+                    BrokerState(
+                        broker_id=replica,
+                        broker_epoch=self._broker_epoch() if replica == self._broker_id else epoch,
+                    )
+                    for replica, epoch in zip(state.proposed, state.epochs, strict=True)
+                ]
+            topic.partitions.append(data)
         return AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )

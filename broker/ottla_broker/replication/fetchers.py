@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import Endpoint, MetadataCache
 from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.ports import Clock
@@ -26,7 +27,6 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower, backoff_s
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
-from ottla_broker.replication.versions import fetch_version, list_offsets_version
 
 SETTLE_S = 0.05
 """How long a round waits for partitions whose writes are under way before it goes on without them."""
@@ -55,6 +55,7 @@ class Fetchers:
         self.connect = connect
         self.listener = listener
         self.logger = logger
+        self.versions = inter_broker_versions(config["inter.broker.protocol.version"])
         self.bytes_in = metrics.counter(
             "kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."
         )
@@ -77,7 +78,7 @@ class Fetchers:
                 self.logger,
                 broker_id=self.broker_id,
                 longest_backoff_s=self.config["replica.fetch.backoff.ms"] / 1000,
-                list_offsets_version=list_offsets_version(self.config["inter.broker.protocol.version"]),
+                list_offsets_version=self.versions.list_offsets,
             )
             self._followers[partition.topic_partition] = follower
             fetcher = self._fetchers.get(partition.leader_id)
@@ -128,7 +129,7 @@ class Fetcher:
         self._longest_backoff_s: float = config["replica.fetch.backoff.ms"] / 1000
         self._request_timeout_s: float = config["replica.socket.timeout.ms"] / 1000
         self._partition_max_bytes: int = config["replica.fetch.max.bytes"]
-        self._version = fetch_version(config["inter.broker.protocol.version"])
+        self._version = owner.versions.fetch
         self._request = FetchRequest(
             max_wait_ms=config["replica.fetch.wait.max.ms"],
             min_bytes=config["replica.fetch.min.bytes"],

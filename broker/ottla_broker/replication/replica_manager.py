@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.ports import Clock
@@ -77,7 +78,14 @@ class ReplicaManager:
         self._is_checkpointing = False
         self._is_stopped = False
         self._loading: asyncio.Task[Any] | None = None
-        self._alter_partition = AlterPartitionQueue(clock, broker_id, broker_epoch, send_alter_partition, self.logger)
+        self._alter_partition = AlterPartitionQueue(
+            clock,
+            broker_id,
+            broker_epoch,
+            send_alter_partition,
+            inter_broker_versions(config["inter.broker.protocol.version"]).alter_partition,
+            self.logger,
+        )
         self._fetchers = Fetchers(
             broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics, self.logger
         )

@@ -38,6 +38,7 @@ from ottla_broker.server.controller_client import ControllerClient
 from ottla_broker.server.directory_events import DirectoryEvents, register_metrics
 from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.dynamic_config import DynamicConfig
+from ottla_broker.server.finalized_features import refuse_unknown_features
 from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
@@ -59,7 +60,6 @@ from ottla_broker.storage.log_directory import LogDirectoryError
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
 
-_ALTER_PARTITION_VERSION = 3
 _LAG_CHECK_S = 1.0
 _FORESEEN = (LogDirectoryError, CheckpointError, RegistrationRefused, OSError, CoordinationError)
 """What keeps a broker from starting and needs no traceback."""
@@ -242,6 +242,7 @@ class Broker:
         await coordination.start(await kept_session(disk))
         await make_persistent_paths(coordination)
         self.cluster_id = await cluster_id(coordination, clock)
+        await refuse_unknown_features(coordination)
         if self.broker_id < 0:
             known = [d.meta.broker_id for d in directories if d.meta is not None and d.meta.broker_id is not None]
             self.broker_id = (
@@ -303,8 +304,8 @@ class Broker:
             metadata=metadata,
             metrics=self.metrics,
             broker_epoch=self._broker_epoch,
-            send_alter_partition=lambda request: controller_client.ask(
-                ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, request
+            send_alter_partition=lambda version, request: controller_client.ask(
+                ApiKey.ALTER_PARTITION, version, request
             ),
             connect=lambda host, port: BrokerClient(
                 self._ports.network,

@@ -67,6 +67,7 @@ LISTED = (
     Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
     Listing(ApiKey.DESCRIBE_CLUSTER, 0, 1, "describe_cluster"),
     Listing(ApiKey.DESCRIBE_PRODUCERS, 0, 0, "describe_producers"),
+    Listing(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, "allocate_producer_ids"),
 )
 
 WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)

@@ -122,7 +122,7 @@ def test_defaults_are_those_of_3_9() -> None:
     assert config["log.cleanup.policy"] == ("delete",)
     assert config["log.retention.ms"] is None
     assert config["unclean.leader.election.enable"] is False
-    assert config.inter_broker_protocol == (3, 9)
+    assert config["inter.broker.protocol.version"] == "3.9-IV0"
     assert config.broker_id == -1
 
 
@@ -189,6 +189,9 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("replica.fetch.wait.max.ms=40000", "replica.socket.timeout.ms", "replica.fetch.wait.max.ms"),
         ("inter.broker.protocol.version=2.7", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=4.0-IV0", "inter.broker.protocol.version", "between 2.8 and 3.9"),
+        ("inter.broker.protocol.version=2.8-IV0", "inter.broker.protocol.version", "of 2.8 these levels are known"),
+        ("inter.broker.protocol.version=3.10", "inter.broker.protocol.version", "between 2.8 and 3.9"),
+        ("inter.broker.protocol.version=newest", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("max.connections.per.ip.overrides=a", "max.connections.per.ip.overrides", "ADDRESS:NUMBER"),
         ("ottla.http.listener=somewhere", "ottla.http.listener", "HOST:PORT"),
         ("ottla.log.dirs.format=/x\nlog.dirs=/a", "ottla.log.dirs.format", "/x is none of them"),

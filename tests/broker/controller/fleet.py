@@ -31,6 +31,8 @@ class RecordingChannels:
         self.clock = clock
         self.sent = []
         """(broker, api key, request) in the order of sending."""
+        self.versions = {}
+        """The version of the last request sent, by API."""
         self.open_brokers = {}
         self.silent = set()
         """Brokers that do not answer for now; their answers wait."""
@@ -64,6 +66,7 @@ class RecordingChannels:
         decoded = codec.module(api_key).read_request(version, view, header.body_offset)
         assert decoded.broker_epoch == self.open_brokers[broker_id].epoch
         self.sent.append((broker_id, ApiKey(api_key), decoded))
+        self.versions[ApiKey(api_key)] = version
         queue.append((decoded, on_response))
         if broker_id not in self.silent:
             self.clock.call_soon(self._answer_next, broker_id, queue)

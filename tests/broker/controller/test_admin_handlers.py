@@ -5,15 +5,23 @@ from types import SimpleNamespace
 import pytest
 
 from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import allocate_producer_ids as ids
 from ottla_broker.protocol.generated import alter_partition as ap
 from ottla_broker.protocol.generated import create_partitions as cp
 from ottla_broker.protocol.generated import create_topics as ct
 from ottla_broker.protocol.generated import delete_topics as dt
-from ottla_broker.server.handlers import alter_partition, create_partitions, create_topics, delete_topics
+from ottla_broker.server.handlers import (
+    allocate_producer_ids,
+    alter_partition,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from tests.broker.controller.fleet import Fleet, fleet_of
 
 HANDLERS = {
@@ -21,6 +29,7 @@ HANDLERS = {
     ApiKey.DELETE_TOPICS: delete_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.ALTER_PARTITION: alter_partition,
+    ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
 }
 
 
@@ -256,3 +265,29 @@ async def test_alter_partition_in_every_version(fleet, version):
     assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, [1], 1)
     request.broker_epoch = epoch + 1
     assert (await client.ask(ApiKey.ALTER_PARTITION, version, request)).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet):
+    controller, channels = await fleet_of(fleet)
+    client = Client(controller)
+
+    async def allocate(broker, epoch):
+        request = ids.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
+        answer = await client.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, request)
+        return answer.error_code, answer.producer_id_start, answer.producer_id_len
+
+    epochs = {broker: channels.open_brokers[broker].epoch for broker in (0, 1, 2)}
+    assert await allocate(1, epochs[1]) == (0, 0, 1000)
+    assert await allocate(2, epochs[2]) == (0, 1000, 1000)
+    data, _ = await fleet.tool.get(PRODUCER_ID_BLOCK)
+    assert ProducerIdBlock.decode(data) == ProducerIdBlock(2, 1000, 1999)
+    assert await allocate(7, epochs[1]) == (ErrorCode.BROKER_ID_NOT_REGISTERED, 0, 0)
+    for epoch in (epochs[1] - 1, epochs[1] + 1, -1):
+        assert await allocate(1, epoch) == (ErrorCode.STALE_BROKER_EPOCH, 0, 0)
+    await fleet.tool.set(PRODUCER_ID_BLOCK, b"nonsense")
+    assert await allocate(1, epochs[1]) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0)
+    assert controller.is_active, "that is no reason to leave office"
+    await fleet.tool.set(PRODUCER_ID_BLOCK, data)
+    assert await allocate(1, epochs[1]) == (0, 2000, 1000)
+    await controller.stop()
+    assert await allocate(1, epochs[1]) == (ErrorCode.NOT_CONTROLLER, 0, 0)

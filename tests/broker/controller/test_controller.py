@@ -187,6 +187,29 @@ async def test_unclean_election_only_where_the_topic_allows_it(fleet):
     assert (await fleet.state("clean"))[0].leader == -1
 
 
+@pytest.mark.parametrize(
+    ("protocol", "versions", "recovering"),
+    [("2.8", (5, 7, 3), 0), ("3.2", (6, 7, 3), 1), ("3.4-IV0", (7, 8, 4), 1), ("3.9", (7, 8, 4), 1)],
+)
+async def test_brokers_are_told_in_the_versions_of_inter_broker_protocol_version(
+    tmp_path, protocol, versions, recovering
+):
+    async with Fleet(tmp_path, inter_broker_protocol_version=protocol) as fleet:
+        controller, channels = await fleet_of(fleet)
+        await create(controller, "t", {0: (1, 2)}, configs={"unclean.leader.election.enable": "true"})
+        await create(controller, "gone", {0: (1, 2)})
+        await controller.delete_topics(["gone"], timeout_ms=10_000)
+        for broker in (1, 2):
+            await fleet.kill(broker)
+        await channels.until(lambda: channels.metadata(0, "t").leader == -1)
+        await fleet.register(1)
+        await channels.until(lambda: channels.metadata(0, "t").leader == 1)
+        apis = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
+        assert tuple(channels.versions[api] for api in apis) == versions
+        assert channels.leadership(1, "t").leader_recovery_state == recovering
+        assert (await fleet.state("t"))[0].leader_recovery_state == recovering
+
+
 async def test_a_returning_broker_hears_the_endpoints_then_everything_it_holds(fleet):
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (0, 2)})

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
-from ottla_broker.server.producer_ids import ProducerIds, ProducerIdsExhausted
+from ottla_broker.server.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.world import World

@@ -24,6 +24,7 @@ from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.jobs import JOBS
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
+from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_partition as alter_partition_api
@@ -173,6 +174,7 @@ class Fleet:
         self.clock = LoopClock()
         self.network = SocketNetwork()
         self.isr_requests: list[tuple[int, tuple[int, ...]]] = []
+        self.alter_partition_versions: list[int] = []
         self.is_controller_answering = True
         self._clients: list[BrokerClient] = []
 
@@ -312,18 +314,26 @@ class Fleet:
             assert response.error_code == 0
 
     async def alter_partition(
-        self, request: alter_partition_api.AlterPartitionRequest
+        self, version: int, request: alter_partition_api.AlterPartitionRequest
     ) -> alter_partition_api.AlterPartitionResponse:
         if not self.is_controller_answering:
             raise ConnectionError("the controller is away")
+        frame = b"".join(bytes(c) for c in codec.frame_request(int(ApiKey.ALTER_PARTITION), version, 1, "", request))
+        header = codec.read_request_header(memoryview(frame)[4:])
+        request = alter_partition_api.read_request(version, memoryview(frame)[4:], header.body_offset)
+        self.alter_partition_versions.append(version)
         names = {topic.topic_id: name for name, topic in self.topics.items()}
         answers = []
         for asked_topic in request.topics:
-            topic = self.topics[names[asked_topic.topic_id]]
+            topic = self.topics[asked_topic.topic_name if version < 2 else names[asked_topic.topic_id]]
             parts = []
             for asked in asked_topic.partitions:
                 current = topic.states[asked.partition_index]
-                members = [(member.broker_id, -1) for member in asked.new_isr_with_epochs]
+                members = (
+                    [(member, -1) for member in asked.new_isr]
+                    if version < 3
+                    else [(member.broker_id, -1) for member in asked.new_isr_with_epochs]
+                )
                 self.isr_requests.append((asked.partition_index, tuple(broker for broker, _ in members)))
                 decision = decide_isr_change(
                     IsrChange(request.broker_id, asked.leader_epoch, asked.partition_epoch, members),
@@ -331,7 +341,7 @@ class Fleet:
                     replicas=topic.replicas[asked.partition_index],
                     online={node.broker_id for node in self.live},
                     broker_epochs={},
-                    version=3,
+                    version=version,
                 )
                 part = alter_partition_api.ResponsePartitionData(
                     partition_index=asked.partition_index, error_code=int(decision.error)
@@ -343,7 +353,11 @@ class Fleet:
                     part.leader_id, part.leader_epoch = current.leader, current.leader_epoch
                     part.isr, part.partition_epoch = list(current.isr), current.partition_epoch
                 parts.append(part)
-            answers.append(alter_partition_api.ResponseTopicData(topic_id=asked_topic.topic_id, partitions=parts))
+            answers.append(
+                alter_partition_api.ResponseTopicData(
+                    topic_name=asked_topic.topic_name, topic_id=asked_topic.topic_id, partitions=parts
+                )
+            )
         return alter_partition_api.AlterPartitionResponse(topics=answers)
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, int]:

@@ -30,12 +30,12 @@ class RecordingFleet(Fleet):
         self.epochs: list[dict[int, int]] = []
         self.asked = asyncio.Event()
 
-    async def alter_partition(self, request: Any) -> Any:
+    async def alter_partition(self, version: int, request: Any) -> Any:
         for topic in request.topics:
             for asked in topic.partitions:
                 self.epochs.append({member.broker_id: member.broker_epoch for member in asked.new_isr_with_epochs})
         self.asked.set()
-        return await super().alter_partition(request)
+        return await super().alter_partition(version, request)
 
 
 async def test_a_proposal_names_the_life_of_the_broker_that_had_caught_up(tmp_path: Path) -> None:

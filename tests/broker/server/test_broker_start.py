@@ -10,6 +10,7 @@ import pytest
 from ottla_broker.adapters.process import make_ports
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.coordination.znodes import FEATURE, Features
 from ottla_broker.server.broker import Broker, StartRefused
 
 
@@ -56,3 +57,31 @@ async def test_a_checkpoint_that_cannot_be_read_is_named_and_everything_is_given
     await third.ready()
     await third.stop()
     assert third.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (Features(True, {"group.version": 1}).encode(), "finalized group.version at level 1"),
+        (b'{"version":1,"status":1,"features":{"x":{"min_version_level":1,"max_version_level":2}}}', "x at level 2"),
+        (b"{", "/feature"),
+        (Features(True, {}).encode(), ""),
+        (Features(False, {"x": 1}).encode(), ""),
+    ],
+)
+async def test_a_fleet_that_has_finalized_what_we_do_not_support_is_not_joined(
+    tmp_path: Path, store: EmbeddedStore, content: bytes, complaint: str
+) -> None:
+    tool = EmbeddedCoordination(store, session_timeout_ms=2000)
+    await tool.start()
+    await tool.create(FEATURE, content)
+    broker = _broker(tmp_path / "d0", store)
+    if complaint:
+        with pytest.raises(StartRefused, match=complaint):
+            await broker.start()
+    else:
+        await broker.start()
+        await broker.ready()
+        await broker.stop()
+    assert (await tool.get(FEATURE))[0] == content, "it is left as it is: a broker of Apache Kafka may read it too"
+    await tool.close()

@@ -43,4 +43,5 @@ APIS: tuple[tuple[int, str, str, int, int, int | None], ...] = (
     (56, "AlterPartition", "alter_partition", 0, 3, 0),
     (60, "DescribeCluster", "describe_cluster", 0, 1, 0),
     (61, "DescribeProducers", "describe_producers", 0, 0, 0),
+    (67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0),
 )

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
 from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.init_producer_id import InitProducerIdResponse
 from ottla_broker.server.context import RequestContext, Services
-from ottla_broker.server.producer_ids import ProducerIdsExhausted
 
 logger = logging.getLogger("ottla.server")
 
