@@ -11,7 +11,15 @@ import asyncio
 from collections.abc import Sequence
 
 from ottla_broker.ports.disk import Contents, Disk
-from ottla_broker.storage.names import LEADER_EPOCHS, LOG, PARTITION_METADATA, SEGMENT_SUFFIXES, SNAPSHOT
+from ottla_broker.storage.names import (
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    OffsetFile,
+    parse_offset_file,
+)
 
 BATCH = 64
 """Directories that one call reads: enough to make the trip cheap, few enough to keep a slow disk answering."""
@@ -25,22 +33,36 @@ _ENDINGS = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG), SNAPSHOT,
 class DirectoryContents:
     """One partition's directory: what was read, or with None, or after `forget`, the directory itself."""
 
-    __slots__ = ("_found", "directory", "disk")
+    __slots__ = ("_found", "_offset_files", "directory", "disk")
 
     def __init__(self, disk: Disk, directory: str, found: Contents | None = None) -> None:
         self.disk = disk
         self.directory = directory
         self._found = found
+        self._offset_files: Sequence[tuple[OffsetFile, int]] | None = None
 
     def forget(self) -> None:
         """The directory has been changed."""
-        self._found = None
+        self._found = self._offset_files = None
 
     async def list(self) -> Sequence[tuple[str, bool, int]]:
         """As `Disk.list`. Raises OSError."""
         if self._found is None:
             return await self.disk.list(self.directory)
         return [(name, is_directory, size) for name, (is_directory, size, _) in self._found.items()]
+
+    async def offset_files(self) -> Sequence[tuple[OffsetFile, int]]:
+        """The files that are named after an offset, with their sizes, in no order. Raises OSError."""
+        known = self._offset_files
+        if known is None:
+            known = [
+                (parsed, size)
+                for name, is_directory, size in await self.list()
+                if not is_directory and (parsed := parse_offset_file(name)) is not None
+            ]
+            if self._found is not None:
+                self._offset_files = known
+        return known
 
     async def read(self, name: str) -> bytes:
         """One small file of the directory, whole. Raises OSError, FileNotFoundError."""

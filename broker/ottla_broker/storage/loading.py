@@ -151,12 +151,11 @@ async def _segments(disk: Disk, directory: str, clock: Clock, contents: Director
     """All segments in order, none of them open; a closed one ends where the next begins."""
     found: list[tuple[int, int]] = []
     with_aborted: dict[int, int] = {}
-    for name, is_directory, size in await contents.list():
-        parsed = None if is_directory else parse_offset_file(name)
-        if parsed is not None and parsed.suffix == LOG and not parsed.marker:
-            found.append((parsed.offset, size))
-        elif parsed is not None and parsed.suffix == TXN_INDEX and not parsed.marker:
-            with_aborted[parsed.offset] = size
+    for file, size in await contents.offset_files():
+        if file.suffix == LOG and not file.marker:
+            found.append((file.offset, size))
+        elif file.suffix == TXN_INDEX and not file.marker:
+            with_aborted[file.offset] = size
     found.sort()
     logs = dict(found)
     for base in with_aborted:
@@ -178,24 +177,22 @@ async def _without_indexes(contents: DirectoryContents) -> list[int]:
 
     The last segment's are read, and judged, when it is resumed; those of the others when they are first needed.
     """
-    sizes = {name: size for name, is_directory, size in await contents.list() if not is_directory}
-    parsed = [parse_offset_file(name) for name in sizes]
-    bases = sorted(one.offset for one in parsed if one is not None and one.suffix == LOG and not one.marker)
+    sizes = {(file.offset, file.suffix): size for file, size in await contents.offset_files() if not file.marker}
+    bases = sorted(offset for offset, suffix in sizes if suffix == LOG)
     return [
         base
         for base in bases[:-1]
-        if sizes.get(offset_name(base, INDEX), -1) % OFFSET_ENTRY_BYTES
-        or sizes.get(offset_name(base, TIME_INDEX), -1) % TIME_ENTRY_BYTES
+        if sizes.get((base, INDEX), -1) % OFFSET_ENTRY_BYTES or sizes.get((base, TIME_INDEX), -1) % TIME_ENTRY_BYTES
     ]
 
 
 async def _first_torn_transaction_index(contents: DirectoryContents) -> int | None:
     """Base offset of the first segment whose transaction index ends in the middle of an entry."""
-    for name, is_directory, size in await contents.list():
-        parsed = None if is_directory else parse_offset_file(name)
-        if parsed is not None and parsed.suffix == TXN_INDEX and not parsed.marker and size % TXN_ENTRY_BYTES:
-            return parsed.offset
-    return None
+    files = await contents.offset_files()
+    torn = [
+        file.offset for file, size in files if (file.suffix, file.marker) == (TXN_INDEX, "") and size % TXN_ENTRY_BYTES
+    ]
+    return min(torn, default=None)
 
 
 async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryContents) -> bool:

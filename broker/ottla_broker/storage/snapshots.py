@@ -10,18 +10,14 @@ from collections.abc import Callable
 
 from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.directory_contents import DirectoryContents
-from ottla_broker.storage.names import SNAPSHOT, offset_name, parse_offset_file
+from ottla_broker.storage.names import SNAPSHOT, offset_name
 from ottla_broker.storage.producers import ProducerStates
 
 
 async def snapshot_offsets(contents: DirectoryContents) -> list[int]:
     """Offsets of a partition's snapshots, growing. Raises OSError."""
-    offsets: list[int] = []
-    for name, is_directory, _ in await contents.list():
-        parsed = None if is_directory else parse_offset_file(name)
-        if parsed is not None and parsed.suffix == SNAPSHOT and not parsed.marker:
-            offsets.append(parsed.offset)
-    return sorted(offsets)
+    files = await contents.offset_files()
+    return sorted(file.offset for file, _ in files if file.suffix == SNAPSHOT and not file.marker)
 
 
 async def drop_snapshots(contents: DirectoryContents, is_unwanted: Callable[[int], bool]) -> None:
