@@ -1,0 +1,93 @@
+"""For how long a partition took no records around a fault. Pure: events in, seconds out.
+
+The outage of a partition is the longest time between two of its acknowledgements of which the first came before the
+fault's end and the second after its beginning. With a killed leader that is "last acknowledged before the fault to
+first acknowledged after"; a leader that is cut off from ZooKeeper alone goes on until the others elect another one,
+and there the gap opens later.
+
+>>> from tests.nemesis.history import Acknowledged, FaultBegan, FaultEnded
+>>> [outage] = outages(
+...     [
+...         Acknowledged(1.0, "p", 0, "p.0", 0),
+...         FaultBegan(1.5, "kill-broker", "b1", (0,)),
+...         Acknowledged(8.0, "p", 0, "p.1", 1),
+...         FaultEnded(9.0, "kill-broker"),
+...         Acknowledged(9.1, "p", 0, "p.2", 2),
+...     ]
+... )
+>>> outage.fault, outage.target, outage.partition, outage.was_led, outage.seconds
+('kill-broker', 'b1', 0, True, 7.0)
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tests.nemesis.history import Acknowledged, Event, FaultBegan, FaultEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """`was_led`: the node that the fault hit led the partition. `seconds` is inf when it never came back."""
+
+    fault: str
+    target: str
+    partition: int
+    was_led: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Outages of one fault, over all its partitions of one kind and all times that it was injected, in seconds."""
+
+    count: int
+    median: float
+    longest: float
+
+
+def outages(events: Iterable[Event]) -> list[Outage]:
+    """Of every fault that has ended, in order, then of every partition that was ever written to."""
+    times: dict[int, list[float]] = defaultdict(list)
+    faults: list[tuple[FaultBegan, float]] = []
+    running: dict[str, FaultBegan] = {}
+    for event in events:
+        if isinstance(event, Acknowledged):
+            times[event.partition].append(event.at)
+        elif isinstance(event, FaultBegan):
+            running[event.name] = event
+        elif isinstance(event, FaultEnded):
+            faults.append((running.pop(event.name), event.at))
+    found = []
+    for number in times:
+        times[number].sort()
+    for fault, ended in faults:
+        for number in sorted(times):
+            seconds = _longest_gap(times[number], fault.at, ended)
+            found.append(Outage(fault.name, fault.target, number, number in fault.partitions, seconds))
+    return found
+
+
+def figures(found: Iterable[Outage]) -> dict[str, dict[bool, Figure]]:
+    """By fault, in order of their first time; then of partitions that the target led (True) and of the others."""
+    values: dict[str, dict[bool, list[float]]] = {}
+    for outage in found:
+        values.setdefault(outage.fault, {}).setdefault(outage.was_led, []).append(outage.seconds)
+    return {
+        fault: {led: Figure(len(some), statistics.median(some), max(some)) for led, some in kinds.items()}
+        for fault, kinds in values.items()
+    }
+
+
+def _longest_gap(times: list[float], began: float, ended: float) -> float:
+    first = max(bisect_right(times, began) - 1, 0)
+    last = bisect_left(times, ended)
+    if last >= len(times):
+        return float("inf")
+    around = times[first : last + 1]
+    return max((after - before for before, after in itertools.pairwise(around)), default=0.0)
