@@ -33,6 +33,10 @@ TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
 INTERNAL_TOPIC_MAY = frozenset({"cleanup.policy"})
 """Keys that internal topics carry with any value: compact from the first day."""
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_REPLICA_SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
+
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
@@ -43,8 +47,8 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "client.quota.callback.class": (bool, _JAVA_CLASS),
         "principal.builder.class": (lambda value: value != _DEFAULT_PRINCIPALS, _JAVA_CLASS),
         "replica.selector.class": (
-            lambda value: value not in (None, "", "org.apache.kafka.common.replica.LeaderSelector"),
-            "consumers read from the leader; reading from the closest replica is not served yet",
+            lambda value: value not in (None, "", *_REPLICA_SELECTORS),
+            f"one of {', '.join(_REPLICA_SELECTORS)}: other Java classes cannot be loaded",
         ),
         "process.roles": (bool, "KRaft is not built: leave it empty and give zookeeper.connect"),
         "zookeeper.metadata.migration.enable": (lambda value: value, "KRaft is not built"),

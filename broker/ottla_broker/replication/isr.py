@@ -84,6 +84,7 @@ class FollowerState:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "sent_high_watermark",
     )
 
     def __init__(self, broker_id: int, *, last_caught_up_ms: int = NEVER) -> None:
@@ -94,6 +95,8 @@ class FollowerState:
         self.last_fetch_ms = NEVER
         self.last_fetch_leader_end_offset = 0
         self.broker_epoch = -1
+        self.sent_high_watermark = -1
+        """What this leader's last answer told it; kept only where followers are told of each advance (KIP-392)."""
 
     def on_fetch(
         self, fetch_offset: int, log_start_offset: int, now_ms: int, leader_end_offset: int, broker_epoch: int
@@ -128,6 +131,20 @@ class FollowerState:
         self.last_fetch_ms = now_ms
         if broker_epoch >= 0:
             self.broker_epoch = broker_epoch
+
+    def on_repeated_fetch(self, now_ms: int) -> None:
+        """It asked again at `now_ms`, being at the leader's end, where it had been at its last fetch.
+
+        So goes a fetch that does not name the partition, because nothing has changed in it (KIP-227).
+
+        >>> follower = FollowerState(2)
+        >>> follower.on_fetch(80, 0, now_ms=300, leader_end_offset=80, broker_epoch=7)
+        >>> follower.on_repeated_fetch(900)
+        >>> follower.last_caught_up_ms
+        900
+        """
+        if now_ms > self.last_fetch_ms:
+            self.last_fetch_ms = self.last_caught_up_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
         """At the leader's end, or was within the last `lag_max_ms` (replica.lag.time.max.ms)."""

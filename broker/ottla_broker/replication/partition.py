@@ -15,7 +15,7 @@ The walk of a record with acks=all through three replicas:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -64,7 +64,7 @@ class Surroundings(Protocol):
 
     def live_brokers(self) -> Collection[int]: ...
 
-    def wake(self, waiters: dict[Waiter, None]) -> None:
+    def wake(self, waiters: Iterable[Waiter]) -> None:
         """Has them look again in a later turn of the loop."""
         ...
 
@@ -350,6 +350,7 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self.topic_partition} is negative")
         leader_epoch = self.leader_epoch
         await log.advance_log_start_offset(wanted)
+        self.wake_everybody()  # sessions tell the followers
         if not self.is_leader or self.leader_epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return wanted
@@ -431,6 +432,7 @@ class Partition:
             self.in_sync = InSyncState(in_sync)
             self.partition_epoch = partition_epoch
             self.advance_high_watermark()
+            self.wake_everybody()  # whoever is in it no more has to be looked at with each of its fetches again
         return answer
 
 

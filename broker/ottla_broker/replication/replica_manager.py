@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.config.inter_broker import inter_broker_versions
@@ -184,9 +184,10 @@ class ReplicaManager:
     def live_brokers(self) -> Collection[int]:
         return self.metadata.brokers.keys()
 
-    def wake(self, waiters: dict[Waiter, None]) -> None:
+    def wake(self, waiters: Iterable[Waiter]) -> None:
         """Later, in one turn for many appends: a fetch that is answered at once for each would read too little,
-        and no append may run inside another's bookkeeping."""
+        and no append may run inside another's bookkeeping. Whoever is woken by one of the woken has its turn behind
+        all of them."""
         woken = self._woken
         for waiter in waiters:
             if not waiter.is_woken:
@@ -197,14 +198,14 @@ class ReplicaManager:
             self.clock.call_soon(self._run_woken)
 
     def _run_woken(self) -> None:
-        self._wake_is_scheduled = False
-        woken, self._woken = self._woken, []
-        for waiter in woken:
+        for waiter in self._woken:  # which grows meanwhile
             waiter.is_woken = False
             try:
                 waiter.on_progress()
             except Exception:
                 self.logger.exception("a waiting fetch failed")
+        self._woken = []
+        self._wake_is_scheduled = False
 
     def propose_isr(self, partition: Partition) -> None:
         state = partition.in_sync

@@ -32,6 +32,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
 from ottla_broker.server.controller_channels import NetworkControllerChannels
 from ottla_broker.server.controller_client import ControllerClient
@@ -40,6 +41,7 @@ from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.dynamic_config import DynamicConfig
 from ottla_broker.server.finalized_features import refuse_unknown_features
 from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.server.producer_ids import ProducerIds
@@ -360,6 +362,10 @@ class Broker:
             metadata=metadata,
             replica_manager=replica_manager,
             append_queues=AppendQueues(self._ports.workers, clock, self.metrics),
+            session_fetches=SessionFetches(
+                config["max.incremental.fetch.session.cache.slots"], clock.random.randrange, self.metrics
+            ),
+            sends_to_closest_replica=chooses_by_rack(config["replica.selector.class"]),
             workers=self._ports.workers,
             controller=controller,
             group_coordinator=group_coordinator,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla_broker.replication.replica_manager import ReplicaManager
     from ottla_broker.server.connection import ClientConnection
     from ottla_broker.server.dynamic_config import DynamicConfig
+    from ottla_broker.server.handlers.session_fetch import SessionFetches
     from ottla_broker.server.producer_ids import ProducerIds
 
 
@@ -34,6 +35,9 @@ class Services:
     metadata: MetadataCache
     replica_manager: ReplicaManager
     append_queues: AppendQueues
+    session_fetches: SessionFetches
+    sends_to_closest_replica: bool
+    """replica.selector.class chooses by rack (KIP-392)."""
     workers: Workers
     controller: Controller
     group_coordinator: GroupCoordinator

@@ -37,8 +37,10 @@ from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
 from ottla_broker.server.dispatch import Dispatcher
+from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.storage.config import LogConfig
@@ -128,6 +130,10 @@ class Node:
             metadata=self.metadata,
             replica_manager=self.manager,
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
+            session_fetches=SessionFetches(
+                self.config["max.incremental.fetch.session.cache.slots"], self.clock.random.randrange, self.metrics
+            ),
+            sends_to_closest_replica=chooses_by_rack(self.config["replica.selector.class"]),
             workers=self.workers,
             controller=absent,
             group_coordinator=absent,

@@ -268,14 +268,6 @@ async def test_unknown_and_mistaken_topic_ids_have_their_own_errors(one: Fleet) 
     assert response.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-async def test_sessions_are_never_given_and_a_session_that_was_not_given_is_not_found(one: Fleet) -> None:
-    topic_id = one.topics["orders"].topic_id
-    opening = await one.ask(1, ApiKey.FETCH, 12, fetch_request(topic_id, "orders", session_epoch=0))
-    assert (opening.error_code, opening.session_id) == (0, 0)
-    going_on = fetch_request(topic_id, "orders", session_id=5, session_epoch=1)
-    assert (await one.ask(1, ApiKey.FETCH, 12, going_on)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
 async def test_deleting_a_topic_wakes_its_waiting_fetches(one: Fleet) -> None:
     client = await one.client(1)
     request = fetch_request(one.topics["orders"].topic_id, "orders", max_wait_ms=60_000)

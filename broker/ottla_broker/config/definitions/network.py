@@ -151,7 +151,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Most incremental fetch sessions kept.",
         at_least(0),
-        note=NOT_YET,
     ),
     key(
         "max.request.partition.size.limit",

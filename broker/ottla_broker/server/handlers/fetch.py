@@ -6,13 +6,16 @@ Behaviour
     isolation level read_committed below the last stable offset, followers all. The first batch of the answer is
     returned even when it is larger than `max_bytes` (KIP-74). Records leave as file ranges, untouched. A fetch as a
     follower acknowledges everything below its offset.
-    Sessions (KIP-227): every answer has session id 0, which tells the client that there is no session.
+    Sessions (KIP-227): `session_fetch`. Here are the fetches without one.
+    Closest replica (KIP-392, replica.selector.class): the leader answers a consumer that names its rack with a
+    PreferredReadReplica instead of records; a follower serves what is below its own high watermark. So that this does
+    not lag, the leader then answers a follower's waiting fetch when the high watermark has advanced.
     Versions 0 to 3 get message formats 0 and 1: `fetch_conversion`.
     read_committed (KIP-98): with the records comes who was aborted among them (producer id and first offset, in the
     order of the markers); the consumer drops their records up to the marker, which it gets too. The last stable offset
     only moves when the high watermark does, so what waits for the one waits for the other.
 Errors, in this order
-    whole request: FETCH_SESSION_ID_NOT_FOUND (a session that was never given).
+    whole request: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
     partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch as a follower by a
@@ -50,7 +53,9 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.divergence import UNDEFINED
 from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.replica_selector import candidates, closest
 from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.fetch_sessions import FINAL_EPOCH
 from ottla_broker.server.handlers.fetch_conversion import LAST_CONVERTED_VERSION, Conversions
 from ottla_broker.server.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.reading import LogRead
@@ -62,22 +67,20 @@ _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _WITH_LEADER_HINT = (_NOT_LEADER, int(ErrorCode.FENCED_LEADER_EPOCH))
 _READ_COMMITTED = 1
-_FINAL_EPOCH = -1
-_INITIAL_EPOCH = 0
 
 
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
     """Answers through `respond` once, possibly later."""
-    if request.session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH):
-        respond(FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)))
-        return
-    Fetching(services, context, request, respond).begin()
+    if request.session_epoch == FINAL_EPOCH and not request.session_id:
+        Fetching(services, context, request, respond).begin()
+    else:
+        services.session_fetches.begin(services, context, request, respond)
 
 
-class _Item:
-    """One partition of the request. `error` is 0 while it can be read."""
+class Item:
+    """One partition of the request. `error` is 0 while it can be read, `preferred` -1 while it is read here."""
 
-    __slots__ = ("asked", "diverging", "error", "partition", "topic")
+    __slots__ = ("asked", "diverging", "error", "partition", "preferred", "topic")
 
     def __init__(self, topic: str, asked: Any) -> None:
         self.topic = topic
@@ -85,6 +88,7 @@ class _Item:
         self.partition: Partition | None = None
         self.error = 0
         self.diverging: EpochEndOffset | None = None
+        self.preferred = -1
 
 
 class Fetching:
@@ -95,11 +99,13 @@ class Fetching:
         "_is_done",
         "_is_registered",
         "_items",
+        "_rack",
         "_replica_epoch",
         "_replica_id",
         "_request",
         "_respond",
         "_services",
+        "_tells_high_watermark",
         "_topics",
         "bucket",
         "is_woken",
@@ -115,8 +121,11 @@ class Fetching:
         state = request.replica_state
         self._replica_id: int = request.replica_id if state is None else state.replica_id
         self._replica_epoch: int = -1 if state is None else state.replica_epoch
-        self._topics: list[tuple[Any, list[_Item]]] = []
-        self._items: list[_Item] = []
+        by_rack = services.sends_to_closest_replica
+        self._rack: str = request.rack_id if by_rack and self._replica_id < 0 else ""
+        self._tells_high_watermark = by_rack and self._replica_id >= 0
+        self._topics: list[tuple[Any, list[Item]]] = []
+        self._items: list[Item] = []
         self._is_done = False
         self._is_registered = False
         self.is_woken = False
@@ -139,11 +148,11 @@ class Fetching:
         by_id = self._context.api_version >= 13
         for topic in self._request.topics:
             name = manager.topic_name(topic.topic_id) if by_id else topic.topic
-            items: list[_Item] = []
+            items: list[Item] = []
             self._topics.append((topic, items))
             by_index = manager.topics.get(name) if name is not None else None
             for asked in topic.partitions:
-                item = _Item(name or "", asked)
+                item = Item(name or "", asked)
                 items.append(item)
                 if name is None:
                     item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -160,7 +169,7 @@ class Fetching:
                 self._check(item)
             self._items += items
 
-    def _check(self, item: _Item) -> None:
+    def _check(self, item: Item) -> None:
         """Sets `error` or `diverging` as of now."""
         partition = item.partition
         assert partition is not None
@@ -178,6 +187,8 @@ class Fetching:
             item.error = _NOT_LEADER
         elif self._replica_id >= 0 and self._replica_id not in partition.followers:
             item.error = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        elif self._rack and partition.is_leader and (closest := self._closest(partition, offset)) >= 0:
+            item.preferred = closest
         elif offset < log.log_start_offset:
             item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
         elif asked.last_fetched_epoch >= 0:
@@ -187,7 +198,7 @@ class Fetching:
         elif self._context.api_version < 10 and log.config.codec is Codec.ZSTD:
             item.error = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
-    def _check_divergence(self, item: _Item, partition: Partition) -> None:
+    def _check_divergence(self, item: Item, partition: Partition) -> None:
         asked = item.asked
         log = partition.log
         if asked.last_fetched_epoch == log.epochs.latest and asked.fetch_offset <= log.log_end_offset:
@@ -197,6 +208,17 @@ class Fetching:
             item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
         elif end is not None:
             item.diverging = EpochEndOffset(epoch=end.epoch, end_offset=end.end_offset)
+
+    def _closest(self, partition: Partition, offset: int) -> int:
+        """The follower that the consumer is to read from, -1: from here."""
+        brokers = self._services.metadata.brokers
+        own = brokers.get(self._services.broker_id)
+        found = (
+            (follower, broker.rack)
+            for follower in candidates(partition.followers.values(), partition.in_sync.committed, offset)
+            if (broker := brokers.get(follower.broker_id)) is not None and self._context.listener in broker.endpoints
+        )
+        return closest(self._rack, own.rack if own is not None else None, found).broker_id
 
     def _acknowledge(self) -> None:
         """As a follower's fetch: everything below its offsets is on its disk."""
@@ -219,10 +241,12 @@ class Fetching:
         min_bytes: int = self._request.min_bytes
         available = 0
         for item in self._items:
-            if item.error or item.diverging is not None:
+            if item.error or item.diverging is not None or item.preferred >= 0:
                 return True
             partition = item.partition
             assert partition is not None
+            if self._tells_high_watermark and self._has_news(partition):
+                return True
             offset = item.asked.fetch_offset
             upper = self._upper_offset(partition)
             if offset < upper and available < min_bytes:
@@ -230,6 +254,10 @@ class Fetching:
                     return True
                 available += min(partition.log.bytes_between(offset, upper), item.asked.partition_max_bytes)
         return available >= min_bytes
+
+    def _has_news(self, partition: Partition) -> bool:
+        """Whether the follower does not know the high watermark yet."""
+        return partition.log.high_watermark > partition.followers[self._replica_id].sent_high_watermark
 
     # Waiting
 
@@ -239,6 +267,8 @@ class Fetching:
             partition = item.partition
             assert partition is not None
             (partition.watermark_waiters if is_consumer else partition.end_waiters)[self] = None
+            if self._tells_high_watermark:
+                partition.watermark_waiters[self] = None
         self._is_registered = True
         self._services.replica_manager.wheel.arm(self, longest_s)
 
@@ -267,6 +297,8 @@ class Fetching:
             partition = item.partition
             if partition is not None:
                 (partition.watermark_waiters if is_consumer else partition.end_waiters).pop(self, None)
+                if self._tells_high_watermark:
+                    partition.watermark_waiters.pop(self, None)
 
     # Answering
 
@@ -333,7 +365,7 @@ class Fetching:
             data = self._entry(item)
             done.append(data)
             partition = item.partition
-            if data.error_code or item.diverging is not None or partition is None:
+            if data.error_code or item.diverging is not None or partition is None or item.preferred >= 0:
                 continue
             offset = item.asked.fetch_offset
             upper = self._upper_offset(partition)
@@ -377,7 +409,7 @@ class Fetching:
             self._read_from(position + 1, left_bytes - size, done)
 
     def _take(
-        self, read: asyncio.Future[LogRead], item: _Item, data: PartitionData, partition: Partition, upper: int
+        self, read: asyncio.Future[LogRead], item: Item, data: PartitionData, partition: Partition, upper: int
     ) -> tuple[int, asyncio.Future[list[Aborted]] | None]:
         error = read.exception()
         if error is None:
@@ -386,7 +418,7 @@ class Fetching:
         return 0, None
 
     def _put(
-        self, read: LogRead, item: _Item, data: PartitionData, partition: Partition, upper: int
+        self, read: LogRead, item: Item, data: PartitionData, partition: Partition, upper: int
     ) -> tuple[int, asyncio.Future[list[Aborted]] | None]:
         """The bytes taken, and what is still to come for the entry to be complete."""
         size: int = read.size
@@ -419,7 +451,7 @@ class Fetching:
             self._fail_entry(data, error)
         self._read_from(position + 1, left_bytes, done)
 
-    def _entry(self, item: _Item) -> PartitionData:
+    def _entry(self, item: Item) -> PartitionData:
         data = PartitionData(partition_index=item.asked.partition, records=b"", high_watermark=-1)
         partition = item.partition
         if item.error or partition is None:
@@ -433,6 +465,11 @@ class Fetching:
         data.log_start_offset = log.log_start_offset
         data.aborted_transactions = [] if self._request.isolation_level == _READ_COMMITTED else None
         data.diverging_epoch = item.diverging
+        data.preferred_read_replica = item.preferred
+        if self._tells_high_watermark:
+            follower = partition.followers.get(self._replica_id)
+            if follower is not None:
+                follower.sent_high_watermark = log.high_watermark
         return data
 
     def _fail_entry(self, data: PartitionData, error: BaseException) -> None:
@@ -442,6 +479,12 @@ class Fetching:
         data.aborted_transactions = None
 
     def _finish(self, done: list[PartitionData]) -> None:
+        response = self._response(done)
+        if self._context.api_version >= 16:
+            self._add_leader_hints(response, done)
+        self._respond(response)
+
+    def _response(self, done: list[PartitionData]) -> FetchResponse:
         response = FetchResponse(responses=[])
         position = 0
         for topic, items in self._topics:
@@ -451,9 +494,7 @@ class Fetching:
                 )
             )
             position += len(items)
-        if self._context.api_version >= 16:
-            self._add_leader_hints(response, done)
-        self._respond(response)
+        return response
 
     def _add_leader_hints(self, response: FetchResponse, done: list[PartitionData]) -> None:
         hints: NodeHints | None = None

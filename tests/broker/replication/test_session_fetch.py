@@ -1,0 +1,246 @@
+"""Fetches within a session, over the wire: what an incremental answer names and what it leaves out (KIP-227)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import fetch as fetch_api
+from ottla_broker.server.handlers.session_fetch import SessionFetches
+from ottla_broker.server.inter_broker import BrokerClient
+from tests.broker.replication.fleet import Fleet, until, values_of
+
+Offsets = dict[int, int]
+
+
+class Session:
+    """A client of one broker that keeps to one connection."""
+
+    def __init__(self, fleet: Fleet, client: BrokerClient, version: int, broker_id: int = 1) -> None:
+        self._fleet = fleet
+        self._client = client
+        self._broker_id = broker_id
+        self.version = version
+        self.session_id = 0
+        self.epoch = 0
+        self.error = 0
+
+    def request(self, offsets: Offsets, forgotten: Iterable[int] = (), **fields: Any) -> Any:
+        topic_id = self._fleet.topics["orders"].topic_id
+        parts = [
+            fetch_api.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for index, offset in offsets.items()
+        ]
+        gone = list(forgotten)
+        request = fetch_api.FetchRequest(
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            min_bytes=1,
+            max_bytes=50 << 20,
+            topics=[fetch_api.FetchTopic(topic="orders", topic_id=topic_id, partitions=parts)] if parts else [],
+            forgotten_topics_data=(
+                [fetch_api.ForgottenTopic(topic="orders", topic_id=topic_id, partitions=gone)] if gone else []
+            ),
+        )
+        for name, value in fields.items():
+            setattr(request, name, value)
+        return request
+
+    async def fetch(self, offsets: Offsets, forgotten: Iterable[int] = (), **fields: Any) -> dict[int, Any]:
+        """The answer's partitions in their order."""
+        response = await self._client.send(int(ApiKey.FETCH), self.version, self.request(offsets, forgotten, **fields))
+        self.error = response.error_code
+        if not self.error:
+            self.session_id = response.session_id
+            self.epoch = self.epoch + 1 if response.session_id else 0
+        return {data.partition_index: data for topic in response.responses for data in topic.partitions}
+
+
+@pytest.fixture
+async def session(one: Fleet) -> AsyncIterator[Session]:
+    yield Session(one, await one.client(1), 17)
+
+
+def sessions_of(fleet: Fleet, broker_id: int = 1) -> SessionFetches:
+    services = fleet.nodes[broker_id].dispatcher.services
+    assert services is not None
+    return services.session_fetches
+
+
+@pytest.mark.parametrize("version", range(7, 18))
+async def test_a_session_names_only_what_is_new(one: Fleet, version: int) -> None:
+    session = Session(one, await one.client(1), version)
+    await one.produce(1, "orders", "a")
+    opened = await session.fetch({0: 0, 1: 0})
+    assert sorted(opened) == [0, 1] and session.session_id > 0
+    assert values_of(opened[0].records) == ["a"]
+    assert await session.fetch({0: 1}) == {}
+    await one.produce(1, "orders", "b", index=1)
+    more = await session.fetch({})
+    assert list(more) == [1] and values_of(more[1].records) == ["b"]
+    assert more[1].high_watermark == 1
+
+
+async def test_a_partition_that_is_not_read_on_is_sent_again(one: Fleet, session: Session) -> None:
+    await one.produce(1, "orders", "a")
+    await session.fetch({0: 0, 1: 0})
+    for _ in range(2):
+        again = await session.fetch({})
+        assert values_of(again[0].records) == ["a"]
+
+
+async def test_a_long_poll_in_a_session_is_answered_by_the_next_record_of_any_partition(
+    one: Fleet, session: Session
+) -> None:
+    await session.fetch({0: 0, 1: 0})
+    for index in (1, 0, 1):
+        end = one.nodes[1].partition("orders", index).log.log_end_offset
+        waiting = session.fetch({index: end}, max_wait_ms=60_000)
+        task = one.clock.spawn(waiting, name="long poll")
+        ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
+        await until(lambda ledger=ledger: ledger.waiting is not None, "the fetch waits")
+        await one.produce(1, "orders", f"to {index}", index=index)
+        answer = await task
+        assert {found: values_of(data.records) for found, data in answer.items()} == {index: [f"to {index}"]}
+        await session.fetch({index: end + 1})
+
+
+async def test_a_long_poll_without_news_is_answered_empty_when_time_is_up(session: Session) -> None:
+    await session.fetch({0: 0, 1: 0})
+    assert await session.fetch({}, max_wait_ms=30) == {}
+    assert session.error == 0
+
+
+async def test_a_forgotten_partition_is_told_of_no_more_and_one_that_comes_back_is(
+    one: Fleet, session: Session
+) -> None:
+    await session.fetch({0: 0, 1: 0})
+    await session.fetch({}, [1])
+    await one.produce(1, "orders", "a")
+    await one.produce(1, "orders", "b", index=1)
+    assert list(await session.fetch({})) == [0]
+    assert list(await session.fetch({0: 1, 1: 0})) == [0, 1] or session.error == 0
+    assert sessions_of(one).sessions.partition_count == 2
+
+
+async def test_a_session_that_is_left_without_partitions_is_closed(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0})
+    assert await session.fetch({}, [0]) == {}
+    assert session.session_id == 0 and len(sessions_of(one).sessions) == 0
+
+
+async def test_a_full_request_closes_the_session_it_names(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0})
+    first = session.session_id
+    session.epoch = 0
+    await session.fetch({0: 0})
+    assert session.session_id not in (0, first) and len(sessions_of(one).sessions) == 1
+    session.epoch = -1
+    assert list(await session.fetch({0: 0, 1: 0})) == [0, 1]
+    assert session.session_id == 0 and len(sessions_of(one).sessions) == 0
+    assert not one.nodes[1].partition("orders").watermark_waiters
+
+
+async def test_the_errors_of_sessions(one: Fleet, session: Session) -> None:
+    await session.fetch({}, session_id=5, session_epoch=1)
+    assert session.error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    await session.fetch({0: 0})
+    await session.fetch({}, session_epoch=7)
+    assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.version = 12
+    await session.fetch({})
+    assert session.error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    session.version = 17
+    assert await session.fetch({}) == {} and session.error == 0  # nothing has changed by all that
+
+
+async def test_a_second_connection_of_a_session_takes_over_from_one_that_waits(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0})
+    other = Session(one, await one.client(1), 17)
+    other.session_id = session.session_id
+    waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
+    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    other.epoch = 2
+    assert await other.fetch({}) == {} and other.error == 0
+    await waiting
+    assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_an_error_is_told_every_time_and_the_state_behind_it_once(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0, 1: 0})
+    part = fetch_api.FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=9, partition_max_bytes=100)
+    topic = fetch_api.FetchTopic(topic="orders", topic_id=one.topics["orders"].topic_id, partitions=[part])
+    for topics in ([topic], []):
+        answer = await session.fetch({}, topics=topics)
+        assert answer[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    answer = await session.fetch({0: 0})
+    assert (answer[0].error_code, answer[0].high_watermark) == (0, 0)
+    assert await session.fetch({}) == {}
+
+
+async def test_a_topic_that_is_unknown_is_found_by_the_session_once_it_is_there(one: Fleet, session: Session) -> None:
+    topic_id = one.topics["orders"].topic_id
+    await session.fetch({0: 0, 1: 0})
+    topic = fetch_api.FetchTopic(topic_id=bytes(15) + b"\x09", partitions=[fetch_api.FetchPartition(partition=0)])
+    strange = await session._client.send(int(ApiKey.FETCH), 17, session.request({}, topics=[topic]))
+    session.epoch += 1
+    assert strange.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert topic_id != topic.topic_id
+    one.nodes[1].manager._topic_names[topic.topic_id] = "orders"  # as if a topic of this id came to be here
+    found = await session._client.send(int(ApiKey.FETCH), 17, session.request({}))
+    assert found.responses[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+async def test_a_change_of_leader_is_told_to_a_session_that_waits(one: Fleet, session: Session) -> None:
+    part = fetch_api.FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=0, partition_max_bytes=100)
+    topic = fetch_api.FetchTopic(topic="orders", topic_id=one.topics["orders"].topic_id, partitions=[part])
+    await session.fetch({}, topics=[topic])
+    waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
+    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    await one.elect("orders", 1, (1,))
+    answer = await waiting
+    assert answer[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert answer[0].current_leader.leader_epoch == 1
+
+
+async def test_a_partition_that_had_records_goes_behind_the_others(one: Fleet, session: Session) -> None:
+    for index in (0, 1):
+        for value in ("x" * 500, "y" * 500):
+            await one.produce(1, "orders", value, index=index)
+    first = await session.fetch({0: 0, 1: 0}, max_bytes=600)
+    assert values_of(first[0].records) == ["x" * 500] and not values_of(first[1].records)
+    second = await session.fetch({0: 1}, max_bytes=600)
+    assert next(iter(second)) == 1 and values_of(second[1].records) == ["x" * 500]
+    third = await session.fetch({1: 1}, max_bytes=600)
+    assert next(iter(third)) == 0 and values_of(third[0].records) == ["y" * 500]
+
+
+async def test_what_wakes_nobody_is_noticed_all_the_same(one: Fleet, session: Session) -> None:
+    await one.produce(1, "orders", "a")
+    await session.fetch({0: 1, 1: 0})
+    assert await session.fetch({}) == {}
+    log = one.nodes[1].partition("orders").log
+    await log.advance_log_start_offset(1)  # as retention does
+    for _ in range(1000):
+        answer = await session.fetch({}, max_wait_ms=20)
+        if answer:
+            break
+    assert answer[0].log_start_offset == 1 and not answer[0].records
+
+
+async def test_a_session_that_is_evicted_while_it_waits_is_told_to_begin_anew(one: Fleet, session: Session) -> None:
+    await session.fetch({0: 0})
+    waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
+    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    sessions_of(one).sessions.close(session.session_id)
+    await waiting
+    assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    await session.fetch({})
+    assert session.error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
