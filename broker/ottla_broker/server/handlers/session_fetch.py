@@ -136,6 +136,9 @@ class Ledger:
         return len(self.partitions)
 
     def add(self, key: Key, topic: str, asked: Any) -> SessionItem:
+        named_before = self.partitions.get(key)
+        if named_before is not None:  # twice in one request
+            self.active.pop(named_before, None)
         item = self.partitions[key] = SessionItem(self, key, topic, asked)
         self.active[item] = None
         return item
