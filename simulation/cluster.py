@@ -121,6 +121,28 @@ class SimulatedBroker:
             await self.process.spawn(self.broker.stop(), name="stop")
             self.process.kill()
 
+    async def stop_gracefully(self) -> bool:
+        """SIGTERM to a broker that is ready: it hands over, stops in order, and its process ends with it.
+
+        False when it did not come to an orderly end: the process was killed or halted meanwhile, or did not run.
+        """
+        process, broker = self.process, self.broker
+        if process is None or broker is None or not process.alive:
+            return False
+        ended: asyncio.Future[bool] = self.world.loop.create_future()
+
+        def end(is_orderly: bool) -> None:
+            if not ended.done():
+                ended.set_result(is_orderly)
+
+        # The tasks of a killed process never end: whoever waits must hear of the kill itself.
+        process.on_kill(lambda _power_loss: end(False))
+        stopping = process.spawn(broker.stop(), name="stop")
+        stopping.add_done_callback(lambda _task: end(broker.state == "stopped"), context=process.context)
+        is_orderly = await ended
+        process.kill()
+        return is_orderly
+
     def crash(self) -> None:
         self.machine.crash_process()
 
