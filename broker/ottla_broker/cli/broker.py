@@ -38,7 +38,9 @@ def run(
         list[str] | None, typer.Option("--override", metavar="KEY=VALUE", help="Wins over the file; may be repeated.")
     ] = None,
 ) -> None:
-    """Runs a broker until SIGTERM, which stops it in order.
+    """Runs a broker until SIGTERM, which stops it in order: its partitions get other leaders first.
+
+    A second SIGTERM does not wait for that.
 
     The configuration keys are Apache Kafka 3.9's, plus a few that begin with ottla. Example:
 
@@ -119,18 +121,14 @@ async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
 
 
 async def _stop(broker: Broker, starting: asyncio.Future[None]) -> None:
-    """Stops in order; a second signal changes nothing."""
+    """Stops in order; a second signal skips to the flush."""
     logger.info("stopping")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _already_stopping)
+        loop.add_signal_handler(number, broker.hurry)
     if not starting.done():
         starting.cancel()
         await asyncio.wait([starting])
     await broker.stop()
     if broker.state == "stopped":
         logger.info("stopped")
-
-
-def _already_stopping() -> None:
-    """A second signal: there is nothing left to skip, the stop is at the flush or on its way there."""

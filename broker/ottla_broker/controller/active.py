@@ -202,6 +202,7 @@ class ActiveController:
             if broker == self._broker_id:
                 self.waits.reset()
             del context.brokers[broker]
+            context.shutting_down.discard(broker)
             context.forget_failed_directories(broker)
         await self.replicas_gone(context.replicas_on(brokers))
 
@@ -400,7 +401,7 @@ class ActiveController:
         unclean: dict[str, bool] = {}
         elections: dict[TopicPartition, Election] = {}
         for partition in partitions:
-            replicas, online = context.replicas_of(partition), context.online_brokers(partition)
+            replicas, online = context.replicas_of(partition), context.electable_brokers(partition)
             current = context.leadership.get(partition)
             if current is None:
                 election = decide_initial(replicas, online, context.epoch)
@@ -517,12 +518,15 @@ class ActiveController:
             return
         self._channels.open(self.context.brokers[broker])
 
-    def send(self, batch: RequestBatch) -> None:
+    def send(self, batch: RequestBatch, on_answer: Callable[[], None] | None = None) -> int:
+        """Sends a batch and gives the number of its requests; `on_answer` is called for each that is answered."""
         if self._is_over:
-            return
+            return 0
+        count = 0
         for request in batch.build(self.context, self._broker_id, self._listener, self._versions):
             if self.context.brokers[request.broker].endpoint(self._listener) is None:
                 continue
+            count += 1
             if request.broker == self._broker_id and request.api_key is ApiKey.UPDATE_METADATA:
                 self.waits.sent(frozenset(topic.topic_name for topic in request.body.topic_states))
             self._channels.send(
@@ -530,10 +534,13 @@ class ActiveController:
                 request.api_key,
                 request.version,
                 request.body,
-                self._answer_handler(request.broker, request.api_key, request.body),
+                self._answer_handler(request.broker, request.api_key, request.body, on_answer),
             )
+        return count
 
-    def _answer_handler(self, broker: int, api_key: ApiKey, body: Any) -> Callable[[Any], None]:
+    def _answer_handler(
+        self, broker: int, api_key: ApiKey, body: Any, on_answer: Callable[[], None] | None
+    ) -> Callable[[Any], None]:
         epoch = self.context.brokers[broker].epoch
         deleted = tuple(deleted_partitions(body)) if api_key is ApiKey.STOP_REPLICA else ()
 
@@ -544,6 +551,8 @@ class ActiveController:
                 self._on_answer(Answer(broker, epoch, api_key, response, deleted))
             elif broker == self._broker_id:
                 self.waits.answered()
+            if on_answer is not None:
+                on_answer()
 
         return on_response
 

@@ -22,6 +22,8 @@ class ControllerContext:
         self.epoch_version = epoch_version
         self.brokers: dict[int, Broker] = {}
         """The live brokers."""
+        self.shutting_down: set[int] = set()
+        """Those of them that have asked for a controlled shutdown."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.topics_to_delete: set[str] = set()
         """Topics with a marker in /admin/delete_topics."""
@@ -125,6 +127,23 @@ class ControllerContext:
         return frozenset(
             broker for broker in self.replicas_of(partition) if self.is_online(Replica(*partition, broker))
         )
+
+    def electable_brokers(self, partition: TopicPartition) -> frozenset[int]:
+        """The brokers that an election may choose from: the online ones, and of those that shut down only whom the
+        partition cannot do without. A clean leader for a moment is better than none, or an unclean one."""
+        online = self.online_brokers(partition)
+        staying = online - self.shutting_down
+        leadership = self.leadership.get(partition)
+        in_sync = () if leadership is None else leadership.isr
+        if not staying or (not staying.intersection(in_sync) and online.intersection(in_sync)):
+            return online
+        return staying
+
+    def brokers_for_isr(self, partition: TopicPartition) -> frozenset[int]:
+        """The brokers that may be in the ISR: nobody joins it who shuts down, but who is in it may stay."""
+        leadership = self.leadership.get(partition)
+        joining = self.shutting_down.difference(() if leadership is None else leadership.isr)
+        return self.online_brokers(partition) - joining
 
     def set_directory_failed(self, replica: Replica, failed: bool) -> bool:
         """Notes what the broker said about the replica's log directory. True when that is news."""

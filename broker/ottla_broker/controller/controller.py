@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import administration, election, gauges
+from ottla_broker.controller import administration, controlled_shutdown, election, gauges
 from ottla_broker.controller.active import ActiveController, Answer, Watches
 from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
 from ottla_broker.controller.assignment import RackMode
@@ -40,6 +40,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.controller")
 
@@ -92,6 +93,7 @@ class Controller:
         self._holder = NO_CONTROLLER
         self._stand_from = 0.0
         self._is_registered = False
+        self._is_retiring = False
         self._has_stopped = False
         metrics = metrics or Metrics()
         self._unclean_elections = gauges.unclean_elections(metrics)
@@ -118,6 +120,10 @@ class Controller:
         self._put(_Event("first election", stand_first))
         self._task = self._clock.spawn(self._run(), name=f"controller of broker {self._broker_id}")
         await first
+
+    def retire(self) -> None:
+        """The broker is about to stop: it stands no more. One that is in office goes on until `stop`."""
+        self._is_retiring = True
 
     async def stop(self) -> None:
         """Leaves office, so that another broker can take it while this one still flushes, and ends the task."""
@@ -234,6 +240,24 @@ class Controller:
             "allocate producer ids", lambda active: allocate_producer_ids(active, broker, broker_epoch)
         )
 
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
+        """Moves leadership away from a broker that shuts down; the partitions that it had better ask about again.
+
+        When it returns, the other brokers and then this one have been told, or did not answer in time. `broker_epoch`
+        -1 is not checked. Raises KafkaError NOT_CONTROLLER, BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH.
+        """
+        handover = await self._request(
+            "controlled shutdown",
+            lambda active: controlled_shutdown.move_away(active, self._clock, broker, broker_epoch),
+        )
+        await asyncio.wait([handover.told], timeout=controlled_shutdown.TELL_WITHIN_S)
+        left = await self._request(
+            "end of a controlled shutdown",
+            lambda active: controlled_shutdown.tell_leaving(active, self._clock, handover),
+        )
+        await asyncio.wait([left.told], timeout=controlled_shutdown.TELL_WITHIN_S)
+        return left.remaining
+
     async def _wait_for(self, results: list[TopicResult], timeout_ms: int) -> list[TopicResult]:
         waiting = [result.done for result in results if result.done is not None]
         if waiting and timeout_ms > 0:
@@ -319,7 +343,7 @@ class Controller:
                 return
             self._holder = NO_CONTROLLER
             self._resign("/controller is gone")
-            if not self._is_registered:
+            if not self._is_registered or self._is_retiring:
                 # A controller that is no live broker would elect nobody on itself: first the registration.
                 return
             wait_s = self._stand_from - self._clock.monotonic()

@@ -30,7 +30,7 @@ class TopicDeletions:
         store: ControllerStore,
         config: Mapping[str, Any],
         watcher: Watcher,
-        send: Callable[[RequestBatch], None],
+        send: Callable[[RequestBatch], object],
     ) -> None:
         """`watcher` is called when markers come; `send` takes what is to be told to the brokers."""
         self._context = context

@@ -45,7 +45,7 @@ async def alter_isrs(
             change,
             None if context.is_deleting(partition.topic) else context.leadership.get(partition),
             replicas=context.replicas_of(partition),
-            online=context.online_brokers(partition),
+            online=context.brokers_for_isr(partition),
             broker_epochs=epochs,
             version=version,
         )

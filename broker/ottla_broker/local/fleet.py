@@ -84,16 +84,16 @@ class Fleet:
             self.brokers.pop(broker_id).halt("killed by ottla local kill")
         self._http.pop(broker_id).close()
 
-    async def stop_broker(self, broker_id: int) -> None:
-        """Stops one broker in order. KeyError when it is not running."""
+    async def stop_broker(self, broker_id: int, *, hands_over: bool = True) -> None:
+        """Stops one broker in order, after the others lead what it led. KeyError when it is not running."""
         with logs.about(lambda: broker_id):
-            await self.brokers.pop(broker_id).stop()
+            await self.brokers.pop(broker_id).stop(hands_over=hands_over)
         self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
-        """Stops every broker in order, then the coordination."""
+        """Stops every broker in order, then the coordination. Nobody hands over to a broker that is to stop next."""
         for broker_id in list(self.brokers):
-            await self.stop_broker(broker_id)
+            await self.stop_broker(broker_id, hands_over=False)
         if self._store is not None:
             await self._store.close()
             self._store = None

@@ -29,6 +29,8 @@ _OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
 _OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
 SESSION_TIMEOUT_MS = 6000
 """zookeeper.session.timeout.ms unless the document sets it: a killed broker's leaders move after this time."""
+STOP_TIMEOUT_MS = 45_000
+"""ottla.shutdown.timeout.ms: how long a broker's stop may take."""
 
 
 @dataclass(slots=True)
@@ -125,6 +127,7 @@ class Layout:
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "ottla.http.listener": f"{HOST}:{place.http_port}",
+            "ottla.shutdown.timeout.ms": str(STOP_TIMEOUT_MS),
             "zookeeper.connect": zookeeper_connect,
         }
 

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.adapters.logs import message_of
-from ottla_broker.local.layout import BrokerPlace, Layout, write_properties
+from ottla_broker.local.layout import STOP_TIMEOUT_MS, BrokerPlace, Layout, write_properties
 
 logger = logging.getLogger("ottla.local")
 
 _RESTART_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.05
-_STOP_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = STOP_TIMEOUT_MS / 1000 + 15
+_HAND_OVER_S = 1.0
+"""A fleet that goes as a whole has nobody to hand over to; whoever still tries after this time is told to flush."""
 
 
 class BrokerEnded(Exception):
@@ -71,13 +73,19 @@ class Supervisor:
         return process is not None and process.returncode is None
 
     async def stop(self) -> None:
-        """Stops the brokers by SIGTERM (SIGKILL after a minute), then the ZooKeeper that we started."""
+        """Stops the brokers by SIGTERM (a second one after a second, SIGKILL after a minute), then our ZooKeeper."""
         self._is_stopping = True
         for watcher in self._watchers:
             watcher.cancel()
         running = [process for process in self._processes.values() if process.returncode is None]
         for process in running:
             process.send_signal(signal.SIGTERM)
+        waits = [asyncio.ensure_future(process.wait()) for process in running]
+        if waits:
+            await asyncio.wait(waits, timeout=_HAND_OVER_S)
+        for process in running:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
         for process in running:
             try:
                 async with asyncio.timeout(_STOP_TIMEOUT_S):

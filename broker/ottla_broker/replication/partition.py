@@ -90,6 +90,7 @@ class Partition:
         "index",
         "is_leader",
         "is_removed",
+        "is_stopped",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
@@ -114,6 +115,8 @@ class Partition:
         self.is_leader = False
         self.is_removed = False
         """Deleted from this broker; requests that hold on to it must look for it again."""
+        self.is_stopped = False
+        """Neither leads nor follows: what it holds gets old, and consumers are not to read it."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = -1
@@ -170,6 +173,7 @@ class Partition:
         """Leads from `leader_epoch` on. The epoch stands in the log's epoch file already, starting at its end."""
         around = self._around
         was_leader = self.is_leader
+        self.is_stopped = False
         now = around.now_ms()
         self.is_leader = True
         self.leader_id = around.broker_id
@@ -208,6 +212,7 @@ class Partition:
     ) -> None:
         """Follows `leader_id` (-1: nobody leads). What waited for this broker's leadership fails."""
         self.is_leader = False
+        self.is_stopped = False
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -219,8 +224,11 @@ class Partition:
         self.give_up_waiting(_NOT_LEADER)
 
     def resign(self) -> None:
-        """Neither leads nor follows any more: the broker stops."""
-        self.become_follower(NO_LEADER, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
+        """Neither leads nor follows any more: the broker stops, or the controller says so. Who leads, if it is another
+        broker, is still told to clients."""
+        leader_id = NO_LEADER if self.is_leader else self.leader_id
+        self.become_follower(leader_id, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
+        self.is_stopped = True
 
     def give_up_waiting(self, error_code: int) -> None:
         """Fails the produce and DeleteRecords requests that wait here and has the fetches look again."""

@@ -496,7 +496,7 @@ class ReplicaManager:
             if command.delete:
                 self._forget(partition)
             else:
-                partition.give_up_waiting(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                partition.resign()
         if not command.delete:
             return ErrorCode.NONE
         return await self._take_away(self.log_manager.delete, tp)

@@ -6,7 +6,7 @@ The life of a broker, each step visible as `state`:
     recovering   load the logs; those not closed cleanly are scanned
     joining      open the listeners, register, stand for controller, wait for metadata
     running      ready
-    stopping     hand over in order: end the session, flush, mark the directories clean
+    stopping     hand leadership over, flush, mark the directories clean, leave office, end the session
     stopped, halted, refused
 
 A halt (no log directory is left, a simulated or asked-for crash) stops this broker and never the process: its timers,
@@ -43,6 +43,7 @@ from ottla_broker.server.finalized_features import refuse_unknown_features
 from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
 from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
+from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.server.producer_ids import ProducerIds
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
@@ -90,6 +91,7 @@ class Broker:
         self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
         self._halted: asyncio.Future[str] = ports.clock.create_future()
         self._settled = asyncio.Event()  # ready, or ended
+        self._hurry: asyncio.Future[None] = ports.clock.create_future()
         ports.clock.on_task_failure = self._on_task_failure
         self._dispatcher = Dispatcher(ports.clock)
         self._server = SocketServer(
@@ -202,29 +204,80 @@ class Broker:
             self._end("refused", reason)
             raise StartRefused(reason) from error
 
-    async def stop(self) -> None:
+    async def stop(self, *, hands_over: bool = True) -> None:
         """Stops in order: no promise is broken and nothing has to be recovered at the next start.
 
-        When the last directory fails meanwhile, `state` is "halted", not "stopped".
+        Without `hands_over` other brokers learn of it when the session ends: for a fleet that stops as a whole. When
+        the last directory fails meanwhile, or ottla.shutdown.timeout.ms is over, `state` is "halted", not "stopped".
         """
         if self.state in ("stopping", "stopped", "halted", "refused"):
             return
+        hands_over = hands_over and self.is_ready
         self.state = "stopping"
+        clock = self._ports.clock
+        limit_ms: int = self.config["ottla.shutdown.timeout.ms"]
+        clock.call_later(limit_ms / 1000, self._on_overdue_stop, limit_ms)
+        stopping = clock.spawn(self._stop(hands_over), name="stop")
+        await asyncio.wait([stopping, self._halted], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done() and not stopping.cancelled():
+            stopping.result()
+
+    def hurry(self) -> None:
+        """A stop that hands leadership over goes on with the flush at once. Idempotent."""
+        if not self._hurry.done():
+            self._hurry.set_result(None)
+
+    async def _stop(self, hands_over: bool) -> None:
+        if hands_over:
+            await self._hand_over()
         if self._controller is not None:
-            await self._controller.stop()
+            # In office it stays there: a flush may take minutes, and the fleet is not to be without a controller.
+            self._controller.retire()
         if self._group_coordinator is not None:
             self._group_coordinator.close()
         if self._replica_manager is not None:
             await self._replica_manager.stop()
-        self._server.close()
         await self.log_cleaner.close()
         await self.log_manager.close(self._broker_epoch())
         if self._registration is not None and self.state == "stopping":
             await self._registration.forget_session()
         if self.state != "stopping":  # halted by a directory that could not be closed: everything is given back
             return
+        if self._controller is not None:
+            await self._controller.stop()
         await self._ports.coordination.close()
+        self._server.close()
         self._end("stopped", "stopped")
+
+    async def _hand_over(self) -> None:
+        """A controlled shutdown, for at most half of the time that the stop has."""
+        controller_client = self._controller_client
+        if controller_client is None or not self.config["controlled.shutdown.enable"] or not self._has_company():
+            return
+        moving = self._ports.clock.spawn(
+            hand_over(
+                controller_client, self._ports.clock, self.config, self.broker_id, self._broker_epoch(), self._logger
+            ),
+            name="controlled shutdown",
+        )
+        limit_s = self.config["ottla.shutdown.timeout.ms"] / 2000
+        await asyncio.wait([moving, self._hurry], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if not moving.done():
+            self._logger.warning(
+                "the controlled shutdown is given up; what this broker leads has no leader for a while"
+            )
+            moving.cancel()
+
+    def _has_company(self) -> bool:
+        services = self._dispatcher.services
+        return services is not None and any(broker != self.broker_id for broker in services.metadata.brokers)
+
+    def _on_overdue_stop(self, limit_ms: int) -> None:
+        if self.state == "stopping":
+            self.halt(
+                f"the stop takes longer than ottla.shutdown.timeout.ms={limit_ms}; what is not flushed is recovered at "
+                "the next start"
+            )
 
     def halt(self, reason: str) -> None:
         """Ends the broker as a crash would. Idempotent."""

@@ -40,6 +40,7 @@ LISTED = (
     Listing(ApiKey.LEADER_AND_ISR, 0, 7, "leader_and_isr"),
     Listing(ApiKey.STOP_REPLICA, 0, 4, "stop_replica"),
     Listing(ApiKey.UPDATE_METADATA, 0, 8, "update_metadata"),
+    Listing(ApiKey.CONTROLLED_SHUTDOWN, 0, 3, "controlled_shutdown"),
     Listing(ApiKey.OFFSET_COMMIT, 0, 9, "offset_commit"),
     Listing(ApiKey.OFFSET_FETCH, 0, 9, "offset_fetch"),
     Listing(ApiKey.FIND_COORDINATOR, 0, 6, "find_coordinator"),

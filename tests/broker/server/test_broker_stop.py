@@ -1,18 +1,176 @@
-"""The end of a broker whose disk is not there any more."""
+"""The end of a broker: who leads after it, what it still answers, and what it does not wait for."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections.abc import Callable, Iterator
 
-from ottla_broker.testing import cluster
+import pytest
+
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.broker import Broker
+from ottla_broker.testing import Cluster, cluster
+from tests.integration.clients.driver import await_that
+from tests.integration.clients.librdkafka import Librdkafka
+from tests.integration.clients.topics import create, metadata
+from tests.integration.wire import Wire, batch, produce_request
+
+NEVER_MS = "3600000"
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Cluster]:
+    with cluster(brokers=3, racks=3) as found:
+        yield found
+
+
+def broker_of(fleet: Cluster, number: int) -> Broker:
+    assert fleet.fleet is not None
+    return fleet.fleet.brokers[number]
+
+
+def leaders(fleet: Cluster, topic: str) -> dict[int, int]:
+    with Wire(fleet.address(fleet.running[0])) as wire:
+        return metadata(wire, topic)
 
 
 def test_a_directory_that_vanished_turns_a_stop_into_a_halt_that_says_so() -> None:
     with cluster(brokers=1, disks=1) as fleet:
-        assert fleet.fleet is not None
-        broker = fleet.fleet.brokers[0]
+        broker = broker_of(fleet, 0)
         directory = fleet.data / "broker-0" / "d0"
         shutil.rmtree(directory)
         fleet.stop(0)
         assert broker.state == "halted"
         assert str(directory) in fleet.run(broker.halted())
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: Cluster, victim: int) -> None:
+    """One of the three is the controller."""
+    create(fleet.bootstrap, f"t-{victim}", 6)
+    assert victim in leaders(fleet, f"t-{victim}").values()
+    manager = broker_of(fleet, victim)._replica_manager
+    assert manager is not None
+    led_at_the_end: list[int] = []
+    give_up = manager.stop
+
+    async def stop() -> None:
+        led_at_the_end.append(sum(partition.is_leader for partition in manager.partitions()))
+        await give_up()
+
+    manager.stop = stop  # type: ignore[method-assign]
+    fleet.stop(victim)
+    assert led_at_the_end == [0]
+    assert victim not in leaders(fleet, f"t-{victim}").values()
+    fleet.start(victim)
+    create(fleet.bootstrap, f"after-{victim}", 3)  # there is a controller
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, version: int) -> None:
+    topic = f"drained-{version}"
+    create(fleet.bootstrap, topic, 1)
+    leader = leaders(fleet, topic)[0]
+    epoch = broker_of(fleet, leader)._broker_epoch()
+    shutdown = codec.module(ApiKey.CONTROLLED_SHUTDOWN)
+    request = shutdown.ControlledShutdownRequest(broker_id=leader, broker_epoch=epoch)
+    controller = next(
+        number
+        for number in fleet.running
+        if broker_of(fleet, number)._controller.is_active  # type: ignore[union-attr]
+    )
+    try:
+        with Wire(fleet.address(controller)) as wire:
+            assert wire.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request).error_code == 0
+        with Wire(fleet.address(leader)) as wire:
+            refused = (
+                wire.ask(ApiKey.PRODUCE, 10, produce_request(topic, batch(b"value")))
+                .responses[0]
+                .partition_responses[0]
+            )
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert refused.current_leader.leader_id == metadata(wire, topic)[0] != leader
+            fetch = codec.module(ApiKey.FETCH)
+            asked = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+            answer = wire.ask(
+                ApiKey.FETCH,
+                12,
+                fetch.FetchRequest(max_wait_ms=0, topics=[fetch.FetchTopic(topic=topic, partitions=[asked])]),
+            )
+            # It follows nobody: what a consumer would read there stands still.
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    finally:
+        fleet.stop(leader)
+        fleet.start(leader)
+
+
+def test_another_broker_than_the_controller_refuses(fleet: Cluster) -> None:
+    shutdown = codec.module(ApiKey.CONTROLLED_SHUTDOWN)
+    request = shutdown.ControlledShutdownRequest(broker_id=0, broker_epoch=-1)
+    other = next(
+        number
+        for number in fleet.running
+        if not broker_of(fleet, number)._controller.is_active  # type: ignore[union-attr]
+    )
+    with Wire(fleet.address(other)) as wire:
+        answer = wire.ask(ApiKey.CONTROLLED_SHUTDOWN, 3, request)
+    assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def stop_without_a_successor(config: dict[str, str], meanwhile: Callable[[Cluster, Broker], None]) -> None:
+    """Stops broker 1, which leads a partition whose other replica is down, while broker 2 stays."""
+    with cluster(brokers=3, config={"offsets.topic.replication.factor": "1", **config}) as fleet:
+        create(fleet.bootstrap, "t", 3, 2)
+        replicas = Librdkafka().describe_topic(fleet.bootstrap, "t").replicas
+        assert {0, 1} in map(set, replicas.values())
+        fleet.kill(0)
+        await_that(lambda: 0 not in leaders(fleet, "t").values(), "broker 1 leads alone")
+        broker = broker_of(fleet, 1)
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.ensure_future(broker.stop())
+
+        stopping = fleet.run(begin())
+        meanwhile(fleet, broker)
+
+        async def end() -> None:
+            await stopping
+
+        fleet.run(end())
+        assert broker.state == "stopped"
+
+
+def test_a_second_signal_skips_to_the_flush() -> None:
+    def hurry(fleet: Cluster, broker: Broker) -> None:
+        async def hurry() -> None:
+            broker.hurry()
+
+        fleet.run(hurry())
+
+    stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": NEVER_MS}, hurry)
+
+
+def test_the_retries_end_and_the_broker_stops_all_the_same() -> None:
+    stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": "50"}, lambda fleet, broker: None)
+
+
+def test_half_of_the_time_for_a_stop_is_kept_for_the_flush() -> None:
+    config = {"controlled.shutdown.retry.backoff.ms": NEVER_MS, "ottla.shutdown.timeout.ms": "3000"}
+    stop_without_a_successor(config, lambda fleet, broker: None)
+
+
+def test_a_broker_waits_for_its_successor_to_return() -> None:
+    def return_and_look(fleet: Cluster, broker: Broker) -> None:
+        fleet.start(0)
+        await_that(lambda: 1 not in leaders(fleet, "t").values(), "broker 0 has taken over")
+
+    config = {"controlled.shutdown.retry.backoff.ms": "100", "controlled.shutdown.max.retries": "1000"}
+    stop_without_a_successor(config, return_and_look)
+
+
+def test_without_controlled_shutdown_a_broker_asks_nobody() -> None:
+    config = {"controlled.shutdown.enable": "false", "controlled.shutdown.retry.backoff.ms": NEVER_MS}
+    stop_without_a_successor(config, lambda fleet, broker: None)

@@ -37,6 +37,16 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.shutdown.timeout.ms",
+        LONG,
+        285_000,
+        MEDIUM,
+        READ_ONLY,
+        "How long a stop may take before it is broken off: 15 s less than the grace period of who stops the broker.",
+        at_least(1000),
+        known=_OWN,
+    ),
+    key(
         "ottla.log.dirs.format",
         LIST,
         None,

@@ -63,11 +63,8 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         READ_ONLY,
         "Whether leadership is moved away before the broker stops.",
-        note=NOT_YET,
     ),
-    key(
-        "controlled.shutdown.max.retries", INT, 3, MEDIUM, READ_ONLY, "Attempts at a controlled shutdown.", note=NOT_YET
-    ),
+    key("controlled.shutdown.max.retries", INT, 3, MEDIUM, READ_ONLY, "Attempts at a controlled shutdown."),
     key(
         "controlled.shutdown.retry.backoff.ms",
         LONG,
@@ -75,7 +72,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         READ_ONLY,
         "Wait between these attempts.",
-        note=NOT_YET,
     ),
     key(
         "default.replication.factor",

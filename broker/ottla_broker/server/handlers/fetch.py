@@ -183,7 +183,9 @@ class Fetching:
         epoch_error = partition.check_epoch(asked.current_leader_epoch)
         if epoch_error:
             item.error = int(epoch_error)
-        elif not partition.is_leader and (self._replica_id >= 0 or self._context.api_version < 11):
+        elif not partition.is_leader and (
+            self._replica_id >= 0 or self._context.api_version < 11 or partition.is_stopped
+        ):
             item.error = _NOT_LEADER
         elif self._replica_id >= 0 and self._replica_id not in partition.followers:
             item.error = int(ErrorCode.UNKNOWN_LEADER_EPOCH)

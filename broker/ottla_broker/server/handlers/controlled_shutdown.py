@@ -1,0 +1,41 @@
+"""ControlledShutdown (key 7, broker to controller): a broker is about to stop.
+
+Behaviour
+    Every partition that can do without the broker gets another leader and an ISR without it, told to everybody before
+    the broker itself hears of it. The answer names the partitions that it still leads and had better ask about again:
+    none with a single replica, and none when every live broker shuts down.
+Errors, in this order
+    STALE_CONTROLLER_EPOCH (this broker is not the controller; the code that Apache Kafka gives here),
+    BROKER_NOT_AVAILABLE (it is not registered), STALE_BROKER_EPOCH (v2+: an earlier life asks).
+Versions
+    0: the request header has no client id. 2: broker epoch (KIP-380). 3: flexible.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.controller.controlled_shutdown import UNKNOWN_EPOCH
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: ControlledShutdownRequest
+) -> ControlledShutdownResponse:
+    """Answers when the others, and then the broker, have been told."""
+    epoch = request.broker_epoch if context.api_version >= 2 else UNKNOWN_EPOCH
+    try:
+        remaining = await services.controller.controlled_shutdown(request.broker_id, epoch)
+    except KafkaError as error:
+        code = ErrorCode.STALE_CONTROLLER_EPOCH if error.code is ErrorCode.NOT_CONTROLLER else error.code
+        return ControlledShutdownResponse(error_code=int(code))
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
+            for partition in remaining
+        ]
+    )

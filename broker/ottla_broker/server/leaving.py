@@ -1,0 +1,104 @@
+"""A broker that is asked to stop hands its leaderships over first: the asking side of ControlledShutdown (5.23).
+
+Lives here: whom to ask, how often, and when to stop all the same. Not here: what the controller does
+(`controller.controlled_shutdown`), the order of a stop (`broker`). Our controller and Apache Kafka's are asked alike,
+and this broker itself when it is the controller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla_broker.config.inter_broker import inter_broker_versions
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from ottla_broker.server.controller_client import ControllerClient
+from ottla_broker.server.inter_broker import BrokerDisconnected
+
+_PAUSE_S: Final = 0.05
+"""Before the next controller is asked: the metadata that names it is on its way."""
+
+_NAMED: Final = 5
+
+_NOT_IN_OFFICE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.NOT_CONTROLLER)
+_COUNTED_AS_DEAD = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_NOT_AVAILABLE)
+"""The controller has taken our leaderships away already, or is about to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows from one answer. `is_over`: nothing is gained by asking again."""
+
+    is_over: bool
+    reason: str
+
+
+def judge(response: ControlledShutdownResponse) -> Verdict:
+    """What an answer of the controller means.
+
+    >>> judge(ControlledShutdownResponse(error_code=0))
+    Verdict(is_over=True, reason='leads nothing that another broker could lead')
+    >>> judge(ControlledShutdownResponse(error_code=77)).is_over
+    True
+    """
+    error = ErrorCode.of(response.error_code)
+    if error in _COUNTED_AS_DEAD:
+        return Verdict(True, f"the controller counts this broker as dead ({error.name})")
+    if error is not ErrorCode.NONE:
+        return Verdict(False, f"the controller answers {error.name}")
+    remaining = [f"{entry.topic_name}-{entry.partition_index}" for entry in response.remaining_partitions]
+    if not remaining:
+        return Verdict(True, "leads nothing that another broker could lead")
+    more = f" and {len(remaining) - _NAMED} more" if len(remaining) > _NAMED else ""
+    return Verdict(False, f"nobody in sync can take over {', '.join(remaining[:_NAMED])}{more}")
+
+
+async def hand_over(
+    controller: ControllerClient,
+    clock: Clock,
+    config: Mapping[str, Any],
+    broker_id: int,
+    broker_epoch: int,
+    logger: logging.LoggerAdapter[Any],
+) -> bool:
+    """Asks until this broker leads nothing that could be moved: True.
+
+    False after controlled.shutdown.max.retries tries, controlled.shutdown.retry.backoff.ms apart. A controller that is
+    being replaced costs no try.
+    """
+    tries: int = config["controlled.shutdown.max.retries"]
+    for number in range(1, tries + 1):
+        try:
+            verdict = judge(await _ask_whoever_is_in_office(controller, clock, config, broker_id, broker_epoch))
+        except BrokerDisconnected as error:
+            verdict = Verdict(False, f"the controller could not be asked: {error}")
+        if verdict.is_over:
+            logger.info("controlled shutdown: %s", verdict.reason)
+            return True
+        logger.warning("controlled shutdown, try %d of %d: %s", number, tries, verdict.reason)
+        if number < tries:
+            await clock.sleep(config["controlled.shutdown.retry.backoff.ms"] / 1000)
+    logger.warning("stopping although leadership could not be moved away")
+    return False
+
+
+async def _ask_whoever_is_in_office(
+    controller: ControllerClient, clock: Clock, config: Mapping[str, Any], broker_id: int, broker_epoch: int
+) -> ControlledShutdownResponse:
+    """Raises BrokerDisconnected when nobody has answered within controller.socket.timeout.ms."""
+    deadline = clock.monotonic() + config["controller.socket.timeout.ms"] / 1000
+    version = inter_broker_versions(config["inter.broker.protocol.version"]).controlled_shutdown
+    request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+    while True:
+        left_s = max(deadline - clock.monotonic(), _PAUSE_S)
+        response: ControlledShutdownResponse = await controller.ask(
+            ApiKey.CONTROLLED_SHUTDOWN, version, request, left_s
+        )
+        if response.error_code not in _NOT_IN_OFFICE or clock.monotonic() >= deadline:
+            return response
+        await clock.sleep(_PAUSE_S)

@@ -1,0 +1,184 @@
+"""Controlled shutdown as the store and the other brokers see it; on the embedded store and on a real ZooKeeper."""
+
+import asyncio
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from ottla_broker.controller.administration import TopicIsrChanges
+from ottla_broker.controller.isr_changes import IsrChange
+from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from tests.broker.controller.fleet import Fleet, fleet_of
+
+WAIT_MS = 10_000
+
+
+@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.java)])
+async def fleet(request, tmp_path):
+    """Every test on the embedded store and on a real ZooKeeper."""
+    chroot = None
+    if request.param == "zookeeper":
+        chroot = f"{request.getfixturevalue('zookeeper').connect}/shutdown/{uuid.uuid4()}"
+    async with Fleet(tmp_path, chroot) as fleet:
+        yield fleet
+
+
+async def create(controller, name, assignment):
+    (result,) = await controller.create_topics([NewTopic(name, assignment=assignment)], timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.NONE, result.message
+
+
+def stopped(channels, broker):
+    return {
+        (topic.topic_name, state.partition_index)
+        for request in channels.requests(broker, ApiKey.STOP_REPLICA)
+        for topic in request.topic_states
+        for state in topic.partition_states
+        if not state.delete_partition
+    }
+
+
+def epoch_of(controller, broker):
+    return controller._active.context.brokers[broker].epoch
+
+
+async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2, 0), 1: (2, 1, 0), 2: (0, 1, 2)})
+    channels.forget()
+    assert await controller.controlled_shutdown(1, epoch_of(controller, 1)) == []
+    for partition, leader, isr in ((0, 2, {2, 0}), (1, 2, {2, 0}), (2, 0, {0, 2})):
+        state, _ = await fleet.state("t", partition)
+        assert (state.leader, set(state.isr), state.leader_epoch) == (leader, isr, 1)
+        for broker in (0, 2):
+            assert channels.metadata(broker, "t", partition).leader == leader
+    # It follows nobody: it would only be taken out of the ISR again.
+    assert stopped(channels, 1) == {("t", 0), ("t", 1), ("t", 2)}
+    assert channels.leadership(1, "t", 0).leader == 2
+
+
+async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2, 0)})
+    channels.forget()
+    channels.silent.add(2)
+    asking = asyncio.ensure_future(controller.controlled_shutdown(1, -1))
+    await channels.until(lambda: channels.leadership(2, "t") is not None)
+    await asyncio.sleep(0)
+    assert channels.leadership(1, "t") is None and not channels.requests(1)
+    channels.speak(2)
+    assert await asking == []
+    order = [broker for broker, key, _ in channels.sent if key is ApiKey.LEADER_AND_ISR]
+    assert order[-1] == 1
+
+
+async def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(fleet, monkeypatch):
+    monkeypatch.setattr("ottla_broker.controller.controlled_shutdown.TELL_WITHIN_S", 0.05)
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2, 0)})
+    channels.silent.add(2)
+    assert await controller.controlled_shutdown(1, -1) == []
+    assert channels.leadership(1, "t").leader == 2
+
+
+async def test_one_replica_stays_where_it_is_and_is_not_waited_for(fleet):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "single", {0: (1,)})
+    assert await controller.controlled_shutdown(1, -1) == []
+    state, _ = await fleet.state("single")
+    assert (state.leader, state.isr, state.leader_epoch) == (1, (1,), 0)
+
+
+async def shrink(controller, broker, topic, isr):
+    context = controller._active.context
+    leadership = next(found for partition, found in context.leadership.items() if partition.topic == topic)
+    change = IsrChange(broker, leadership.leader_epoch, leadership.partition_epoch, [(member, -1) for member in isr])
+    ((answer,),) = [
+        tuple(answers.values())
+        for answers in await controller.alter_isrs(
+            broker, epoch_of(controller, broker), [TopicIsrChanges(None, topic, {0: change})], 1
+        )
+    ]
+    return answer.error
+
+
+async def test_a_leader_alone_in_its_isr_goes_on_until_another_has_caught_up(fleet):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    assert await shrink(controller, 1, "t", (1,)) is ErrorCode.NONE
+    remaining = await controller.controlled_shutdown(1, -1)
+    assert [str(partition) for partition in remaining] == ["t-0"]
+    assert (await fleet.state("t"))[0].leader == 1
+    # Its follower catches up meanwhile, and the next try finds somebody to hand over to.
+    assert await shrink(controller, 1, "t", (1, 2)) is ErrorCode.NONE
+    assert await controller.controlled_shutdown(1, -1) == []
+    state, _ = await fleet.state("t")
+    assert (state.leader, state.isr) == (2, (2,))
+
+
+async def test_who_has_left_an_isr_is_not_taken_back_before_it_has_restarted(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (0, 1, 2)})
+    await controller.controlled_shutdown(1, -1)
+    assert await shrink(controller, 0, "t", (0, 2, 1)) is ErrorCode.OPERATION_NOT_ATTEMPTED
+    await fleet.bounce(1)
+    await channels.until(lambda: not controller._active.context.shutting_down)
+    assert await shrink(controller, 0, "t", (0, 2, 1)) is ErrorCode.NONE
+
+
+async def test_a_whole_fleet_that_goes_waits_for_nobody(fleet):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "t", {0: (0, 1, 2)})
+    for broker in (2, 1, 0):
+        assert await controller.controlled_shutdown(broker, -1) == []
+    state, _ = await fleet.state("t")
+    assert (state.leader, state.isr) == (0, (0,))
+
+
+async def test_a_broker_that_shuts_down_leads_on_where_nobody_else_is_in_sync_whatever_happens(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "alone", {0: (1, 2)})
+    assert await shrink(controller, 1, "alone", (1,)) is ErrorCode.NONE
+    await create(controller, "left", {0: (2, 1)})
+    await controller.controlled_shutdown(1, -1)
+    await fleet.kill(2)
+    await channels.until(lambda: (channels.metadata(0, "left") or state_of(2)).leader == -1)
+    assert (await fleet.state("alone"))[0].leader == 1
+    assert (await fleet.state("left"))[0].isr == (2,)
+
+
+def state_of(leader):
+    return SimpleNamespace(leader=leader)
+
+
+@pytest.mark.parametrize(("broker", "epoch", "code"), [(9, -1, 8), (1, 0, 77)])
+async def test_who_is_not_the_living_broker_is_refused_and_nothing_changes(fleet, broker, epoch, code):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    with pytest.raises(KafkaError) as caught:
+        await controller.controlled_shutdown(broker, epoch)
+    assert caught.value.code == code
+    assert (await fleet.state("t"))[0].leader_epoch == 0
+
+
+async def test_out_of_office_it_is_refused(fleet):
+    await fleet_of(fleet)
+    controller, _ = await fleet.start_controller(1)
+    with pytest.raises(KafkaError) as caught:
+        await controller.controlled_shutdown(1, -1)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_who_retires_keeps_its_office_and_never_stands_again(fleet):
+    first, _ = await fleet_of(fleet)
+    second, _ = await fleet.start_controller(1)
+    first.retire()
+    second.retire()
+    assert (await create(first, "t", {0: (0, 1)})) is None and first.is_active
+    await first.stop()
+    await fleet.until_gone("/controller")
+    third, _ = await fleet.start_controller(2)
+    assert third.is_active and not second.is_active
