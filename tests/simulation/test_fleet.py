@@ -50,7 +50,7 @@ def test_a_broker_restarted_after_a_crash_registers_at_once() -> None:
 def test_an_orderly_stop_leaves_nothing_to_recover_and_ends_the_session() -> None:
     async def use(world: World, fleet: Fleet) -> None:
         assert fleet.store.names("/brokers/ids") == ["0", "1", "2"]
-        await fleet.brokers[1].stop()
+        assert await fleet.brokers[1].stop_gracefully()
         await asyncio.sleep(0.1)
         assert fleet.store.names("/brokers/ids") == ["0", "2"]
 
