@@ -10,7 +10,7 @@ from simulation.world import World
 
 Scenario = Callable[[World], Awaitable[Checker]]
 
-NAMES = ("log", "compaction", "single", "replicated", "transactions", "moves", "moving_fleet", "disks")
+NAMES = ("log", "compaction", "single", "replicated", "transactions", "moves", "moving_fleet", "disks", "reassigning")
 """In the order in which `run` takes turns."""
 
 

@@ -28,7 +28,7 @@ Extra = Callable[[Fleet, Workload, Client], Coroutine[Any, Any, None]]
 """More work of clients, until the workload stops."""
 
 
-async def run_fleet(world: World, *, disks: int = 1, extra: Extra | None = None) -> Checker:
+async def run_fleet(world: World, *, brokers: int = 3, disks: int = 1, extra: Extra | None = None) -> Checker:
     """The scenario on brokers with `disks` log directories; `extra` goes on while faults happen."""
     draw = world.stream("scenario")
     flushed = draw.random() < 0.1
@@ -41,7 +41,7 @@ async def run_fleet(world: World, *, disks: int = 1, extra: Extra | None = None)
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
         "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
     }
-    fleet = Fleet(world, 3, settings, disks=disks)
+    fleet = Fleet(world, brokers, settings, disks=disks)
     checker = Checker()
     workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
@@ -59,7 +59,7 @@ async def run_fleet(world: World, *, disks: int = 1, extra: Extra | None = None)
         await _all_in_sync(fleet, clients[0], checker)
     await verify(fleet, workload, clients[0])
     await _all_in_sync(fleet, clients[0], checker)
-    await _replicas_are_equal(fleet, checker)
+    await _replicas_are_equal(fleet, clients[0], checker)
     return checker
 
 
@@ -131,17 +131,23 @@ async def _all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     raise Violation(f"{SETTLE_S} s after the fault these are not in sync: {'; '.join(behind)}")
 
 
-async def _replicas_are_equal(fleet: Fleet, checker: Checker) -> None:
-    """After a quiet while the replicas of every partition hold the same bytes."""
+async def _replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> None:
+    """After a quiet while the replicas of every partition hold the same bytes, and nobody else holds any."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
         logs = [broker.log_bytes() for broker in fleet.brokers]
-        different = [
-            f"{topic}-{number}"
-            for topic, partitions in sorted(checker.topics.items())
-            for number in range(partitions)
-            if len({log.get((topic, number), b"absent") for log in logs}) > 1
-        ]
+        different = []
+        for topic, partitions in sorted(checker.topics.items()):
+            for number in range(partitions):
+                replicas = client.state.partitions[(topic, number)].replicas
+                copies = [log.get((topic, number), b"absent") for log in logs]
+                if len({copies[broker] for broker in replicas}) > 1:
+                    different.append(f"{topic}-{number}")
+                different += [
+                    f"{topic}-{number} is left on broker {broker}"
+                    for broker, copy in enumerate(copies)
+                    if broker not in replicas and copy != b"absent"
+                ]
         if not different:
             return
         if fleet.world.loop.time() > deadline:

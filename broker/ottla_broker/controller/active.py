@@ -24,6 +24,7 @@ from ottla_broker.controller.deletions import TopicDeletions
 from ottla_broker.controller.elections import Election, decide_after_offline, decide_initial
 from ottla_broker.controller.metadata_waits import MetadataWaits
 from ottla_broker.controller.partition_states import PartitionState, initial_partition_state
+from ottla_broker.controller.reassignments import Reassignments
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
@@ -47,6 +48,7 @@ class Watches:
     topic: Watcher
     deletions: Watcher
     isr_notifications: Watcher
+    reassignments: Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class ActiveController:
         self._on_answer = on_answer
         self._unclean_elections = unclean_elections
         self.deletions = TopicDeletions(context, store, config, watches.deletions, self.send)
+        self.reassignments = Reassignments(self, watches.reassignments)
         self._unreadable: set[TopicPartition] = set()
         """Partitions whose state znode cannot be read: nothing is decided about them."""
         self._unreadable_topics: set[str] = set()
@@ -138,6 +141,11 @@ class ActiveController:
         self.send(batch)
         await self.deletions.markers_changed()
         await self.isr_notified()
+        await self.reassignments.take_office()
+
+    def is_unreadable(self, partition: TopicPartition) -> bool:
+        """Whether the partition's state znode cannot be read: nothing is decided about it."""
+        return partition in self._unreadable
 
     async def _read_topics(self, names: Sequence[str]) -> list[Topic]:
         """The topics, watched, each with an id; those that cannot be read are remembered and left alone."""
@@ -250,6 +258,7 @@ class ActiveController:
         batch.tell_metadata(context.brokers, (replica.topic_partition for replica in replicas))
         self.send(batch)
         await self.deletions.go_on(sorted({replica.topic for replica in replicas}))
+        await self.reassignments.replicas_came(brokers)
 
     def _tell_everything(self, brokers: Iterable[int], batch: RequestBatch) -> None:
         """A full LeaderAndIsr for each of the brokers.
@@ -262,7 +271,9 @@ class ActiveController:
                 batch.tell_everything(broker)
         for replica in self.context.replicas_on(brokers):
             if not self.context.is_deleting(replica.topic):
-                batch.tell_leadership([replica.broker], replica.topic_partition)
+                batch.tell_leadership(
+                    [replica.broker], replica.topic_partition, is_new=self.reassignments.is_learner(replica)
+                )
 
     # Topics and partitions
 
@@ -273,6 +284,7 @@ class ActiveController:
         for name in sorted(set(context.topic_names()) - set(names)):
             logger.warning("topic %s has vanished from the store: forgotten", name)
             context.remove_topic(name)
+        await self.reassignments.topics_gone()
         unknown = [name for name in names if not context.has_topic(name)]
         await self.add_topics(await self._read_topics(unknown))
 
@@ -486,6 +498,7 @@ class ActiveController:
         batch.tell_metadata(self.context.brokers, partitions)
         self.send(batch)
         await self.deletions.go_on(sorted({replica.topic for replica in replicas}))
+        await self.reassignments.replicas_came({replica.broker for replica in replicas})
 
     async def _stop_answered(self, broker: int, deleted: Sequence[TopicPartition], response: Any) -> None:
         """StopReplica: which of the replicas that were to be deleted are gone."""
@@ -494,11 +507,14 @@ class ActiveController:
             TopicPartition(entry.topic_name, entry.partition_index): entry.error_code
             for entry in response.partition_errors
         }
+        if response.error_code:
+            errors = dict.fromkeys(deleted, response.error_code)
+        self.reassignments.stop_answered(broker, deleted, errors)
         for partition in deleted:
             replica = Replica(*partition, broker)
             if context.replica_state(replica) is not ReplicaState.DELETION_STARTED:
                 continue
-            error = response.error_code or errors.get(partition, ErrorCode.NONE)
+            error = errors.get(partition, ErrorCode.NONE)
             if error == ErrorCode.NONE:
                 context.move_replica(replica, ReplicaState.DELETION_SUCCESSFUL)
             else:

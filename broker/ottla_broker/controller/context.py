@@ -45,6 +45,10 @@ class ControllerContext:
             self._names[topic.topic_id] = topic.name
         self._assignments[topic.name] = dict(topic.partitions)
 
+    def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Gives a known partition other replicas. Replica states are the caller's."""
+        self._assignments[partition.topic][partition.partition] = assignment
+
     def remove_topic(self, name: str) -> None:
         """Forgets a topic that is deleted, and everything about its partitions."""
         for partition in self.partitions_of(name):
@@ -187,6 +191,11 @@ class ControllerContext:
         """Raises IllegalTransition for a change that the table does not have."""
         check_replica_transition(replica, self.replica_state(replica), state)
         self._replica_states[replica] = state
+
+    def forget_replica(self, replica: Replica) -> None:
+        """The replica is no longer assigned."""
+        self._replica_states.pop(replica, None)
+        self._failed_directories.discard(replica)
 
     def init_replica(self, replica: Replica, state: ReplicaState) -> None:
         """The state found at failover: no transition."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -35,6 +35,7 @@ from ottla_broker.controller.isr_writes import IsrAnswer
 from ottla_broker.controller.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.values import ReplicaAssignment
 from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
@@ -221,6 +222,25 @@ class Controller:
 
         return await self._wait_for(await self._request("delete topics", act), timeout_ms)
 
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begins, replaces or (None) cancels reassignments (KIP-455); an error for each that is refused.
+
+        Raises KafkaError(NOT_CONTROLLER).
+        """
+        return await self._request("alter reassignments", lambda active: active.reassignments.alter(wanted))
+
+    async def list_reassignments(
+        self, asked: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ReplicaAssignment]:
+        """What is being reassigned, of all partitions or of those asked for. Raises KafkaError(NOT_CONTROLLER)."""
+
+        async def look(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
+            return active.reassignments.ongoing(asked)
+
+        return await self._request("list reassignments", look)
+
     async def alter_isrs(
         self, broker: int, broker_epoch: int, topics: Sequence[TopicIsrChanges], version: int
     ) -> list[dict[int, IsrAnswer]]:
@@ -371,6 +391,7 @@ class Controller:
                 topic=self._watch_topics(office),
                 deletions=self._watch(office, lambda: self._acting().deletions.markers_changed()),
                 isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
+                reassignments=self._watch(office, lambda: self._acting().reassignments.requests_changed()),
             ),
             on_answer=lambda answer: self._answered(office, answer),
             unclean_elections=self._unclean_elections,

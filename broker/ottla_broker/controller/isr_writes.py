@@ -64,6 +64,7 @@ async def alter_isrs(
         else:
             logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
             answers[partition] = IsrAnswer(decision.error)
+    await active.reassignments.progress(to_write)
     return answers
 
 
@@ -100,4 +101,5 @@ async def isr_notified(active: ActiveController, watcher: Watcher) -> None:
         batch = RequestBatch()
         batch.tell_metadata(active.context.brokers, known)
         active.send(batch)
+        await active.reassignments.progress(known)
     await active.store.delete_nodes(paths)

@@ -76,7 +76,12 @@ class RequestBatch:
         self._metadata_partitions.update(partitions)
 
     def stop(self, replica: Replica, *, delete: bool) -> None:
-        """The replica's broker stops fetching or leading, and deletes the log if asked."""
+        """The replica's broker stops fetching or leading, and deletes the log if asked.
+
+        One that is to be deleted hears no leadership in this batch.
+        """
+        if delete:
+            self._leader_and_isr.get(replica.broker, {}).pop(replica.topic_partition, None)
         partitions = self._stop.setdefault(replica.broker, {})
         partitions[replica.topic_partition] = delete or partitions.get(replica.topic_partition, False)
 

@@ -204,6 +204,60 @@ class ControllerStore:
             except (BadVersion, NoNode):
                 continue
 
+    # Reassignment
+
+    async def write_assignments(self, topic: str, assignments: Mapping[int, ReplicaAssignment]) -> bool:
+        """Gives these partitions of a topic other replicas. False when the topic is gone."""
+        path = znodes.topic_path(topic)
+        while True:
+            (content,) = await self._get_all([path])
+            if content is None:
+                return False
+            current = _topic(topic, znodes.TopicAssignment.decode(topic, content[0]))
+            changed = Topic(topic, current.topic_id, {**current.partitions, **assignments})
+            try:
+                await self._write([Set(path, _assignment(changed).encode(), content[1].version)])
+                return True
+            except (BadVersion, NoNode):
+                continue
+
+    async def reassignment_requests(self, watch: Watcher) -> dict[TopicPartition, tuple[int, ...]]:
+        """What /admin/reassign_partitions asks for; the watch fires when it comes, changes or goes."""
+        await self._persist(lambda: self._coordination.exists(znodes.REASSIGN_PARTITIONS, watch))
+        return (await self._reassignment_requests())[0]
+
+    async def _reassignment_requests(self) -> tuple[dict[TopicPartition, tuple[int, ...]], int]:
+        """(what is asked for, version of the node), -1 where there is none or nothing can be made of it."""
+        (content,) = await self._get_all([znodes.REASSIGN_PARTITIONS])
+        if content is None:
+            return {}, -1
+        try:
+            asked = znodes.decode_reassignment(content[0])
+        except znodes.ZnodeError as error:
+            logger.error("no partition is reassigned: %s", error)
+            return {}, -1
+        return {TopicPartition(*partition): replicas for partition, replicas in asked.items()}, content[1].version
+
+    async def forget_reassignment_requests(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, ...]]:
+        """Takes these out of /admin/reassign_partitions, and removes it with the last one; gives what is left."""
+        gone = frozenset(partitions)
+        while True:
+            asked, version = await self._reassignment_requests()
+            left = {partition: replicas for partition, replicas in asked.items() if partition not in gone}
+            nodes: dict[tuple[str, int], tuple[int, ...]] = {(one.topic, one.partition): left[one] for one in left}
+            if len(left) == len(asked):
+                return asked
+            path = znodes.REASSIGN_PARTITIONS
+            try:
+                await self._write(
+                    [Set(path, znodes.encode_reassignment(nodes), version) if left else Delete(path, version)]
+                )
+                return left
+            except (BadVersion, NoNode):
+                continue
+
     # Leadership
 
     async def leadership(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr | None]:

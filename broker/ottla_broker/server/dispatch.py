@@ -64,6 +64,8 @@ LISTED = (
     Listing(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
     Listing(ApiKey.DELETE_GROUPS, 0, 2, "delete_groups"),
     Listing(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "incremental_alter_configs"),
+    Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, "alter_partition_reassignments"),
+    Listing(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments"),
     Listing(ApiKey.OFFSET_DELETE, 0, 0, "offset_delete"),
     Listing(ApiKey.ALTER_PARTITION, 0, 3, "alter_partition"),
     Listing(ApiKey.DESCRIBE_CLUSTER, 0, 1, "describe_cluster"),

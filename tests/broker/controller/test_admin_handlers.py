@@ -12,15 +12,19 @@ from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import allocate_producer_ids as ids
 from ottla_broker.protocol.generated import alter_partition as ap
+from ottla_broker.protocol.generated import alter_partition_reassignments as ar
 from ottla_broker.protocol.generated import create_partitions as cp
 from ottla_broker.protocol.generated import create_topics as ct
 from ottla_broker.protocol.generated import delete_topics as dt
+from ottla_broker.protocol.generated import list_partition_reassignments as lr
 from ottla_broker.server.handlers import (
     allocate_producer_ids,
     alter_partition,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
+    list_partition_reassignments,
 )
 from tests.broker.controller.fleet import Fleet, fleet_of
 
@@ -30,6 +34,8 @@ HANDLERS = {
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.ALTER_PARTITION: alter_partition,
     ApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
 }
 
 
@@ -291,3 +297,64 @@ async def test_a_broker_gets_blocks_of_producer_ids_for_itself(fleet):
     assert await allocate(1, epochs[1]) == (0, 2000, 1000)
     await controller.stop()
     assert await allocate(1, epochs[1]) == (ErrorCode.NOT_CONTROLLER, 0, 0)
+
+
+async def test_reassignments_are_begun_listed_and_taken_back(fleet):
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t", 2, 1), topic("u", 1, 1)]))
+    before = (await fleet.assignment("t")).partitions
+
+    def wanted(name, *partitions):
+        parts = [ar.ReassignablePartition(partition_index=index, replicas=to) for index, to in partitions]
+        return ar.ReassignableTopic(name=name, partitions=parts)
+
+    async def alter(*topics):
+        request = ar.AlterPartitionReassignmentsRequest(topics=list(topics))
+        return await client.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+
+    async def ongoing(*asked):
+        topics = [lr.ListPartitionReassignmentsTopics(name=name, partition_indexes=list(each)) for name, each in asked]
+        request = lr.ListPartitionReassignmentsRequest(topics=topics if asked else None)
+        response = await client.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
+        assert response.error_code == ErrorCode.NONE
+        return {
+            (one.name, part.partition_index): (part.replicas, part.adding_replicas, part.removing_replicas)
+            for one in response.topics
+            for part in one.partitions
+        }
+
+    to = {index: [(replicas[0] + 1) % 3] for index, replicas in before.items()}
+    response = await alter(wanted("t", (0, to[0]), (1, [7]), (5, to[0])), wanted("u", (0, None)), wanted("x", (0, [0])))
+    assert response.error_code == ErrorCode.NONE
+    assert [(one.name, [part.partition_index for part in one.partitions]) for one in response.responses] == [
+        ("t", [0, 1, 5]),
+        ("u", [0]),
+        ("x", [0]),
+    ]
+    parts = [part for one in response.responses for part in one.partitions]
+    assert [part.error_code for part in parts] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert parts[0].error_message is None and "not alive" in parts[1].error_message
+    moving = {("t", 0): ([*to[0], *before[0]], to[0], list(before[0]))}
+    assert await ongoing() == await ongoing(("t", (0, 1, 9)), ("x", (0,))) == moving
+    assert await ongoing(("t", (1,))) == {}
+    (answer,) = (await alter(wanted("t", (0, None)))).responses[0].partitions
+    assert answer.error_code == ErrorCode.NONE and await ongoing() == {}
+
+
+async def test_reassignments_are_the_controllers_to_answer(fleet):
+    await fleet_of(fleet)
+    other, _ = await fleet.start_controller(1)
+    client = Client(other)
+    for key, request in (
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, ar.AlterPartitionReassignmentsRequest(topics=[])),
+        (ApiKey.LIST_PARTITION_REASSIGNMENTS, lr.ListPartitionReassignmentsRequest(topics=None)),
+    ):
+        response = await client.ask(key, 0, request)
+        assert response.error_code == ErrorCode.NOT_CONTROLLER and response.error_message
