@@ -1,11 +1,16 @@
-"""Following: one task per leader broker that fetches what it leads for us (KIP-101, KIP-279, KIP-595).
+"""Following: tasks that fetch what another broker leads for us (KIP-101, KIP-279, KIP-595).
 
-Lives here: which partition is fetched from whom, and the life of one fetcher. Not here: what is done with an answer
-(`follower`), where logs part (`divergence`). On the calling side of Clock; connections are given.
+Lives here: which partition is fetched from whom and by which of num.replica.fetchers tasks, and the life of one. Not
+here: what is done with an answer (`follower`), where logs part (`divergence`), what the leader keeps of our session
+(`leader_session`). On the calling side of Clock; connections are given.
 
-One request is under way per leader. A partition is left out of it while its last records are still being written (the
-next fetch offset acknowledges them), while it is truncating, and for replica.fetch.backoff.ms after an error; so a
-slow directory holds back its own partitions, not the others.
+Each fetcher has a connection and a fetch session of its own, and one request under way. A partition is left out of it
+while its last records are still being written (the next fetch offset acknowledges them), while it is truncating, and
+for replica.fetch.backoff.ms after an error; so a slow directory holds back its own partitions, not the others.
+
+A request costs what has moved since the one before, not what is followed: only followers that were answered, or say
+that something has happened to them, are looked at. What no follower notices (retention moves a log's start) is looked
+for every `SWEEP_S`.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import Endpoint, MetadataCache
@@ -22,18 +28,40 @@ from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.fetch import FetchRequest, FetchTopic, ReplicaState
+from ottla_broker.protocol.generated.fetch import FetchRequest, ReplicaState
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnection
 from ottla_broker.replication.follower import Follower, backoff_s
+from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
 
 SETTLE_S = 0.05
 """How long a round waits for partitions whose writes are under way before it goes on without them."""
 
+SWEEP_S = 1.0
+"""How often all followers of a session are held against what the leader holds of them."""
+
+_FIRST_VERSION_WITH_IDS = 13
+_VERSION_WITH_NAMES = 12
+
+
+def fetcher_number(topic_partition: TopicPartition, count: int) -> int:
+    """Which of `count` fetchers takes a partition; Kafka's rule: Java's hash of topic and partition.
+
+    >>> [fetcher_number(TopicPartition("orders", partition), 3) for partition in range(4)]
+    [2, 1, 0, 2]
+    """
+    number = 0
+    for character in topic_partition.topic:
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    number = (31 * number + topic_partition.partition) & 0xFFFFFFFF
+    if number >= 1 << 31:
+        number = (1 << 32) - number
+    return 0 if number == 1 << 31 else number % count
+
 
 class Fetchers:
-    """The fetchers of one broker, by leader."""
+    """The fetchers of one broker, by leader and number."""
 
     def __init__(
         self,
@@ -59,8 +87,9 @@ class Fetchers:
         self.bytes_in = metrics.counter(
             "kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."
         )
-        self._fetchers: dict[int, Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followers: dict[TopicPartition, Follower] = {}
+        self._count = _fetcher_count(config)
         metrics.gauge(
             "kafka_server_replicafetchermanager_maxlag",
             "Most records by which a follower here is behind its leader's high watermark.",
@@ -81,10 +110,7 @@ class Fetchers:
                 list_offsets_version=self.versions.list_offsets,
             )
             self._followers[partition.topic_partition] = follower
-            fetcher = self._fetchers.get(partition.leader_id)
-            if fetcher is None:
-                fetcher = self._fetchers[partition.leader_id] = Fetcher(self, partition.leader_id)
-            fetcher.add(follower)
+            self._assign(follower, self._count)
 
     async def remove(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Stops following them; when it returns, nothing of theirs is appended or truncated any more."""
@@ -94,14 +120,20 @@ class Fetchers:
             if follower is None:
                 continue
             removed.append(follower)
-            leader_id = follower.leader_id
-            fetcher = self._fetchers[leader_id]
-            fetcher.remove(follower)
-            if fetcher.is_empty:
-                del self._fetchers[leader_id]
-                fetcher.close()
+            self._unassign(follower, self._count)
         for follower in removed:
             await follower.stop()
+
+    def resize(self) -> None:
+        """num.replica.fetchers has changed: every partition goes to the fetcher that is its own now."""
+        before, self._count = self._count, _fetcher_count(self.config)
+        if before == self._count:
+            return
+        followers = list(self._followers.values())
+        for follower in followers:
+            self._unassign(follower, before)
+        for follower in followers:
+            self._assign(follower, self._count)
 
     def on_metadata_changed(self) -> None:
         for fetcher in self._fetchers.values():
@@ -110,15 +142,48 @@ class Fetchers:
     async def close(self) -> None:
         await self.remove(list(self._followers))
 
+    def _assign(self, follower: Follower, count: int) -> None:
+        key = (follower.leader_id, fetcher_number(follower.partition.topic_partition, count))
+        fetcher = self._fetchers.get(key)
+        if fetcher is None:
+            fetcher = self._fetchers[key] = Fetcher(self, *key)
+        fetcher.add(follower)
+
+    def _unassign(self, follower: Follower, count: int) -> None:
+        key = (follower.leader_id, fetcher_number(follower.partition.topic_partition, count))
+        fetcher = self._fetchers[key]
+        fetcher.remove(follower)
+        if fetcher.is_empty:
+            del self._fetchers[key]
+            fetcher.close()
+
+
+def _fetcher_count(config: Mapping[str, Any]) -> int:
+    return max(1, int(config["num.replica.fetchers"]))
+
+
+class _Plan(NamedTuple):
+    """Who can be fetched now; who stays in the session unasked for; who else will be ready in a moment."""
+
+    ready: list[Follower]
+    staying: int
+    is_busy: bool
+    is_hurried: bool
+
 
 class Fetcher:
     """Fetches from one leader. The task lives until `close`."""
 
-    def __init__(self, owner: Fetchers, leader_id: int) -> None:
+    def __init__(self, owner: Fetchers, leader_id: int, number: int) -> None:
         self._owner = owner
         self._clock = owner.clock
         self._leader_id = leader_id
         self._followers: dict[Follower, None] = {}
+        self._moved: dict[Follower, None] = {}
+        """Those of which the leader may have to be told."""
+        self._session: LeaderSession[Follower] = LeaderSession()
+        self._session_errors = 0
+        self._swept_at = owner.clock.monotonic()
         self._client: LeaderConnection | None = None
         self._endpoint: Endpoint | None = None
         self._changed = asyncio.Event()
@@ -134,24 +199,30 @@ class Fetcher:
             max_wait_ms=config["replica.fetch.wait.max.ms"],
             min_bytes=config["replica.fetch.min.bytes"],
             max_bytes=config["replica.fetch.response.max.bytes"],
-            session_id=0,
-            session_epoch=-1,
         )
         self._max_wait_ms: int = config["replica.fetch.wait.max.ms"]
         self._bytes_in: Counter = owner.bytes_in
-        self._task = self._clock.spawn(self._run(), name=f"fetcher of broker {leader_id}")
+        self._task = self._clock.spawn(self._run(), name=f"fetcher {number} of broker {leader_id}")
 
     @property
     def is_empty(self) -> bool:
         return not self._followers
 
+    @property
+    def session_id(self) -> int:
+        """Of the session that the leader has given, 0: none."""
+        return self._session.session_id
+
     def add(self, follower: Follower) -> None:
         self._followers[follower] = None
-        follower.start(self._changed.set)
-        self._changed.set()
+        self._session.join(follower)
+        follower.start(partial(self._notice, follower))
+        self._notice(follower)
 
     def remove(self, follower: Follower) -> None:
         self._followers.pop(follower, None)
+        self._moved.pop(follower, None)
+        self._session.leave(follower)
 
     def on_metadata_changed(self) -> None:
         endpoint = self._owner.metadata.endpoint(self._leader_id, self._owner.listener)
@@ -166,21 +237,26 @@ class Fetcher:
             self._client.close()
             self._client = None
 
+    def _notice(self, follower: Follower) -> None:
+        if follower in self._followers:
+            self._moved[follower] = None
+        self._changed.set()
+
     async def _run(self) -> None:
         while not self._is_closed:
             self._changed.clear()
-            ready, is_waiting_for_writes = self._ready()
-            if not ready:
+            plan = self._plan()
+            if not plan.ready and not plan.staying:
                 await self._changed.wait()
                 continue
-            if is_waiting_for_writes and await self._settle():
+            if plan.is_busy and await self._settle():
                 continue
             try:
                 client = await self._connected()
                 if client is None:
                     await self._changed.wait()
                     continue
-                await self._round(client, ready, hurried=is_waiting_for_writes)
+                await self._round(client, plan)
             except OSError as error:
                 # A leader that is down is told of once, not at every attempt.
                 level = logging.DEBUG if self._failures else logging.INFO
@@ -192,19 +268,46 @@ class Fetcher:
                 await self._pause()
 
     async def _pause(self) -> None:
+        self._session.renew()
         self._failures += 1
         await self._clock.sleep(backoff_s(self._failures, self._longest_backoff_s))
 
-    def _ready(self) -> tuple[list[Follower], bool]:
-        """Who can be fetched now, and whether somebody else will be as soon as a write is done."""
+    def _plan(self) -> _Plan:
+        session = self._session
+        if not session.is_full:
+            self._sweep()
         ready = []
-        is_waiting = False
-        for follower in self._followers:
+        is_busy = is_hurried = False
+        staying = 0 if session.is_full else len(session)
+        for follower in self._followers if session.is_full else self._moved:
             if follower.is_ready:
                 ready.append(follower)
-            elif follower.is_writing:
-                is_waiting = True
-        return ready, is_waiting
+                continue
+            is_busy = is_busy or follower.is_busy
+            is_hurried = is_hurried or follower.is_back_soon
+            if staying and session.holds(follower):
+                staying -= 1
+        return _Plan(ready, staying, is_busy, is_busy or is_hurried)
+
+    def _sweep(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._swept_at < SWEEP_S:
+            return
+        self._swept_at = now
+        session = self._session
+        for follower in self._followers:
+            if follower not in self._moved and not session.is_told(
+                follower, follower.request_part(self._partition_max_bytes)
+            ):
+                self._moved[follower] = None
+        if not session.uses_topic_ids and self._can_use_topic_ids(self._followers):
+            session.renew()
+
+    def _can_use_topic_ids(self, followers: Iterable[Follower]) -> bool:
+        """A topic without an id (made before 2.8) can only be asked for by name."""
+        return self._version >= _FIRST_VERSION_WITH_IDS and all(
+            follower.topic_id != ZERO_UUID for follower in followers
+        )
 
     async def _settle(self) -> bool:
         """Waits a moment for writes; True when something changed."""
@@ -229,44 +332,59 @@ class Fetcher:
             self._client = self._owner.connect(endpoint.host, endpoint.port)
             self._endpoint = endpoint
         if not self._client.is_connected:
+            self._session.renew()
             await self._client.connect()
         return self._client
 
-    async def _round(self, client: LeaderConnection, ready: list[Follower], *, hurried: bool) -> None:
-        """One request and its answer. `hurried`: somebody is left out and must not wait for a long poll."""
-        request = self._request
-        request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if hurried else self._max_wait_ms
-        request.topics = _topics(ready, self._partition_max_bytes)
-        version = self._version
-        if version >= 13 and any(topic.topic_id == ZERO_UUID for topic in request.topics):
-            version = 12  # a topic without an id (made before 2.8) can only be asked for by name
-        owner = self._owner
+    async def _round(self, client: LeaderConnection, plan: _Plan) -> None:
+        """One request and its answer."""
+        session = self._session
+        version = self._ask(is_hurried=plan.is_hurried)
+        response = await client.send(int(ApiKey.FETCH), version, self._request, timeout_s=self._request_timeout_s)
+        if response.error_code:
+            self._on_error(ErrorCode.of(response.error_code))
+            return
+        self._failures = self._session_errors = 0
+        session.on_answer(response.session_id)
+        by_id = session.uses_topic_ids
+        for topic in response.responses:
+            name = topic.topic_id if by_id else topic.topic
+            for data in topic.partitions:
+                found = session.holder((name, data.partition_index))
+                if found is not None and found in self._followers:
+                    self._moved[found] = None
+                    self._bytes_in.inc(found.on_answer(data, client))
+
+    def _ask(self, *, is_hurried: bool) -> int:
+        """Fills the request in; gives its version."""
+        owner, request, session = self._owner, self._request, self._session
+        candidates = self._followers if session.is_full else self._moved
+        ready = [follower for follower in candidates if follower.is_ready]
+        if session.is_full:
+            session.uses_topic_ids = self._can_use_topic_ids(ready)
+        version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
+        max_bytes = self._partition_max_bytes
+        self._moved = {follower: None for follower in candidates if not follower.is_ready}
+        for follower in self._moved:
+            session.leave(follower)
+        request.session_id, request.session_epoch = session.session_id, session.epoch
+        request.topics, request.forgotten_topics_data = session.question(
+            (follower, follower.request_part(max_bytes)) for follower in ready
+        )
+        request.max_wait_ms = min(self._max_wait_ms, int(SETTLE_S * 1000)) if is_hurried else self._max_wait_ms
         if version >= 15:
             request.replica_id = CONSUMER
             request.replica_state = ReplicaState(replica_id=owner.broker_id, replica_epoch=owner.broker_epoch())
         else:
             request.replica_id = owner.broker_id
             request.replica_state = None
-        response = await client.send(int(ApiKey.FETCH), version, request, timeout_s=self._request_timeout_s)
-        if response.error_code:
-            raise ConnectionError(f"the leader answered {ErrorCode.of(response.error_code).name}")
-        self._failures = 0
-        asked: dict[tuple[object, int], Follower] = {
-            (follower.topic if version < 13 else follower.topic_id, follower.index): follower for follower in ready
-        }
-        for topic in response.responses:
-            name = topic.topic if version < 13 else topic.topic_id
-            for data in topic.partitions:
-                found = asked.get((name, data.partition_index))
-                if found is not None and found in self._followers:
-                    self._bytes_in.inc(found.on_answer(data, client))
+        return version
 
-
-def _topics(ready: Iterable[Follower], partition_max_bytes: int) -> list[FetchTopic]:
-    topics: dict[str, FetchTopic] = {}
-    for follower in ready:
-        topic = topics.get(follower.topic)
-        if topic is None:
-            topic = topics[follower.topic] = FetchTopic(topic=follower.topic, topic_id=follower.topic_id)
-        topic.partitions.append(follower.request_part(partition_max_bytes))
-    return list(topics.values())
+    def _on_error(self, error: ErrorCode) -> None:
+        """The whole request was refused. A session that the leader has lost is begun anew at once, the second time in
+        a row after a pause."""
+        self._session_errors += 1
+        if error not in SESSION_ERRORS or self._session_errors > 1:
+            raise ConnectionError(f"the leader answered {error.name}")
+        self._owner.logger.info("fetch session with broker %d: %s, beginning anew", self._leader_id, error.name)
+        self._session.on_error(error)

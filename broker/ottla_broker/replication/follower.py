@@ -33,6 +33,9 @@ FIRST_BACKOFF_S = 0.05
 """The first wait after an error; each further one doubles it, up to replica.fetch.backoff.ms. After an election a
 follower often asks a moment before its leader has heard of its leadership, and acks=all waits for it."""
 
+_SHORT_DELAY_S = 0.4
+"""A long poll that others have begun ends early for whoever waits no longer than this."""
+
 
 def backoff_s(failures: int, longest_s: float) -> float:
     """Seconds to wait after the n-th failure in a row.
@@ -72,6 +75,7 @@ class Follower:
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
         self._delay: Timer | None = None
+        self._delay_s = 0.0
         self._failures = 0
         self._is_stopped = False
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
@@ -85,6 +89,16 @@ class Follower:
         """Its last records are on their way to the disk."""
         log = self._log
         return log.assigned_offset > log.log_end_offset and not log.is_failed
+
+    @property
+    def is_busy(self) -> bool:
+        """It can be fetched as soon as something local is done."""
+        return self.is_writing or self._task is not None
+
+    @property
+    def is_back_soon(self) -> bool:
+        """It waits after an error, and not for long."""
+        return self._delay is not None and self._delay_s <= _SHORT_DELAY_S
 
     @property
     def is_ready(self) -> bool:
@@ -103,8 +117,10 @@ class Follower:
         return max(0, self._leader_high_watermark - self._log.log_end_offset)
 
     def start(self, notify: Callable[[], None]) -> None:
-        """`notify` is called whenever `is_ready` may have become true."""
+        """`notify` is called whenever `is_ready` may have become true. Called again, it only changes who is told."""
         self._notify = notify
+        if self.partition.on_follower_write == self._on_write:
+            return
         self.partition.on_follower_write = self._on_write
         log = self._log
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
@@ -266,8 +282,8 @@ class Follower:
         """Leaves the partition out for a while."""
         if self._delay is None and not self._is_stopped:
             self._failures += 1
-            delay_s = backoff_s(self._failures, self._longest_backoff_s)
-            self._delay = self._clock.call_later(delay_s, self._wait_is_over)
+            self._delay_s = backoff_s(self._failures, self._longest_backoff_s)
+            self._delay = self._clock.call_later(self._delay_s, self._wait_is_over)
 
     def _wait_is_over(self) -> None:
         self._delay = None

@@ -233,6 +233,10 @@ class ReplicaManager:
         self.controller_epoch = controller_epoch
         return True
 
+    def resize_fetchers(self) -> None:
+        """num.replica.fetchers has changed."""
+        self._fetchers.resize()
+
     def on_metadata_changed(self) -> None:
         """After UpdateMetadata: leaders may have appeared, moved or gone."""
         self._fetchers.on_metadata_changed()

@@ -476,6 +476,8 @@ class Broker:
     def _apply_to_log_manager(self, changed: tuple[str, ...]) -> None:
         if FORGOTTEN in changed and self.is_ready and self._readmission is not None:
             self._readmission.forget()
+        if "num.replica.fetchers" in changed and self._replica_manager is not None:
+            self._replica_manager.resize_fetchers()
         self.log_manager.cordoned = self.config.cordoned_log_dirs
         self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
 

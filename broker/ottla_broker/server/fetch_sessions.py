@@ -27,11 +27,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.replication.leader_session import INITIAL_EPOCH, LARGEST_EPOCH, NO_SESSION, next_epoch
 
-NO_SESSION = 0
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
-LARGEST_EPOCH = (1 << 31) - 1
 MIN_EVICTION_MS = 120_000
 """min.incremental.fetch.session.eviction.ms; Kafka offers no configuration for it either."""
 
@@ -47,17 +44,6 @@ class Content(Protocol):
 
 
 C = TypeVar("C", bound=Content)
-
-
-def next_epoch(epoch: int) -> int:
-    """The epoch behind this one.
-
-    >>> next_epoch(INITIAL_EPOCH), next_epoch(7), next_epoch(LARGEST_EPOCH), next_epoch(FINAL_EPOCH)
-    (1, 8, 1, -1)
-    """
-    if epoch < 0:
-        return FINAL_EPOCH
-    return 1 if epoch == LARGEST_EPOCH else epoch + 1
 
 
 class _Worth(NamedTuple):

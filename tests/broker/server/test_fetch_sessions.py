@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server import fetch_sessions
-from ottla_broker.server.fetch_sessions import LARGEST_EPOCH, FetchSession, FetchSessions
+from ottla_broker.replication.leader_session import LARGEST_EPOCH
+from ottla_broker.server.fetch_sessions import FetchSession, FetchSessions
 
 EVICTION_MS = 1000
 
@@ -59,10 +57,6 @@ class _Cache:
     def metric(self, name: str) -> float:
         (child,) = self.metrics.families[f"kafka_server_fetchsessioncache_{name}"].children.values()
         return child.value  # type: ignore[union-attr]
-
-
-def test_the_worked_examples_of_the_docstrings_hold() -> None:
-    assert doctest.testmod(fetch_sessions).failed == 0
 
 
 def test_a_session_goes_on_from_epoch_to_epoch_and_wraps_to_one() -> None:

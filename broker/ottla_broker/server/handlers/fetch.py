@@ -52,10 +52,10 @@ from ottla_broker.protocol.generated.fetch import (
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.divergence import UNDEFINED
+from ottla_broker.replication.leader_session import FINAL_EPOCH
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import candidates, closest
 from ottla_broker.server.context import RequestContext, Services
-from ottla_broker.server.fetch_sessions import FINAL_EPOCH
 from ottla_broker.server.handlers.fetch_conversion import LAST_CONVERTED_VERSION, Conversions
 from ottla_broker.server.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.reading import LogRead

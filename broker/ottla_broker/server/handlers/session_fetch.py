@@ -24,7 +24,7 @@ the session's last fetch is noted for it when it becomes active again, and whoev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.disk import FileRange
@@ -32,17 +32,15 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla_broker.protocol.primitives import records_length
 from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
 from ottla_broker.replication.partition import Partition, Waiter
 from ottla_broker.server.context import RequestContext, Services
-from ottla_broker.server.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession, FetchSessions
+from ottla_broker.server.fetch_sessions import FetchSession, FetchSessions
 from ottla_broker.server.handlers.fetch import Fetching, Item
 
 SWEEP_MS = 2000
 
 _FIRST_VERSION_WITH_IDS = 13
-
-Key: TypeAlias = "tuple[str | bytes, int]"
-"""A partition as the session's client names it: topic or topic id, and partition."""
 
 
 class SessionFetches:

@@ -1,0 +1,111 @@
+"""Followers of real brokers that fetch within sessions, over several fetchers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.replication.fetchers import Fetcher
+from tests.broker.replication.fleet import Fleet, Node, until
+
+
+def fetchers_of(node: Node) -> list[Fetcher]:
+    return list(node.manager._fetchers._fetchers.values())
+
+
+def sessions_of(node: Node) -> Any:
+    services = node.dispatcher.services
+    assert services is not None
+    return services.session_fetches.sessions
+
+
+async def test_followers_fetch_within_sessions_of_their_leader(three: Fleet) -> None:
+    assert (await three.produce(1, "orders", "a", "b")).error_code == 0
+    leader = three.nodes[1]
+    await until(lambda: len(sessions_of(leader)) == 2, "both followers have a session")
+    assert all(session.is_privileged for session in sessions_of(leader)._sessions.values())
+    ids = {fetcher.session_id for number in (2, 3) for fetcher in fetchers_of(three.nodes[number])}
+    assert ids == set(sessions_of(leader)._sessions)
+    assert (await three.produce(1, "orders", "c")).error_code == 0
+    assert {fetcher.session_id for number in (2, 3) for fetcher in fetchers_of(three.nodes[number])} == ids
+
+
+async def test_a_follower_whose_session_was_evicted_begins_anew_and_misses_nothing(three: Fleet) -> None:
+    leader = three.nodes[1]
+    for round_number in range(5):
+        assert (await three.produce(1, "orders", f"value {round_number}")).error_code == 0
+        for session_id in list(sessions_of(leader)._sessions):
+            sessions_of(leader).close(session_id)
+    assert (await three.produce(1, "orders", "last")).error_code == 0
+    await until(lambda: len(sessions_of(leader)) == 2, "both have a session again")
+    await until(
+        lambda: {three.nodes[number].partition("orders").log.high_watermark for number in (2, 3)} == {6},
+        "the followers hear of the high watermark",
+    )
+    assert not three.isr_requests  # nobody was out of sync meanwhile
+
+
+async def test_a_leader_without_slots_is_followed_without_sessions(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"max.incremental.fetch.session.cache.slots": "0"})
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    assert (await fleet.produce(1, "orders", "a")).error_code == 0
+    assert [fetcher.session_id for fetcher in fetchers_of(fleet.nodes[2])] == [0]
+    fleet.stop()
+
+
+async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path, {"replica.lag.time.max.ms": "300", "min.insync.replicas": "2", "replica.fetch.wait.max.ms": "20"}
+    )
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    await fleet.create("flights", (1, 2))
+    partition = fleet.nodes[1].partition("orders")
+    asked = partition.followers[2]
+    assert (await fleet.produce(1, "orders", "a")).error_code == 0
+    ledger = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
+    await until(lambda: not ledger.active, "everything is told")
+    before = asked.last_fetch_ms
+    # Another partition keeps the session busy for longer than the lag limit, this one rests meanwhile.
+    while fleet.nodes[1].manager.now_ms() - before < 600:
+        assert (await fleet.produce(1, "flights", "x")).error_code == 0
+    assert (await fleet.produce(1, "orders", "b")).error_code == 0
+    assert asked.last_caught_up_ms - before >= 300
+    assert not fleet.isr_requests
+    fleet.stop()
+
+
+async def test_a_change_of_num_replica_fetchers_spreads_the_partitions_anew(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"num.replica.fetchers": "2"})
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2), partitions=6)
+    follower = fleet.nodes[2]
+
+    async def produce_everywhere(value: str) -> None:
+        answers = await asyncio.gather(*(fleet.produce(1, "orders", value, index=index) for index in range(6)))
+        assert [answer.error_code for answer in answers] == [0] * 6
+
+    await produce_everywhere("a")
+    assert len(fetchers_of(follower)) == 2
+    for count in (4, 1):
+        follower.config.apply_dynamic({}, {"num.replica.fetchers": str(count)})
+        follower.manager.resize_fetchers()
+        await produce_everywhere(f"with {count}")
+        assert len(fetchers_of(follower)) == count
+        assert sum(len(fetcher._followers) for fetcher in fetchers_of(follower)) == 6
+    fleet.stop()
+
+
+async def test_partitions_come_and_go_within_one_session(three: Fleet) -> None:
+    assert (await three.produce(1, "orders", "a")).error_code == 0
+    await three.create("flights", (1, 2, 3), partitions=3)
+    for index in range(3):
+        assert (await three.produce(1, "flights", "b", index=index)).error_code == 0
+    await three.elect("flights", 2, (1, 2, 3), index=1)
+    assert (await three.produce(2, "flights", "c", index=1)).error_code == 0
+    assert (await three.produce(1, "flights", "d", index=2)).error_code == 0
+    assert (await three.produce(1, "orders", "e")).error_code == 0
+    assert await three.values(1, "orders") == ["a", "e"]
+    assert await three.values(2, "flights", 1) == ["b", "c"]

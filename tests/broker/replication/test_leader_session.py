@@ -1,0 +1,172 @@
+"""The asking side of a fetch session: whatever happens, the leader holds just what is asked for."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.fetch import FetchPartition, FetchTopic, ForgottenTopic
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication import fetchers, leader_session
+from ottla_broker.replication.fetchers import fetcher_number
+from ottla_broker.replication.leader_session import LeaderSession, next_epoch
+
+
+def test_the_worked_examples_of_the_docstrings_hold() -> None:
+    for module in (leader_session, fetchers):
+        assert doctest.testmod(module).failed == 0
+
+
+def test_a_partition_goes_to_the_fetcher_that_apache_kafka_gives_it_to() -> None:
+    # Utils.abs(31 * topic.hashCode + partition) % 4, computed by Java, one of them with a negative hash.
+    found = [fetcher_number(TopicPartition(topic, 7), 4) for topic in ("a", "orders", "__consumer_offsets", "")]
+    assert found == [2, 2, 0, 3]
+
+
+@dataclass(eq=False)
+class _Asker:
+    topic: str
+    index: int
+    topic_id: bytes
+    offset: int = 0
+    part: FetchPartition = field(default_factory=FetchPartition)
+
+    def request_part(self) -> FetchPartition:
+        return FetchPartition(partition=self.index, fetch_offset=self.offset)
+
+
+def _asker(index: int, offset: int = 0, *, topic_id: bytes = bytes(15) + b"\x01") -> _Asker:
+    return _Asker("orders", index, topic_id, offset)
+
+
+def _ask(session: LeaderSession[_Asker], *askers: _Asker) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+    return session.question((asker, asker.request_part()) for asker in askers)
+
+
+def test_a_session_names_what_moved_and_what_is_to_be_forgotten() -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    one, two = _asker(1), _asker(2)
+    topics, forgotten = _ask(session, one, two)
+    assert (session.session_id, session.epoch) == (0, 0)
+    assert [part.partition for part in topics[0].partitions] == [1, 2] and not forgotten
+    session.on_answer(77)
+    assert (session.session_id, session.epoch) == (77, 1)
+    two.offset = 5
+    session.leave(one)
+    topics, forgotten = _ask(session, two)
+    assert [(part.partition, part.fetch_offset) for part in topics[0].partitions] == [(2, 5)]
+    assert forgotten[0].partitions == [1] and forgotten[0].topic_id == one.topic_id
+    session.on_answer(77)
+    assert _ask(session, two) == ([], []) and session.epoch == 2
+
+
+def test_a_leader_that_gives_no_session_is_asked_for_everything_each_time() -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    one = _asker(1)
+    for _ in range(2):
+        topics, _ = _ask(session, one)
+        assert len(topics) == 1 and session.epoch == 0
+        session.on_answer(0)
+
+
+def test_a_new_leader_epoch_and_a_topic_without_id_begin_anew() -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    one = _asker(1)
+    for newcomer in (_asker(1), _asker(2, topic_id=ZERO_UUID)):
+        _ask(session, one)
+        session.on_answer(77)
+        session.join(newcomer)
+        assert session.is_full and session.session_id == 77  # which the full request closes
+
+
+def test_what_a_leader_no_longer_knows_is_not_closed_and_what_it_mistook_is() -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    for error, session_id in (
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 77),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 77),
+    ):
+        _ask(session, _asker(1))
+        session.on_answer(77)
+        session.on_error(error)
+        assert session.is_full and session.session_id == session_id
+
+
+class _Leader:
+    """Takes requests in as a Kafka leader does: first what is named, then what is forgotten."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self.epoch = 0
+        self.held: dict[int, int] = {}
+
+    def take(self, session_id: int, epoch: int, topics: list[FetchTopic], forgotten: list[ForgottenTopic]) -> ErrorCode:
+        if epoch == 0:
+            self.held = {}
+            self.session_id += 1
+            self.epoch = 1
+        elif session_id != self.session_id:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        elif epoch != self.epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        else:
+            self.epoch = next_epoch(self.epoch)
+        self.held.update((part.partition, part.fetch_offset) for topic in topics for part in topic.partitions)
+        for topic in forgotten:
+            for index in topic.partitions:
+                del self.held[index]
+        return ErrorCode.NONE
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "leave", "move", "replace", "round", "round", "lost request", "lost answer", "evict"]),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_after_every_round_the_leader_holds_just_who_asks_at_its_position(steps: list[tuple[str, int]]) -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    leader = _Leader()
+    asking: dict[int, _Asker] = {}
+    moved: dict[_Asker, None] = {}
+    for step, index in [*steps, ("round", 0), ("round", 0)]:
+        known = asking.get(index)
+        if step in ("leave", "replace") and known is not None:
+            session.leave(known)
+            moved.pop(known, None)
+            del asking[index]
+        if step in ("join", "replace") and index not in asking:
+            asking[index] = _asker(index)
+            session.join(asking[index])
+            moved[asking[index]] = None
+        elif step == "move" and known is not None:
+            known.offset += 1
+            moved[known] = None
+        elif step == "evict":
+            leader.session_id += 1
+        elif step in ("round", "lost request", "lost answer"):
+            session_id, epoch = session.session_id, session.epoch
+            topics, forgotten = _ask(session, *(asking.values() if session.is_full else moved))
+            moved = {}
+            if step == "lost request":
+                session.renew()
+                continue
+            error = leader.take(session_id, epoch, topics, forgotten)
+            if step == "lost answer":
+                session.renew()
+            elif error:
+                session.on_error(error)
+            else:
+                session.on_answer(leader.session_id)
+                assert leader.held == {found: asker.offset for found, asker in asking.items()}
+                assert len(session) == len(asking)
+    assert not session.is_full
