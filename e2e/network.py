@@ -69,6 +69,15 @@ def create(nodes: Sequence[Node]) -> None:
                 _ip(node.netns, "route", "add", other.pods, "via", other.address)
 
 
+def cut(node: Node) -> None:
+    """Nothing goes to the node or comes from it: its port of the switch is down, as when a cable is pulled."""
+    _ip(CONTROL_PLANE, "link", "set", node.name, "down")
+
+
+def heal(node: Node) -> None:
+    _ip(CONTROL_PLANE, "link", "set", node.name, "up")
+
+
 def namespaces() -> list[str]:
     """The named network namespaces of this machine."""
     return sorted(entry.name for entry in NETNS.iterdir()) if NETNS.is_dir() else []

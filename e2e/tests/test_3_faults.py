@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from e2e import network
 from e2e.installation import Operator, manifests
 from e2e.kubernetes_api import VOLUME, Kubernetes, is_ready
 from e2e.providers import Cluster
-from e2e.tests.records import Records
-from e2e.tests.test_2_rolls import pod_of, uids
+from e2e.providers.processes import NODES
+from e2e.tests.records import PROGRAM, Records
+from e2e.tests.test_2_rolls import BROKERS, pod_of, uids
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -19,17 +22,22 @@ from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
     NAMESPACE,
+    NODE,
     POD,
     SERVICE,
     STATEFUL_SET,
     Kind,
     Obj,
     dig,
+    label,
     uid_of,
 )
 
 OTHER = "payments"
 """A second fleet in a namespace of its own, on the ensemble of the first."""
+
+ROOM = "example.com/room"
+"""What is a rack to the second fleet: a label of the nodes that divides them otherwise than their zones do."""
 
 
 @pytest.mark.parametrize(
@@ -109,6 +117,34 @@ def test_an_empty_mount_is_a_failed_disk_and_not_formatted(
     records.assert_nothing_is_lost()
 
 
+def test_a_node_whose_link_is_cut_and_healed_loses_nothing(
+    records: Records, kubernetes: Kubernetes, client: str, cluster: Cluster
+) -> None:
+    """Its broker goes on without the fleet, leads what nobody else believes, and is one of the fleet again later."""
+    if cluster.volumes is None:
+        pytest.skip("the nodes' links cannot be reached")
+    kubernetes.until_ready()
+    sender = dig(kubernetes.there(POD, client), "spec", "nodeName")
+    cut = next(node for node in NODES if node.name != sender)
+    nodes = {number: dig(kubernetes.there(POD, pod_of(number)), "spec", "nodeName") for number in BROKERS}
+    broker = next(number for number, node in nodes.items() if node == cut.name)
+    before = uids(kubernetes)
+    records.start()
+    network.cut(cut)
+    try:
+        # The partitions that the broker led have new leaders once its session has ended.
+        kubernetes.until(lambda: not leads(kubernetes, client, records.topic, broker), f"broker {broker} leads nothing")
+        records.until_more(1000)
+    finally:
+        network.heal(cut)
+    kubernetes.until_ready()
+    records.until_more(1000)
+    said = records.stop()
+    assert said["refused"] == [] and said["unknown"] == 0
+    records.assert_nothing_is_lost()
+    assert uids(kubernetes) == before, "a cut link is no reason to restart a pod"
+
+
 def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
     kubernetes: Kubernetes, orders: str, cluster: Cluster
 ) -> None:
@@ -117,16 +153,35 @@ def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
     servers = ",".join(f"orders-zookeeper-{n}-0.orders-zookeeper.default.svc:2181" for n in (1, 2, 3))
     text = text.replace("zk-0.zk:2181,zk-1.zk:2181,zk-2.zk:2181", servers)
     assert servers in text, "the manifest names an ensemble"
+    for number, node in enumerate(kubernetes.list(NODE)):
+        _label(kubernetes, node, ("room-a", "room-a", "room-b")[number])
+    text = text.replace("    replicas: 3\n", f"    replicas: 3\n    rackKey: {ROOM}\n")
+    assert ROOM in text
     kubernetes.kubectl("apply", "--namespace", OTHER, "-f", "-", text=text)
     kubernetes.until_ready("payments", namespace=OTHER)
     topic = {
         "apiVersion": "kafka.ottla.dev/v1alpha1",
         "kind": "KafkaTopic",
         "metadata": {"name": "invoices", "namespace": OTHER},
-        "spec": {"clusterRef": {"name": "payments"}, "partitions": 3, "replicas": 3},
+        "spec": {"clusterRef": {"name": "payments"}, "partitions": 6, "replicas": 2},
     }
     kubernetes.create(topic)
     kubernetes.until_condition(KAFKA_TOPIC, "invoices", "Ready", namespace=OTHER)
+
+
+def test_replicas_are_spread_over_the_racks_of_the_nodes(kubernetes: Kubernetes, client: str, orders: str) -> None:
+    """Three brokers in two rooms, two replicas each: the lone broker of its room holds one of every partition."""
+    brokers = kubernetes.there(KAFKA_CLUSTER, "payments", OTHER)["status"]["brokers"]
+    rooms = {node["metadata"]["name"]: label(node, ROOM) for node in kubernetes.list(NODE)}
+    racks = {broker["id"]: rooms[broker["node"]] for broker in brokers}
+    assert sorted(str(rack) for rack in racks.values()) == ["room-a", "room-a", "room-b"]
+    assert all(broker["rack"] == racks[broker["id"]] for broker in brokers)
+    bootstrap = f"BOOTSTRAP=payments-bootstrap.{OTHER}:9092"
+    said = kubernetes.execute(client, "env", bootstrap, "python3", PROGRAM, "placement", "invoices")
+    placement = json.loads(said.splitlines()[-1])
+    assert len(placement) == 6
+    for partition, replicas in placement.items():
+        assert {racks[broker] for broker in replicas} == {"room-a", "room-b"}, (partition, replicas, racks)
 
 
 def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kubernetes, orders: str) -> None:
@@ -158,12 +213,24 @@ def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
     finally:
         operator.scale(1)
     kubernetes.until(lambda: kubernetes.get(NAMESPACE, OTHER) is None, "the namespace is gone", 180)
+    for node in kubernetes.list(NODE):
+        _label(kubernetes, node, None)
     kubernetes.until_ready("orders")
+
+
+def leads(kubernetes: Kubernetes, client: str, topic: str, broker: int) -> bool:
+    """Whether the broker leads a partition of the topic, as the others tell."""
+    said = kubernetes.execute(client, "python3", PROGRAM, "leaders", topic)
+    return broker in json.loads(said.splitlines()[-1]).values()
 
 
 def _brokers(kubernetes: Kubernetes) -> list[tuple[int, str]]:
     brokers = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]["brokers"]
     return [(broker["id"], broker["rack"]) for broker in brokers]
+
+
+def _label(kubernetes: Kubernetes, node: Obj, room: str | None) -> None:
+    kubernetes.patch(NODE, node["metadata"]["name"], {"metadata": {"labels": {ROOM: room}}})
 
 
 def _folder_of(kubernetes: Kubernetes, claim: str) -> Path:

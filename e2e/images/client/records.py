@@ -2,6 +2,8 @@
 
 records.py send TOPIC COUNT|- FILE   acks=all; the numbers that were acknowledged go to FILE; "-" goes on until SIGTERM
 records.py check TOPIC FILE          reads everything and prints {"acknowledged", "read", "lost", "repeated"}
+records.py placement TOPIC           prints {partition: [the brokers of its replicas]}
+records.py leaders TOPIC             prints {partition: the broker that leads it, -1 for nobody}
 records.py python TOPIC COUNT        kafka-python sends COUNT records and reads them; prints how many
 """
 
@@ -91,6 +93,13 @@ def check(topic: str, path: str) -> None:
     print(json.dumps({**summary, "complete": len(ends) == len(partitions), "examples": lost[:5]}))
 
 
+def describe(topic: str, what: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    found = AdminClient({"bootstrap.servers": BOOTSTRAP}).list_topics(topic, 60).topics[topic].partitions
+    print(json.dumps({n: part.replicas if what == "placement" else part.leader for n, part in found.items()}))
+
+
 def python(topic: str, count: int) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -121,6 +130,8 @@ def main(arguments: list[str]) -> None:
         send(topic, None if rest[0] == "-" else int(rest[0]), rest[1])
     elif what == "check":
         check(topic, rest[0])
+    elif what in ("placement", "leaders"):
+        describe(topic, what)
     else:
         python(topic, int(rest[0]))
 
