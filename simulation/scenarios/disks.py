@@ -7,8 +7,7 @@
 
 The broker never halts and never restarts, and the directory is online again within SETTLE_S of its healing. With
 flush.messages=1 nothing acknowledged or delivered is lost; without, only a disk that forgot takes what it had not
-synced. Leaders do not move with a directory (the controller does not read its events yet), so a partition may be
-without a leader until its directory is back.
+synced.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.config.inter_broker import inter_broker_versions
-from ottla_broker.controller import isr_writes
+from ottla_broker.controller import directory_events, isr_writes, leader_elections
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.deletions import TopicDeletions
@@ -49,6 +49,8 @@ class Watches:
     deletions: Watcher
     isr_notifications: Watcher
     reassignments: Watcher
+    preferred_elections: Watcher
+    directories: Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class ActiveController:
         await self.deletions.markers_changed()
         await self.isr_notified()
         await self.reassignments.take_office()
+        await self.directories_changed()
+        await self.preferred_elections_requested()
 
     def is_unreadable(self, partition: TopicPartition) -> bool:
         """Whether the partition's state znode cannot be read: nothing is decided about it."""
@@ -494,6 +498,8 @@ class ActiveController:
             if not self.context.is_deleting(replica.topic):
                 self.context.move_replica(replica, ReplicaState.ONLINE)
                 partitions.append(replica.topic_partition)
+                # It may have missed who leads by now.
+                batch.tell_leadership([replica.broker], replica.topic_partition)
         await self.elect(partitions, batch)
         batch.tell_metadata(self.context.brokers, partitions)
         self.send(batch)
@@ -525,6 +531,14 @@ class ActiveController:
     async def isr_notified(self) -> None:
         """Leaders of an older protocol have written state znodes themselves."""
         await isr_writes.isr_notified(self, self._watches.isr_notifications)
+
+    async def directories_changed(self) -> None:
+        """Brokers have written that a log directory of theirs has failed, is full, or is back."""
+        await directory_events.directories_changed(self, self._watches.directories)
+
+    async def preferred_elections_requested(self) -> None:
+        """A tool has written which partitions are to have their preferred leaders."""
+        await leader_elections.requested_by_znode(self, self._watches.preferred_elections)
 
     # Sending
 

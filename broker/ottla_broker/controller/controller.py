@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import administration, controlled_shutdown, election, gauges
+from ottla_broker.controller import administration, controlled_shutdown, election, gauges, leader_elections
 from ottla_broker.controller.active import ActiveController, Answer, Watches
 from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
 from ottla_broker.controller.assignment import RackMode
@@ -32,6 +32,8 @@ from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.election import NO_CONTROLLER, Office
 from ottla_broker.controller.isr_writes import IsrAnswer
+from ottla_broker.controller.leader_elections import ElectionResult, ElectionType
+from ottla_broker.controller.preferred_balance import PreferredBalance
 from ottla_broker.controller.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
@@ -46,6 +48,7 @@ from ottla_broker.records.ids import TopicPartition
 logger = logging.getLogger("ottla.controller")
 
 T = TypeVar("T")
+R = TypeVar("R", TopicResult, ElectionResult)
 
 PAUSE_AFTER_FAILURE_S: Final = 1.0
 """After an unforeseen error this broker lets the others stand first."""
@@ -278,7 +281,30 @@ class Controller:
         await asyncio.wait([left.told], timeout=controlled_shutdown.TELL_WITHIN_S)
         return left.remaining
 
-    async def _wait_for(self, results: list[TopicResult], timeout_ms: int) -> list[TopicResult]:
+    async def elect_leaders(
+        self, partitions: Collection[TopicPartition] | None, election_type: ElectionType, *, timeout_ms: int
+    ) -> list[ElectionResult]:
+        """ElectLeaders (KIP-460) of these partitions or of all, and waits until this broker knows the new leaders.
+
+        One result per partition, sorted; of all, those that need no election are left out. REQUEST_TIMED_OUT for one
+        that is elected but not yet known in time. Raises KafkaError(NOT_CONTROLLER).
+        """
+
+        def act(active: ActiveController) -> Awaitable[list[ElectionResult]]:
+            return leader_elections.elect_leaders(active, partitions, election_type, clock=self._clock)
+
+        return await self._wait_for(await self._request("elect leaders", act), timeout_ms)
+
+    def unclean_election_allowed(self, topic: str | None) -> None:
+        """unclean.leader.election.enable has become true, for one topic or for all; nothing to do out of office."""
+        if self._active is not None:
+
+            async def act(active: ActiveController) -> None:
+                await leader_elections.unclean_allowed(active, topic)
+
+            self._queue(self._office, "unclean elections allowed", act)
+
+    async def _wait_for(self, results: list[R], timeout_ms: int) -> list[R]:
         waiting = [result.done for result in results if result.done is not None]
         if waiting and timeout_ms > 0:
             await asyncio.wait(waiting, timeout=timeout_ms / 1000)
@@ -392,12 +418,15 @@ class Controller:
                 deletions=self._watch(office, lambda: self._acting().deletions.markers_changed()),
                 isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
                 reassignments=self._watch(office, lambda: self._acting().reassignments.requests_changed()),
+                preferred_elections=self._watch(office, lambda: self._acting().preferred_elections_requested()),
+                directories=self._watch(office, lambda: self._acting().directories_changed()),
             ),
             on_answer=lambda answer: self._answered(office, answer),
             unclean_elections=self._unclean_elections,
         )
         self._office, self._active = office, active
         await active.take_office()
+        PreferredBalance(self._clock, self._config, lambda name, act: self._queue(office, name, act)).start()
 
     def _resign(self, why: str) -> None:
         active, self._active = self._active, None
@@ -449,11 +478,16 @@ class Controller:
         return on_change
 
     def _answered(self, office: Office, answer: Answer) -> None:
-        async def take_in() -> None:
-            if self._is_in(office):
-                await self._acting().answered(answer)
+        self._queue(office, f"answer of broker {answer.broker}", lambda active: active.answered(answer))
 
-        self._put(_Event(f"answer of broker {answer.broker}", take_in))
+    def _queue(self, office: Office | None, name: str, act: Callable[[ActiveController], Awaitable[None]]) -> None:
+        """Has the act run as an event, if the term still lasts then."""
+
+        async def run() -> None:
+            if self._is_in(office):
+                await act(self._acting())
+
+        self._put(_Event(name, run))
 
 
 def _not_controller() -> KafkaError:

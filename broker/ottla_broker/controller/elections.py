@@ -1,8 +1,8 @@
 """Who leads a partition, and what its ISR becomes (wire-protocol.md 5.19).
 
 Pure: each `decide_*` takes the assignment, the present leadership and the replicas that are online, and gives an
-Election with a reason, or None when there is nothing to write. Not here: reading and writing state znodes
-(`controller`), unclean election asked for by a person, preferred election and reassignment (replication issue).
+Election with a reason, or None when there is nothing to write; `judge_*` answer a person who asks for an election
+with a Verdict. Not here: reading and writing state znodes (`active`), who asks (`leader_elections`), reassignment.
 
 The rules
 1. A leader is online, and comes from the ISR, in the order of the assignment.
@@ -11,6 +11,8 @@ The rules
 3. An ISR never becomes empty: when none of it is online it stays as it was, with leader -1. Any of its members
    holds every committed record, so whichever returns first may lead.
 4. Every change that is written raises the leader epoch by one, so that the leader before is fenced.
+5. A preferred election hands the leadership to the head of the assignment, and only if that one is online and in sync:
+   nothing is lost and the ISR stays (KIP-183). What a person asks for as unclean is rule 2 with their leave (KIP-460).
 
 Worked example: replicas 1, 2, 3; broker 1 leads with ISR 1, 2 and dies.
 
@@ -35,6 +37,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
+from ottla_broker.protocol.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,15 @@ class Election:
     leadership: LeaderAndIsr
     reason: str
     unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to who asked for an election: what to write, or the error with its reason."""
+
+    error: ErrorCode
+    reason: str
+    election: Election | None = None
 
 
 def decide_initial(replicas: Sequence[int], online: Set[int], controller_epoch: int) -> Election | None:
@@ -104,6 +116,47 @@ def decide_after_offline(
         current.led_by(NO_LEADER, current.isr, current.recovery_state),
         f"{why} and nobody of the ISR {_join(current.isr)} is online: no leader until one returns",
     )
+
+
+def judge_preferred(replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int]) -> Verdict:
+    """Whether the first replica of the assignment can lead instead of the present leader.
+
+    >>> state = LeaderAndIsr(leader=2, leader_epoch=4, isr=(2, 1), partition_epoch=7, controller_epoch=1)
+    >>> judge_preferred((1, 2, 3), state, online=frozenset({1, 2, 3})).election.leadership.leader
+    1
+    >>> judge_preferred((1, 2, 3), state, online=frozenset({2, 3})).reason
+    'the preferred leader 1 is offline'
+    """
+    preferred = replicas[0] if replicas else NO_LEADER
+    if current is not None and current.leader == preferred:
+        return Verdict(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads already")
+    if preferred not in online:
+        return Verdict(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the preferred leader {preferred} is offline")
+    if current is None or preferred not in current.isr:
+        return Verdict(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"the preferred leader {preferred} is not in the ISR {_join(current.isr if current else ())}",
+        )
+    reason = f"{preferred} is the preferred leader and in sync; {current.leader} led"
+    elected = current.led_by(preferred, current.isr, current.recovery_state)
+    return Verdict(ErrorCode.NONE, reason, Election(elected, reason))
+
+
+def judge_unclean(replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int]) -> Verdict:
+    """Whether any replica can lead a partition without leader, at the price of records if it must be.
+
+    >>> state = LeaderAndIsr(leader=-1, leader_epoch=4, isr=(1,), partition_epoch=7, controller_epoch=1)
+    >>> judge_unclean((1, 2, 3), state, online=frozenset({2, 3})).election.leadership.isr
+    (2,)
+    >>> judge_unclean((1, 2, 3), state, online=frozenset()).error.name
+    'ELIGIBLE_LEADERS_NOT_AVAILABLE'
+    """
+    if current is not None and current.leader in online:
+        return Verdict(ErrorCode.ELECTION_NOT_NEEDED, f"the partition has the leader {current.leader}")
+    election = None if current is None else decide_after_offline(replicas, current, online=online, unclean=True)
+    if election is None or election.leadership.leader == NO_LEADER:
+        return Verdict(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_join(replicas)} is online")
+    return Verdict(ErrorCode.NONE, election.reason, election)
 
 
 def _first_in_order(

@@ -402,6 +402,37 @@ class ControllerStore:
                 logger.error("notification ignored: %s", error)
         return paths, sorted(partitions)
 
+    # What administrators of 0.8 to 2.3 write, and brokers about their log directories
+
+    async def preferred_elections(self, watch: Watcher) -> list[TopicPartition] | None:
+        """The partitions named by /admin/preferred_replica_election, None without the node; the watch fires when it
+        comes or goes. A node that cannot be read names nothing."""
+        path = znodes.PREFERRED_REPLICA_ELECTION
+        if await self._persist(lambda: self._coordination.exists(path, watch)) is None:
+            return None
+        (content,) = await self._get_all([path])
+        if content is None:
+            return None
+        try:
+            return sorted({TopicPartition(*entry) for entry in znodes.decode_partitions(path, content[0])})
+        except znodes.ZnodeError as error:
+            logger.error("a preferred election is ignored: %s", error)
+            return []
+
+    async def log_dir_events(self, watch: Watcher) -> tuple[list[str], list[int]]:
+        """(paths, brokers whose log directories have changed); the watch fires when an event comes."""
+        names = await self._children(znodes.LOG_DIR_EVENT_NOTIFICATION, watch)
+        paths = [f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/{name}" for name in sorted(names)]
+        brokers: set[int] = set()
+        for path, content in zip(paths, await self._get_all(paths), strict=True):
+            if content is None:
+                continue
+            try:
+                brokers.add(znodes.decode_log_dir_event(path, content[0]))
+            except znodes.ZnodeError as error:
+                logger.error("notification ignored: %s", error)
+        return paths, sorted(brokers)
+
     async def delete_nodes(self, paths: Sequence[str]) -> None:
         """Deletes handled notifications; one that is gone is fine."""
         for path in paths:

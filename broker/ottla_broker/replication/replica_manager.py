@@ -27,6 +27,7 @@ from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.full_directories import FullDirectories
 from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, may_take_command
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
@@ -47,6 +48,7 @@ class ReplicaManager:
 
     `broker_epoch` gives this broker's current epoch (the czxid of its registration); `send_alter_partition` and
     `connect` reach the controller and the other brokers; `listener` names the inter-broker listener.
+    `report_directories` writes the event that has the controller ask again about this broker's replicas.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ReplicaManager:
         send_alter_partition: SendAlterPartition,
         connect: ConnectToBroker,
         listener: str,
+        report_directories: Callable[[], None] = lambda: None,
     ) -> None:
         self.broker_id = broker_id
         self.logger = logging.LoggerAdapter(logging.getLogger("ottla.replication"), {"broker": broker_id})
@@ -102,6 +105,7 @@ class ReplicaManager:
         """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
         self._held: dict[TopicPartition, None] = {}
         """Replicas that are back with a shorter log than before (`offline.py`)."""
+        self._full = FullDirectories(metadata, report_directories)
         self._last_epochs: dict[TopicPartition, int] = {}
         """Leader epochs of partitions whose directory went offline."""
         self._isr_changes = _isr_counters(metrics)
@@ -240,6 +244,7 @@ class ReplicaManager:
     def on_metadata_changed(self) -> None:
         """After UpdateMetadata: leaders may have appeared, moved or gone."""
         self._fetchers.on_metadata_changed()
+        self._full.on_metadata_changed()
         for partition in self.partitions():
             if partition.deletions:
                 partition.check_deletions()
@@ -281,15 +286,20 @@ class ReplicaManager:
                 if is_change:
                     accepted.append(command)
             leaders, followers = await self._carry_out_all(accepted, errors)
+            handed_over = []
             for tp, error in errors.items():
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
                     self._told_offline[tp] = None
+                    partition = self.partition(*tp)
+                    if partition is not None and partition.log.is_full and not partition.log.is_failed:
+                        handed_over.append(partition)
                 elif error is ErrorCode.NONE:
                     self._told_offline.pop(tp, None)
+            await self._hand_over(handed_over)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
             self.moves.resume([*leaders, *followers])
-            self._tell_listeners(leaders, [*followers, *stray])
+            self._tell_listeners(leaders, [*followers, *handed_over, *stray])
             return errors
 
     async def _carry_out_all(
@@ -307,6 +317,7 @@ class ReplicaManager:
                 errors[command.topic_partition] = created.code
                 continue
             self._held.pop(command.topic_partition, None)
+            self._full.take_back(command.topic_partition)
             partition = self._carry_out(command, created)
             (leaders if partition.is_leader else followers).append(partition)
         level = logging.INFO if len(accepted) <= _NAMED_PARTITIONS else logging.DEBUG
@@ -315,6 +326,16 @@ class ReplicaManager:
         if level != logging.INFO:
             self.logger.info("leads %d partitions more, follows %d", len(leaders), len(followers))
         return leaders, followers
+
+    async def _hand_over(self, partitions: Sequence[Partition]) -> None:
+        """Others lead what stands on a full directory; until there is room these neither lead nor follow."""
+        if not partitions:
+            return
+        self.logger.warning("full log directories: %d replicas are left to others in sync", len(partitions))
+        await self._fetchers.remove([partition.topic_partition for partition in partitions])
+        for partition in partitions:
+            partition.resign()
+            self._full.hand_over(partition)
 
     def hold(self, tp: TopicPartition) -> None:
         """The replica is back with a shorter log than before: it answers KAFKA_STORAGE_ERROR until the partition's
@@ -340,6 +361,9 @@ class ReplicaManager:
         partition = self.partition(*tp)
         if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
+        log = self.log_manager.get(tp) if partition is None else partition.log
+        if log is not None and log.is_full and self._full.decide(tp, command.isr).hand_over:
+            return ErrorCode.KAFKA_STORAGE_ERROR, False
         if tp in self._held:
             decision = may_take_command(
                 self.broker_id,
@@ -359,7 +383,7 @@ class ReplicaManager:
             return ErrorCode.STALE_CONTROLLER_EPOCH, False
         if partition is not None and command.leader_epoch == known_epoch:
             if tp in self._told_offline:
-                return ErrorCode.NONE, False
+                return ErrorCode.NONE, self._full.is_handed_over(tp)
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
                 return ErrorCode.NONE, False
@@ -532,6 +556,7 @@ class ReplicaManager:
             conversions = ("producemessageconversions", "fetchmessageconversions")
             for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
+        self._full.take_back(partition.topic_partition)
         partition.is_leader = False
         partition.is_removed = True
         partition.give_up_waiting(int(error))

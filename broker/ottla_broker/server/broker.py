@@ -372,6 +372,7 @@ class Broker:
                 request_timeout_s=config["replica.socket.timeout.ms"] / 1000,
             ),
             listener=listener,
+            report_directories=self._report_directories,
         )
         replica_manager.start()
         self._readmission = Readmission(
@@ -478,11 +479,16 @@ class Broker:
             self._readmission.forget()
         if "num.replica.fetchers" in changed and self._replica_manager is not None:
             self._replica_manager.resize_fetchers()
+        unclean = "unclean.leader.election.enable"
+        if unclean in changed and self.config[unclean] and self._controller is not None:
+            self._controller.unclean_election_allowed(None)
         self.log_manager.cordoned = self.config.cordoned_log_dirs
         self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
 
-    def _on_topic_config(self, topic: str, _config: TopicConfig) -> None:
+    def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
+        if config["unclean.leader.election.enable"] and self._controller is not None:
+            self._controller.unclean_election_allowed(topic)
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -514,6 +520,9 @@ class Broker:
 
     def _on_directory_change(self, path: str) -> None:
         """Full, or online again: which replicas may lead has changed."""
+        self._report_directories()
+
+    def _report_directories(self) -> None:
         if self._directory_events is not None and self._is_serving:
             self._directory_events.report()
 

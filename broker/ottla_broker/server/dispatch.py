@@ -63,6 +63,7 @@ LISTED = (
     Listing(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, "describe_log_dirs"),
     Listing(ApiKey.CREATE_PARTITIONS, 0, 3, "create_partitions"),
     Listing(ApiKey.DELETE_GROUPS, 0, 2, "delete_groups"),
+    Listing(ApiKey.ELECT_LEADERS, 0, 2, "elect_leaders"),
     Listing(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "incremental_alter_configs"),
     Listing(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0, "alter_partition_reassignments"),
     Listing(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "list_partition_reassignments"),

@@ -46,7 +46,6 @@ KEYS: tuple[ConfigKey, ...] = (
         HIGH,
         READ_ONLY,
         "Whether leadership returns to preferred replicas by itself.",
-        note=NOT_YET,
     ),
     key(
         "broker.rack",
@@ -89,7 +88,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Time between searches for brokers that lead too few of their preferred partitions.",
         at_least(1),
-        note=NOT_YET,
     ),
     key(
         "leader.imbalance.per.broker.percentage",
@@ -98,7 +96,6 @@ KEYS: tuple[ConfigKey, ...] = (
         HIGH,
         READ_ONLY,
         "Share of preferred leaderships a broker may be without, in percent.",
-        note=NOT_YET,
     ),
     key(
         "min.insync.replicas",

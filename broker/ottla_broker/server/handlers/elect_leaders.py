@@ -1,0 +1,73 @@
+"""ElectLeaders (key 43, at the controller; KIP-460): makes preferred replicas lead, or any where no leader is left.
+
+Behaviour
+    Type 0 elects the first replica of the assignment if it is online and in sync; type 1 any online replica of a
+    partition without leader, in sync if there is one, else at the price of lost records. Null partitions mean all;
+    those that need no election are then left out of the answer. The answer leaves when this broker knows the new
+    leaders.
+Errors, in this order, for each partition
+    NOT_CONTROLLER. INVALID_REQUEST (an election type that does not exist: for the whole answer too, from version 1).
+    UNKNOWN_TOPIC_OR_PARTITION. INVALID_TOPIC_EXCEPTION (being deleted). ELECTION_NOT_NEEDED (the preferred replica
+    leads; type 1: there is a leader). PREFERRED_LEADER_NOT_AVAILABLE, for type 1 ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    REQUEST_TIMED_OUT: elected, not yet known here.
+Versions
+    0: preferred replicas alone (KIP-183). 1: ElectionType, an error for the whole answer (KIP-460). 2: flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla_broker.controller.leader_elections import ElectionResult, ElectionType
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Elects what it can and answers for every partition, sorted by topic and partition."""
+    asked = (
+        None
+        if request.topic_partitions is None
+        else dict.fromkeys(
+            TopicPartition(topic.topic, partition)
+            for topic in request.topic_partitions
+            for partition in topic.partitions
+        )
+    )
+    try:
+        election_type = ElectionType(request.election_type)
+    except ValueError:
+        error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
+        return _answer(_for_each(asked or (), error), error.code)
+    try:
+        results = await services.controller.elect_leaders(asked, election_type, timeout_ms=request.timeout_ms)
+    except KafkaError as error:
+        return _answer(_for_each(_all_known(services) if asked is None else asked, error))
+    return _answer(results)
+
+
+def _all_known(services: Services) -> list[TopicPartition]:
+    topics = services.metadata.topics
+    return [TopicPartition(name, partition) for name in sorted(topics) for partition in topics[name].partitions]
+
+
+def _for_each(partitions: Iterable[TopicPartition], error: KafkaError) -> list[ElectionResult]:
+    return [ElectionResult(partition, error.code, error.message) for partition in sorted(partitions)]
+
+
+def _answer(results: Iterable[ElectionResult], error: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for result in results:
+        name, partition = result.partition
+        topic = topics.setdefault(name, ReplicaElectionResult(topic=name))
+        topic.partition_result.append(
+            PartitionResult(partition_id=partition, error_code=int(result.error), error_message=result.message)
+        )
+    return ElectLeadersResponse(error_code=int(error), replica_election_results=list(topics.values()))

@@ -1,0 +1,133 @@
+"""Log directories that fail or fill up under a fleet: leaders move at once, and come back without a person."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from simulation.checker import Checker
+from simulation.client import Client, PartitionState, Unavailable
+from simulation.cluster import Fleet, SimulatedBroker
+from simulation.filesystem import DiskImage
+from simulation.scenarios.single import SETTLE_S, broker_settings, verify
+from simulation.workload import Terms, Workload, create_topic
+from simulation.world import World
+
+TOPIC = "t"
+PARTITIONS = 4
+
+
+class Scene:
+    """Brokers of two disks each, one topic on all of them, and producers with acks=all."""
+
+    def __init__(self, world: World, fleet: Fleet) -> None:
+        self.world = world
+        self.fleet = fleet
+        self.client = Client(world, fleet.fabric, "client", "10.1.0.1", fleet.bootstrap)
+        self.workload = Workload(world, Checker(), Terms(durable_acks=(-1,), life_of=fleet.life_of))
+
+    async def start(self) -> None:
+        await self.fleet.start()
+        assert await create_topic(self.workload, self.client, TOPIC, PARTITIONS, len(self.fleet.brokers), {})
+        for number in range(PARTITIONS):
+            self.workload.add_producer(self.client, (TOPIC, number), acks=-1, is_idempotent=True)
+            self.workload.add_consumer(self.client, (TOPIC, number))
+        await asyncio.sleep(1.0)
+
+    def disk_of(self, broker: SimulatedBroker, number: int) -> tuple[str, DiskImage, list[int]]:
+        """The directory where the broker keeps this partition, and all that are there."""
+        for path in broker.paths:
+            names = broker.machine.disks[path].root.entries
+            if f"{TOPIC}-{number}" in names:
+                return path, broker.machine.disks[path], [n for n in range(PARTITIONS) if f"{TOPIC}-{n}" in names]
+        raise AssertionError(f"broker {broker.broker_id} has no {TOPIC}-{number}")
+
+    async def until(self, is_true: Callable[[list[PartitionState]], bool]) -> None:
+        """Waits until metadata of the partitions makes it true."""
+        async with asyncio.timeout(SETTLE_S):
+            while True:
+                try:
+                    await self.client.refresh()
+                except Unavailable:
+                    pass
+                if is_true([self.client.state.partitions[(TOPIC, number)] for number in range(PARTITIONS)]):
+                    return
+                await asyncio.sleep(0.05)
+
+
+def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1) -> None:
+    world = World(seed)
+
+    async def main() -> None:
+        settings = broker_settings(random.Random(seed), flush_every_message=False) | {
+            "ottla.log.dir.reserve.bytes": "2000",
+            "replica.lag.time.max.ms": "3600000",
+            "auto.leader.rebalance.enable": "false",
+        }
+        scene = Scene(world, Fleet(world, count, settings, disks=2))
+        world.has_failed_disk = True
+        await scene.start()
+        await use(scene)
+        await verify(scene.fleet, scene.workload, scene.client)
+
+    world.run(main())
+    assert world.problems == []
+
+
+@pytest.mark.parametrize("fault", ["failed", "full"])
+def test_leaders_move_off_a_directory_at_once_and_its_replicas_are_in_sync_again_afterwards(fault: str) -> None:
+    async def use(scene: Scene) -> None:
+        broker = next(b for b in scene.fleet.brokers if b is not scene.fleet.controller())
+        led = next(n for n in range(PARTITIONS) if scene.client.state.partitions[(TOPIC, n)].leader == broker.broker_id)
+        _, image, there = scene.disk_of(broker, led)
+        if fault == "failed":
+            image.failure = errno.EIO
+        else:
+            image.capacity_bytes = image.used_bytes()
+        # With replica.lag.time.max.ms of an hour only the event takes the replica out of the ISR.
+        await scene.until(
+            lambda states: all(
+                states[n].leader not in (-1, broker.broker_id) and broker.broker_id not in states[n].in_sync
+                for n in there
+            )
+        )
+        assert broker.is_up
+        acknowledged = scene.workload.checker.acknowledged_count
+        await asyncio.sleep(5.0)
+        assert scene.workload.checker.acknowledged_count > acknowledged
+        image.failure, image.capacity_bytes = None, 1 << 40
+        await scene.until(lambda states: all(len(states[n].in_sync) == 3 for n in there))
+
+    play(3, use)
+
+
+def test_a_replica_without_others_has_its_leader_back_with_its_directory() -> None:
+    async def use(scene: Scene) -> None:
+        broker = scene.fleet.brokers[0]
+        path, image, there = scene.disk_of(broker, 0)
+        image.failure = errno.EIO
+        await scene.until(lambda states: all(states[n].leader == -1 for n in there))
+        image.failure = None
+        await scene.until(lambda states: all(states[n].leader == 0 for n in there))
+        await broker.until_directory(path, ("online",), SETTLE_S)
+
+    play(1, use)
+
+
+def test_a_full_directory_without_a_better_replica_keeps_its_leaders() -> None:
+    async def use(scene: Scene) -> None:
+        """Both replicas of everything are on full directories: each points at the other, and one of them must lead."""
+        images = [image for broker in scene.fleet.brokers for image in broker.machine.disks.values()]
+        for image in images:
+            image.capacity_bytes = image.used_bytes()
+        await asyncio.sleep(10.0)
+        await scene.until(lambda states: all(state.leader != -1 for state in states))
+        for image in images:
+            image.capacity_bytes = 1 << 40
+        await scene.until(lambda states: all(len(state.in_sync) == 2 for state in states))
+
+    play(2, use)
