@@ -161,6 +161,10 @@ def produce(bootstrap, topic, first, count):
     assert producer.flush(60) == 0 and not failed, failed
 
 
+def fetchers_of(broker):
+    return broker._replica_manager._fetchers._fetchers.items()
+
+
 def consume(bootstrap, topic, count):
     from confluent_kafka import Consumer, TopicPartition
 
@@ -217,8 +221,9 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
 
         def wait_until(is_true):
             for _ in range(1200):
-                if is_true(admin.list_topics(timeout=10)):
-                    return
+                metadata = admin.list_topics(timeout=10)
+                if is_true(metadata):
+                    return metadata
                 threading.Event().wait(0.1)
             raise AssertionError(f"never so: {admin.list_topics(timeout=10).topics}")
 
@@ -228,9 +233,8 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
         wait_until(lambda metadata: 7 in metadata.brokers)
         new = ClientTopic("t", 6, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([new])["t"].result(30)
-        wait_until(lambda metadata: "t" in metadata.topics and len(metadata.topics["t"].partitions) == 6)
-        leaders = {partition.leader for partition in admin.list_topics(timeout=10).topics["t"].partitions.values()}
-        assert leaders == {0, 1, 7}
+        known = wait_until(lambda metadata: "t" in metadata.topics and len(metadata.topics["t"].partitions) == 6)
+        assert {partition.leader for partition in known.topics["t"].partitions.values()} == {0, 1, 7}
 
         failed = []
         producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "enable.idempotence": True})
@@ -246,6 +250,12 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
             assert producer.flush(60) == 0 and not failed, failed
 
         send(0)
+        # In sessions, both ways: 7 leads partitions that both of ours follow, and follows each of ours.
+        for broker in fleet.fleet.brokers.values():
+            sessions = {key[0]: fetcher.session_id for key, fetcher in fetchers_of(broker)}
+            assert sessions.keys() == {0, 1, 7} - {broker.broker_id} and all(sessions.values()), sessions
+            held = broker.metrics.gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "").value
+            assert held == 2
         fleet.kill(0)  # the controller
         send(RECORDS)
         wait_until(lambda metadata: in_sync(metadata) == [[1, 7]] * 6)
