@@ -15,6 +15,12 @@ from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polle
 from tests.nemesis.load import REQUEST_TIMEOUT_MS, TOPIC, Client
 
 _OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_LOG4J = """log4j.rootLogger=INFO, err
+log4j.appender.err=org.apache.log4j.ConsoleAppender
+log4j.appender.err.target=System.err
+log4j.appender.err.layout=org.apache.log4j.PatternLayout
+log4j.appender.err.layout.ConversionPattern=%d %p %c{1} %m%n
+"""
 _END_S = 60.0
 _COMMON = {"metadata.max.age.ms": "1000", "reconnect.backoff.max.ms": "500", "request.timeout.ms": REQUEST_TIMEOUT_MS}
 _PRODUCER = {
@@ -34,7 +40,10 @@ class _JavaClient(Client):
     def __init__(self, name: str, history: History, folder: Path, main: str, arguments: list[str]) -> None:
         super().__init__(name, history)
         self._log = folder / f"{name}.log"
-        command = [find_java(), *_OPTIONS, "-cp", kafka_class_path(), f"org.apache.kafka.tools.{main}", *arguments]
+        log4j = folder / "clients.log4j.properties"
+        log4j.write_text(_LOG4J)
+        options = [*_OPTIONS, f"-Dlog4j.configuration=file:{log4j}"]
+        command = [find_java(), *options, "-cp", kafka_class_path(), f"org.apache.kafka.tools.{main}", *arguments]
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
