@@ -80,7 +80,8 @@ class Log(LogReplacement):
 
         Raises KafkaError, in this order: KAFKA_STORAGE_ERROR; INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (structure); CORRUPT_MESSAGE
-        (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE (KIP-98).
+        (checksum); INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER or
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND (written before, see `producers`), INVALID_TXN_STATE (KIP-98).
         """
         if self.is_failed or self.is_full:
             raise self.storage_error()
@@ -132,7 +133,9 @@ class Log(LogReplacement):
             check_sequence(base_sequence, producer_id)
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
             in_transaction = attributes & TRANSACTIONAL_MASK != 0
-            original = self.producers.check(producer_id, producer_epoch, base_sequence, last_sequence, in_transaction)
+            original = self.producers.check(
+                producer_id, producer_epoch, base_sequence, last_sequence, in_transaction, self.high_watermark
+            )
             if original is not None:
                 repeated_at = -1 if append_time < 0 else original.timestamp
                 return AppendInfo(original.first_offset, original.last_offset, True, repeated_at)

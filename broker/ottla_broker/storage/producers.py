@@ -5,12 +5,19 @@ The rules, in the order they are checked, for a batch of producer p with epoch e
 1. same epoch, and f..l are those of one of the five: a duplicate, answered with that batch's offsets;
 2. e below the known epoch: INVALID_PRODUCER_EPOCH;
 3. e above it: f must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER;
-4. same epoch: f must follow the last sequence, 2^31-1 being followed by 0, else OUT_OF_ORDER_SEQUENCE_NUMBER;
+4. same epoch: f must follow the last sequence, 2^31-1 being followed by 0; else, if f..l came before the five and is
+   known to be written, DUPLICATE_SEQUENCE_NUMBER (NOT_ENOUGH_REPLICAS_AFTER_APPEND while it is not committed), and if
+   it is not known, OUT_OF_ORDER_SEQUENCE_NUMBER;
 5. a producer that is not known (new, expired) may begin anywhere;
 6. while a transaction of it is open in this log, an ordinary batch is refused: INVALID_TXN_STATE.
 
 A marker, written for a transaction coordinator, has no sequence: an older epoch than known is INVALID_PRODUCER_EPOCH,
 an older coordinator epoch TRANSACTION_COORDINATOR_FENCED; one that ends nothing (a repeated one) is taken all the same.
+
+The middle answers of rule 4 are not Apache Kafka's, which says OUT_OF_ORDER_SEQUENCE_NUMBER. A producer that waits for
+a leader which is cut off may send its next batches to the new leader and be told that they are written, before it gives
+the old one up and sends the first ones again, which the new leader has long had by replication. Java's client repeats
+such a batch for ever and sends nothing more to the partition; librdkafka takes a new epoch and may write others twice.
 
 What came by replication or from the log itself was checked by a leader and is only taken down.
 """
@@ -68,9 +75,20 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer's state in this partition. `batches` holds the latest five, the newest last."""
+    """One producer's state in this partition. `batches` holds the latest five, the newest last.
 
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "last_timestamp", "producer_id")
+    `known` counts the sequences up to the last one, without a gap, that were taken down: all of them are in the log.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "known",
+        "last_timestamp",
+        "producer_id",
+    )
 
     def __init__(self, producer_id: int, epoch: int = NO_PRODUCER_EPOCH) -> None:
         self.producer_id = producer_id
@@ -79,10 +97,38 @@ class ProducerEntry:
         self.current_txn_first_offset = NO_OFFSET
         self.last_timestamp = -1
         self.batches: list[ProducerBatch] = []
+        self.known = 0
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def is_written(self, first_sequence: int, last_sequence: int) -> bool:
+        """Whether these are in the log for certain, though in none of the batches that are kept.
+
+        >>> entry = ProducerEntry(7, 0)
+        >>> for last in range(9, 80, 10):
+        ...     entry.add(ProducerBatch(last, 1000 + last, 9, 0))
+        >>> entry.batches[0].first_sequence, entry.known
+        (30, 80)
+        >>> entry.is_written(0, 9), entry.is_written(20, 29), entry.is_written(25, 34), entry.is_written(90, 99)
+        (True, True, False, False)
+        """
+        if not self.batches:
+            return False
+        newest = self.batches[-1].last_sequence
+        kept = ((newest - self.batches[0].first_sequence) & MAX_SEQUENCE) + 1
+        from_first, from_last = (newest - first_sequence) & MAX_SEQUENCE, (newest - last_sequence) & MAX_SEQUENCE
+        return kept <= from_last <= from_first < min(self.known, MAX_SEQUENCE // 2)
+
+    def add(self, batch: ProducerBatch) -> None:
+        """Takes down the newest batch."""
+        batches, size = self.batches, batch.offset_delta + 1
+        follows = batches and (batch.last_sequence - batches[-1].last_sequence) & MAX_SEQUENCE == size
+        self.known = self.known + size if follows else size
+        if len(batches) == _KEPT_BATCHES:
+            del batches[0]
+        batches.append(batch)
 
 
 class ProducerStates:
@@ -123,10 +169,12 @@ class ProducerStates:
         first_sequence: int,
         last_sequence: int,
         is_transactional: bool = False,
+        high_watermark: int = 0,
     ) -> ProducerBatch | None:
         """A client's batch before it is appended: the batch it repeats, or None when it may be appended.
 
-        KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND or INVALID_TXN_STATE.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -137,6 +185,14 @@ class ProducerStates:
                     return batch
             expected = (entry.last_sequence + 1) & MAX_SEQUENCE
             if first_sequence != expected:
+                if entry.is_written(first_sequence, last_sequence):
+                    is_committed = entry.batches[0].first_offset <= high_watermark
+                    raise KafkaError(
+                        ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+                        if is_committed
+                        else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                        f"producer {producer_id} epoch {producer_epoch}: sequence {first_sequence} was written before",
+                    )
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id} epoch {producer_epoch}: sequence {first_sequence} does not follow "
@@ -194,9 +250,7 @@ class ProducerStates:
         elif entry.epoch != producer_epoch:
             entry.epoch = producer_epoch
             entry.batches.clear()
-        if len(entry.batches) == _KEPT_BATCHES:
-            del entry.batches[0]
-        entry.batches.append(ProducerBatch(last_sequence, last_offset, offset_delta, timestamp))
+        entry.add(ProducerBatch(last_sequence, last_offset, offset_delta, timestamp))
         entry.last_timestamp = timestamp
         if is_transactional and entry.current_txn_first_offset == NO_OFFSET:
             entry.current_txn_first_offset = last_offset - offset_delta
@@ -278,7 +332,8 @@ class ProducerStates:
             entry.coordinator_epoch = coordinator_epoch
             entry.current_txn_first_offset = txn
             entry.last_timestamp = timestamp
-            entry.batches = [ProducerBatch(*batch) for batch in batches]
+            for batch in batches:
+                entry.add(ProducerBatch(*batch))
         states._begin_known_transactions()
         for marker_offset, first_offset in dump.unreplicated:
             states.transactions.add_unreplicated(marker_offset, first_offset)
@@ -343,7 +398,7 @@ class ProducerStates:
                 entry.current_txn_first_offset = txn
                 entry.last_timestamp = timestamp
                 if last_offset != NO_OFFSET:
-                    entry.batches.append(ProducerBatch(last_sequence, last_offset, delta, timestamp))
+                    entry.add(ProducerBatch(last_sequence, last_offset, delta, timestamp))
         except StructError as error:
             raise CheckpointError(f"{name}: {error}") from None
         states._begin_known_transactions()

@@ -143,11 +143,52 @@ def test_sequences_wrap_to_zero() -> None:
 
 def test_five_batches_are_remembered() -> None:
     states = ProducerStates()
-    for number in range(6):
+    for number in range(10, 16):
         states.update(7, 0, number, number, 0, 1)
-    assert _code(states, 7, 0, 0, 0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    for number in range(1, 6):
+    assert _code(states, 7, 0, 9, 9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for number in range(11, 16):
         assert states.check(7, 0, number, number) is not None
+
+
+def test_what_came_before_the_five_batches_is_a_duplicate_when_it_is_known_to_be_written() -> None:
+    """Of a leader that was cut off: the next one has the batch, and later ones, before the producer gives up waiting.
+
+    Java's client would repeat a batch that is OUT_OF_ORDER for ever, librdkafka would take a new epoch.
+    """
+    states = ProducerStates()
+    for number in range(10):
+        states.update(7, 0, 10 * number + 9, 1000 + 10 * number + 9, 9, 1)
+    assert _code(states, 7, 0, 0, 9, False, 1100) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 20, 29, False, 1050) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    # Nothing is said to be safe before it is: the oldest of the five begins at offset 1050.
+    assert _code(states, 7, 0, 20, 29, False, 1049) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert _code(states, 7, 0, 200, 209, False, 1100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 45, 54, False, 1100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_is_not_known_to_be_written_is_no_duplicate() -> None:
+    """A producer that was forgotten may begin anywhere: what it sent before that may never have come."""
+    states = ProducerStates()
+    for number in range(5, 15):
+        states.update(7, 0, number, number, 0, 1)
+    assert _code(states, 7, 0, 5, 5, False, 100) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 4, 4, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 4, 5, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = ProducerStates.decode("x.snapshot", states.encode(), 15)
+    assert _code(again, 7, 0, 5, 5, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.update(7, 0, 30, 30, 0, 1)  # a gap that compaction left
+    assert _code(states, 7, 0, 5, 5, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.update(7, 1, 0, 31, 0, 1)
+    assert _code(states, 7, 1, 5, 5, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_known_sequences_are_counted_across_the_wrap() -> None:
+    states = ProducerStates()
+    for number in range(10):
+        states.update(7, 0, (2**31 - 4 + number) & (2**31 - 1), number, 0, 1)
+    assert _code(states, 7, 0, 2**31 - 4, 2**31 - 4, False, 100) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 0, 0, False, 100) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert _code(states, 7, 0, 2**31 - 5, 2**31 - 5, False, 100) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_snapshot_is_kafkas_and_keeps_the_last_batch() -> None:
