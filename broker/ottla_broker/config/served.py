@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ottla_broker.config.types import LONG_MAX
-
 _Refusal = tuple[Callable[[Any], bool], str]
 
 _NO_TIERED_STORAGE = "tiered storage is not built"
@@ -24,8 +22,6 @@ TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "remote.log.delete.on.disable": (lambda value: value, _NO_TIERED_STORAGE),
         "local.retention.ms": (lambda value: value != -2, _NO_TIERED_STORAGE),
         "local.retention.bytes": (lambda value: value != -2, _NO_TIERED_STORAGE),
-        "leader.replication.throttled.replicas": (bool, "replication throttles are not served yet"),
-        "follower.replication.throttled.replicas": (bool, "replication throttles are not served yet"),
     }
 )
 """(is it refused, what is allowed) by topic-level key."""
@@ -55,8 +51,6 @@ BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "zookeeper.set.acl": (lambda value: value, "access control of znodes is not served yet"),
         "zookeeper.ssl.client.enable": (lambda value: value, "TLS to ZooKeeper is not served yet"),
         "remote.log.storage.system.enable": (lambda value: value, _NO_TIERED_STORAGE),
-        "leader.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
-        "follower.replication.throttled.rate": (lambda value: value != LONG_MAX, "not served yet"),
     }
 )
 """(is it refused, what is allowed) by broker key."""

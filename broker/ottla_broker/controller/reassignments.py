@@ -92,15 +92,16 @@ class Reassignments:
         The errors, in this order: those of `reassignment.plan`, UNKNOWN_TOPIC_OR_PARTITION (also of a topic that is
         being deleted), UNKNOWN_SERVER_ERROR (its state cannot be read).
         """
+        live = frozenset(self._active.context.brokers) - self._active.context.shutting_down
         answers: dict[TopicPartition, KafkaError | None] = {}
         accepted: dict[TopicPartition, tuple[int, ...] | None] = {}
         for partition, replicas in sorted(wanted.items()):
-            answers[partition] = self._check(partition, replicas, live=frozenset(self._active.context.brokers))
+            answers[partition] = self._check(partition, replicas, live=live)
             if answers[partition] is None:
                 accepted[partition] = replicas
         # The latest request counts, wherever it came from.
         await self._forget_requests(accepted)
-        answers.update(await self._begin(accepted, live=frozenset(self._active.context.brokers)))
+        answers.update(await self._begin(accepted, live=live))
         for partition, error in answers.items():
             if error is not None:
                 logger.info("%s is not reassigned (%s): %s", partition, error.code.name, error.message)
@@ -314,6 +315,10 @@ class Reassignments:
             initial = decide_initial(after.replicas, self._online(partition, after.replicas), context.epoch)
             return Step(Phase.DONE, "the partition has never been led", initial)
         online = self._online(partition, (*after.replicas, *current.isr))
+        # Nobody is made leader who is about to leave, but for want of anybody else.
+        staying = online - context.shutting_down
+        if staying.intersection(current.isr):
+            online = staying
         return reassignment.next_step(after, current, online, announce=announce)
 
     def _change(self, partition: TopicPartition, turn: _Turn, batch: RequestBatch) -> None:

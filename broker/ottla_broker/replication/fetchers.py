@@ -34,9 +34,13 @@ from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnect
 from ottla_broker.replication.follower import Follower, backoff_s
 from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
+from ottla_broker.replication.quotas import ReplicationQuota
 
 SETTLE_S = 0.05
 """How long a round waits for partitions whose writes are under way before it goes on without them."""
+
+QUOTA_POLL_S = (0.01, 1.0)
+"""Shortest and longest wait for room under a quota: a changed rate is noticed after the latter."""
 
 SWEEP_S = 1.0
 """How often all followers of a session are held against what the leader holds of them."""
@@ -74,6 +78,7 @@ class Fetchers:
         listener: str,
         metrics: Metrics,
         logger: Logger,
+        quota: ReplicationQuota,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -83,6 +88,7 @@ class Fetchers:
         self.connect = connect
         self.listener = listener
         self.logger = logger
+        self.quota = quota
         self.versions = inter_broker_versions(config["inter.broker.protocol.version"])
         self.bytes_in = metrics.counter(
             "kafka_server_brokertopicmetrics_replicationbytesin", "Bytes fetched from leaders."
@@ -202,6 +208,11 @@ class Fetcher:
         )
         self._max_wait_ms: int = config["replica.fetch.wait.max.ms"]
         self._bytes_in: Counter = owner.bytes_in
+        self._quota = owner.quota
+        self._is_quota_exceeded = False
+        """At the last look, which holds for the request that follows it."""
+        self._held_back = 0
+        """Followers that the last look left out because of it."""
         self._task = self._clock.spawn(self._run(), name=f"fetcher {number} of broker {leader_id}")
 
     @property
@@ -247,7 +258,7 @@ class Fetcher:
             self._changed.clear()
             plan = self._plan()
             if not plan.ready and not plan.staying:
-                await self._changed.wait()
+                await self._wait_for_change()
                 continue
             if plan.is_busy and await self._settle():
                 continue
@@ -267,6 +278,16 @@ class Fetcher:
                 self._owner.logger.exception("fetching from broker %d failed", self._leader_id)
                 await self._pause()
 
+    async def _wait_for_change(self) -> None:
+        """Until somebody can be fetched, or the quota may have room again for those that it holds back."""
+        if not self._held_back:
+            await self._changed.wait()
+            return
+        shortest, longest = QUOTA_POLL_S
+        timer = self._clock.call_later(max(shortest, min(longest, self._quota.wait_s())), self._changed.set)
+        await self._changed.wait()
+        timer.cancel()
+
     async def _pause(self) -> None:
         self._session.renew()
         self._failures += 1
@@ -279,15 +300,21 @@ class Fetcher:
         ready = []
         is_busy = is_hurried = False
         staying = 0 if session.is_full else len(session)
+        self._is_quota_exceeded = self._quota.is_exceeded
+        self._held_back = 0
         for follower in self._followers if session.is_full else self._moved:
-            if follower.is_ready:
+            if self._is_ready(follower):
                 ready.append(follower)
                 continue
+            self._held_back += follower.is_ready
             is_busy = is_busy or follower.is_busy
             is_hurried = is_hurried or follower.is_back_soon
             if staying and session.holds(follower):
                 staying -= 1
         return _Plan(ready, staying, is_busy, is_busy or is_hurried)
+
+    def _is_ready(self, follower: Follower) -> bool:
+        return follower.is_ready and not (self._is_quota_exceeded and follower.may_be_held_back)
 
     def _sweep(self) -> None:
         now = self._clock.monotonic()
@@ -353,18 +380,21 @@ class Fetcher:
                 found = session.holder((name, data.partition_index))
                 if found is not None and found in self._followers:
                     self._moved[found] = None
-                    self._bytes_in.inc(found.on_answer(data, client))
+                    size = found.on_answer(data, client)
+                    self._bytes_in.inc(size)
+                    if size and found.is_throttled:
+                        self._quota.record(size)
 
     def _ask(self, *, is_hurried: bool) -> int:
         """Fills the request in; gives its version."""
         owner, request, session = self._owner, self._request, self._session
         candidates = self._followers if session.is_full else self._moved
-        ready = [follower for follower in candidates if follower.is_ready]
+        ready = [follower for follower in candidates if self._is_ready(follower)]
         if session.is_full:
             session.uses_topic_ids = self._can_use_topic_ids(ready)
         version = self._version if session.uses_topic_ids else min(self._version, _VERSION_WITH_NAMES)
         max_bytes = self._partition_max_bytes
-        self._moved = {follower: None for follower in candidates if not follower.is_ready}
+        self._moved = {follower: None for follower in candidates if not self._is_ready(follower)}
         for follower in self._moved:
             session.leave(follower)
         request.session_id, request.session_epoch = session.session_id, session.epoch

@@ -112,6 +112,18 @@ class Follower:
         )
 
     @property
+    def is_throttled(self) -> bool:
+        """Whether its bytes count for the follower's quota (follower.replication.throttled.replicas)."""
+        throttled = self._log.config.throttled_by_follower
+        return bool(throttled) and throttled.has(self.index, self._broker_id)
+
+    @property
+    def may_be_held_back(self) -> bool:
+        """Whether a quota may leave it out: throttled, and not at its leader's high watermark."""
+        is_behind = self._leader_high_watermark < 0 or self.lag > 0
+        return is_behind and self.is_throttled
+
+    @property
     def lag(self) -> int:
         """Records behind the leader's high watermark."""
         return max(0, self._leader_high_watermark - self._log.log_end_offset)

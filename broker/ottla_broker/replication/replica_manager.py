@@ -31,6 +31,7 @@ from ottla_broker.replication.full_directories import FullDirectories
 from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, may_take_command
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
+from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 
@@ -89,8 +90,18 @@ class ReplicaManager:
             inter_broker_versions(config["inter.broker.protocol.version"]).alter_partition,
             self.logger,
         )
+        self.quotas = ReplicationQuotas(config, clock, metrics)
         self._fetchers = Fetchers(
-            broker_id, config, clock, metadata, broker_epoch, connect, listener, metrics, self.logger
+            broker_id,
+            config,
+            clock,
+            metadata,
+            broker_epoch,
+            connect,
+            listener,
+            metrics,
+            self.logger,
+            self.quotas.follower,
         )
         self._commands = asyncio.Lock()
         self.moves = LogMoves(self, clock, self._commands, self._fetchers, metrics, self.logger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +40,8 @@ DEFAULTS: Mapping[str, Any] = {
     "compression.gzip.level": -1,
     "compression.lz4.level": 9,
     "compression.zstd.level": 3,
+    "leader.replication.throttled.replicas": (),
+    "follower.replication.throttled.replicas": (),
 }
 """Kafka 3.9's defaults of the topic-level keys that a log reads."""
 
@@ -55,6 +57,27 @@ _CODECS: Mapping[str, Codec | None] = MappingProxyType(
     }
 )
 """compression.type; None keeps the producer's."""
+
+
+class ThrottledReplicas:
+    """The value of leader.replication.throttled.replicas or of its namesake for followers (KIP-73). False when empty.
+
+    >>> some = ThrottledReplicas(("0:101", "1:102"))
+    >>> some.has(0, 101), some.has(1, 101), ThrottledReplicas(("*",)).has(7, 7), bool(ThrottledReplicas(()))
+    (True, False, True, False)
+    """
+
+    __slots__ = ("_all", "_named")
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._all = "*" in values
+        self._named = frozenset(() if self._all else values)
+
+    def __bool__(self) -> bool:
+        return self._all or bool(self._named)
+
+    def has(self, partition: int, broker: int) -> bool:
+        return self._all or f"{partition}:{broker}" in self._named
 
 
 class LogConfig:
@@ -94,6 +117,8 @@ class LogConfig:
         "segment_index_bytes",
         "segment_jitter_ms",
         "segment_ms",
+        "throttled_by_follower",
+        "throttled_by_leader",
         "unclean_leader_election_enable",
     )
 
@@ -128,6 +153,8 @@ class LogConfig:
             # A record can be compacted once its segment is closed (KIP-354).
             self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.file_delete_delay_ms: int = of("file.delete.delay.ms")
+        self.throttled_by_leader = ThrottledReplicas(of("leader.replication.throttled.replicas"))
+        self.throttled_by_follower = ThrottledReplicas(of("follower.replication.throttled.replicas"))
         self.unclean_leader_election_enable: bool = of("unclean.leader.election.enable")
         self.message_downconversion_enable: bool = of("message.downconversion.enable")
         self.is_log_append_time = of("message.timestamp.type") == "LogAppendTime"

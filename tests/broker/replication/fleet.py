@@ -84,13 +84,15 @@ class Node:
         self.metrics = Metrics()
         self.metadata = MetadataCache(broker_id)
         self.failures: list[BaseException] = []
+        self.overrides: dict[str, str] = {}
+        """The configuration of every topic, as logs that are made from now on see it."""
         self.clock.on_task_failure = lambda name, error: self.failures.append(error)
         self.log_manager = LogManager(
             {str(directory): self.disk},
             self.clock,
             self.workers,
             LogManagerSettings(),
-            lambda topic: LogConfig(self.config.topic_config({})),
+            lambda topic: LogConfig(self.config.topic_config(self.overrides)),
             on_directory_failure=lambda path, error: self.failures.append(error),
         )
         self.dispatcher = Dispatcher(self.clock)

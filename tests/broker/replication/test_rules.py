@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla_broker import rates
 from ottla_broker.config import inter_broker, releases
 from ottla_broker.metadata import operations
 from ottla_broker.protocol.errors import ErrorCode
@@ -16,12 +17,16 @@ from ottla_broker.replication import follower as following
 from ottla_broker.replication.divergence import EpochEnd, leader_answer, truncation
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
 from ottla_broker.server import finalized_features
+from ottla_broker.storage import config as log_config
 from ottla_broker.storage.epochs import LeaderEpochs
 
 LAG_MAX_MS = 30_000
 
 
-@pytest.mark.parametrize("module", [isr, divergence, following, inter_broker, releases, finalized_features, operations])
+@pytest.mark.parametrize(
+    "module",
+    [isr, divergence, following, inter_broker, releases, finalized_features, operations, rates, log_config],
+)
 def test_the_worked_examples_of_the_docstrings_hold(module: object) -> None:
     assert doctest.testmod(module, raise_on_error=True).attempted > 0  # type: ignore[arg-type]
 

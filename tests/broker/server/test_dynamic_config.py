@@ -213,7 +213,7 @@ async def test_validate_only_stores_nothing(brokers: tuple[Broker, Broker]) -> N
         (BROKER, "zero", ("message.max.bytes", SET, "7"), ErrorCode.INVALID_REQUEST),
         (BROKER, "0", ("broker.rack", SET, "a"), ErrorCode.INVALID_REQUEST),
         (BROKER, "0", ("message.max.bytes", SET, "many"), ErrorCode.INVALID_REQUEST),
-        (BROKER, "0", ("leader.replication.throttled.rate", SET, "9"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "0", ("leader.replication.throttled.rate", SET, "-9"), ErrorCode.INVALID_REQUEST),
         (3, "x", ("a", SET, "b"), ErrorCode.INVALID_REQUEST),
         (LOGGER, "0", ("no.such.logger", SET, "INFO"), ErrorCode.INVALID_CONFIG),
         (LOGGER, "0", ("ottla.test", SET, "LOUD"), ErrorCode.INVALID_CONFIG),

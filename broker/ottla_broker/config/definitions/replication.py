@@ -188,7 +188,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Samples kept for replication quotas.",
         at_least(1),
-        note=NOT_YET,
     ),
     key(
         "replication.quota.window.size.seconds",
@@ -198,7 +197,6 @@ KEYS: tuple[ConfigKey, ...] = (
         READ_ONLY,
         "Length in seconds of one such sample.",
         at_least(1),
-        note=NOT_YET,
     ),
     key(
         "unclean.leader.election.enable",

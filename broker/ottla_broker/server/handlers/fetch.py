@@ -10,6 +10,7 @@ Behaviour
     Closest replica (KIP-392, replica.selector.class): the leader answers a consumer that names its rack with a
     PreferredReadReplica instead of records; a follower serves what is below its own high watermark. So that this does
     not lag, the leader then answers a follower's waiting fetch when the high watermark has advanced.
+    Throttled replicas (KIP-73): a follower that is not in sync gets nothing of them above the rate.
     Versions 0 to 3 get message formats 0 and 1: `fetch_conversion`.
     read_committed (KIP-98): with the records comes who was aborted among them (producer id and first offset, in the
     order of the markers); the consumer drops their records up to the marker, which it gets too. The last stable offset
@@ -251,11 +252,22 @@ class Fetching:
                 return True
             offset = item.asked.fetch_offset
             upper = self._upper_offset(partition)
-            if offset < upper and available < min_bytes:
+            if offset < upper and available < min_bytes and not self._is_held_back(partition):
                 if min_bytes <= 1:
                     return True
                 available += min(partition.log.bytes_between(offset, upper), item.asked.partition_max_bytes)
         return available >= min_bytes
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        """Whether the follower gets nothing of this partition now: `replication.quotas`."""
+        if self._replica_id < 0 or not partition.log.config.throttled_by_leader:
+            return False
+        manager = self._services.replica_manager
+        return (
+            partition.log.config.throttled_by_leader.has(partition.index, manager.broker_id)
+            and self._replica_id not in partition.in_sync.committed
+            and manager.quotas.leader.is_exceeded
+        )
 
     def _has_news(self, partition: Partition) -> bool:
         """Whether the follower does not know the high watermark yet."""
@@ -372,7 +384,7 @@ class Fetching:
             offset = item.asked.fetch_offset
             upper = self._upper_offset(partition)
             is_first = left_bytes == self._request.max_bytes
-            if offset >= upper or (left_bytes <= 0 and not is_first):
+            if offset >= upper or (left_bytes <= 0 and not is_first) or self._is_held_back(partition):
                 continue
             try:
                 read = partition.log.read(
@@ -434,6 +446,10 @@ class Fetching:
                 if isinstance(aborted, asyncio.Future):
                     return size, aborted
                 data.aborted_transactions = _aborted(aborted)
+        elif partition.log.config.throttled_by_leader:
+            manager = self._services.replica_manager
+            if partition.log.config.throttled_by_leader.has(partition.index, manager.broker_id):
+                manager.quotas.leader.record(size)
         return size, None
 
     def _go_on_with_aborted(
