@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NO_SAMPLES, NOT_YET
+from ottla_broker.config.definitions.notes import NO_SAMPLES
 from ottla_broker.config.types import (
     BOOLEAN,
     CLUSTER_WIDE,
