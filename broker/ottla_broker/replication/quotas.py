@@ -43,7 +43,6 @@ class ReplicationQuota:
         bound = self._bound()
         return bound < NO_LIMIT and self._rate.measure(self._clock.monotonic()) > bound
 
-    @property
     def byte_rate(self) -> float:
         return self._rate.measure(self._clock.monotonic())
 
@@ -67,5 +66,5 @@ class ReplicationQuotas:
             metrics.gauge(
                 f"kafka_server_{name}replication_byte_rate",
                 f"Bytes per second of replicas that this broker throttles as {name}.",
-                lambda quota=quota: quota.byte_rate,
+                quota.byte_rate,
             )
