@@ -34,6 +34,7 @@ from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.names import is_topic_name
 
 _REGISTRATION_POLL_S = 0.01
 
@@ -274,7 +275,8 @@ class ReplicaManager:
 
         NONE also for a repeated command when the last answer was KAFKA_STORAGE_ERROR: the replica is back.
 
-        Per partition, in this order: KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
+        Per partition, in this order: INVALID_PARTITIONS and INVALID_TOPIC_EXCEPTION (no directory may be made for such
+        a name), KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
         STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
         this broker, and what it does not name is stray: stopped and deleted, or set aside when nobody has told this
@@ -286,7 +288,9 @@ class ReplicaManager:
             if load_topic is not None:
                 # Within the lock: a full request that fell behind a later one would delete what that one made.
                 names = dict.fromkeys(command.topic_partition.topic for command in commands)
-                await self._load_topics([name for name in names if name not in self.topics], load_topic)
+                await self._load_topics(
+                    [name for name in names if name not in self.topics and is_topic_name(name)], load_topic
+                )
             if self._is_stopped:
                 return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
@@ -370,6 +374,10 @@ class ReplicaManager:
         """(error, whether there is something to carry out)."""
         tp = command.topic_partition
         partition = self.partition(*tp)
+        if partition is None and tp.partition < 0:
+            return ErrorCode.INVALID_PARTITIONS, False
+        if partition is None and not is_topic_name(tp.topic):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, False
         if (partition is not None and partition.log.is_failed) or self.log_manager.is_on_offline_directory(tp):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         log = self.log_manager.get(tp) if partition is None else partition.log
@@ -397,6 +405,9 @@ class ReplicaManager:
                 return ErrorCode.NONE, self._full.is_handed_over(tp)
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
+                return ErrorCode.NONE, False
+            if command.topic_id == ZERO_UUID and known_id != ZERO_UUID and command.leader != self.broker_id:
+                # A controller of a release without topic ids has come; the id that we have goes on being right.
                 return ErrorCode.NONE, False
             return ErrorCode.STALE_CONTROLLER_EPOCH, False
         if self.broker_id not in command.replicas:
@@ -519,7 +530,8 @@ class ReplicaManager:
                 if (partition is not None and partition.log.is_failed) or self.is_offline(tp):
                     errors[tp] = ErrorCode.KAFKA_STORAGE_ERROR
                     continue
-                if partition is not None and 0 <= command.leader_epoch < partition.leader_epoch:
+                is_fenced = command.leader_epoch not in (NO_EPOCH, EPOCH_DURING_DELETE)
+                if partition is not None and is_fenced and command.leader_epoch < partition.leader_epoch:
                     errors[tp] = ErrorCode.FENCED_LEADER_EPOCH
                     continue
                 errors[tp] = await self._stop_one(command, partition)

@@ -44,6 +44,7 @@ _PARTITION = re.compile(r"(.+)-(\d+)")
 _SET_ASIDE = re.compile(r"(.+)-(\d+)\.([0-9a-f]+)(-delete|-future|-stray)")
 _OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z]+)(\.[a-z]+)?")
 _MAX_NAME = 255
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class OffsetFile(NamedTuple):
@@ -66,6 +67,15 @@ def parse_offset_file(name: str) -> OffsetFile | None:
     """None for a file that is not named after an offset."""
     match = _OFFSET_FILE.fullmatch(name)
     return None if match is None else OffsetFile(int(match[1]), match[2], match[3] or "")
+
+
+def is_topic_name(name: str) -> bool:
+    """Kafka's rule, by which no name leads out of a log directory.
+
+    >>> is_topic_name("my-topic"), is_topic_name(".."), is_topic_name("a/b"), is_topic_name("")
+    (True, False, False, False)
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:

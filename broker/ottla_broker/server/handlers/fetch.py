@@ -20,9 +20,10 @@ Errors, in this order
     partition: UNKNOWN_TOPIC_ID, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v6), NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_OR_PARTITION, INCONSISTENT_TOPIC_ID, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER (a follower, and a client before v11), UNKNOWN_LEADER_EPOCH (a fetch as a follower by a
-    broker that is no replica), OFFSET_OUT_OF_RANGE, UNSUPPORTED_COMPRESSION_TYPE (before v10: the topic's
-    compression.type is zstd; before v4: a batch is zstd), UNSUPPORTED_VERSION (before v4: message.downconversion.enable
-    is off), CORRUPT_MESSAGE (before v4: a batch cannot be converted).
+    broker that is no replica; NOT_LEADER_OR_FOLLOWER when it names no current leader epoch), OFFSET_OUT_OF_RANGE,
+    UNSUPPORTED_COMPRESSION_TYPE (before v10: the topic's compression.type is zstd; before v4: a batch is zstd),
+    UNSUPPORTED_VERSION (before v4: message.downconversion.enable is off), CORRUPT_MESSAGE (before v4: a batch cannot be
+    converted).
 Versions
     0: message format 0. 1: throttle time. 2: message format 1. 3: max_bytes, one batch at least (KIP-74).
     4: isolation level, last stable offset. 5: log start offset (KIP-107). 7: sessions. 9: current leader epoch
@@ -181,7 +182,8 @@ class Fetching:
             found = self._services.replica_manager.partition_or_error(item.topic, asked.partition)
             item.error = int(found) if isinstance(found, ErrorCode) else _NOT_LEADER
             return
-        epoch_error = partition.check_epoch(asked.current_leader_epoch)
+        current_epoch = asked.current_leader_epoch
+        epoch_error = partition.check_epoch(current_epoch) if current_epoch >= 0 else ErrorCode.NONE
         if epoch_error:
             item.error = int(epoch_error)
         elif not partition.is_leader and (
@@ -189,7 +191,7 @@ class Fetching:
         ):
             item.error = _NOT_LEADER
         elif self._replica_id >= 0 and self._replica_id not in partition.followers:
-            item.error = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            item.error = int(ErrorCode.UNKNOWN_LEADER_EPOCH) if current_epoch >= 0 else _NOT_LEADER
         elif self._rack and partition.is_leader and (closest := self._closest(partition, offset)) >= 0:
             item.preferred = closest
         elif offset < log.log_start_offset:

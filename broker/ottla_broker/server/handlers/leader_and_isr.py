@@ -6,8 +6,9 @@ Behaviour
     stray and deleted.
 Errors, in this order
     whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
-    partition: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH (the leader epoch is not greater),
-    UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica).
+    partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no such directory may be made), KAFKA_STORAGE_ERROR,
+    INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH (the leader epoch is not greater), UNKNOWN_TOPIC_OR_PARTITION (this
+    broker is no replica).
 Versions
     1: IsNew. 2: grouped by topic, broker epoch (KIP-380). 3: adding and removing replicas (KIP-455). 4: flexible.
     5: topic ids and type (KIP-516). 6: leader recovery state (KIP-704). 7: isKRaftController (KIP-866).
