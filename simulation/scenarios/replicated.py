@@ -56,10 +56,10 @@ async def run_fleet(world: World, *, brokers: int = 3, disks: int = 1, extra: Ex
         await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
         await _fault(world, draw, fleet)
         workload.check()
-        await _all_in_sync(fleet, clients[0], checker)
+        await all_in_sync(fleet, clients[0], checker)
     await verify(fleet, workload, clients[0])
-    await _all_in_sync(fleet, clients[0], checker)
-    await _replicas_are_equal(fleet, clients[0], checker)
+    await all_in_sync(fleet, clients[0], checker)
+    await replicas_are_equal(fleet, clients[0], checker)
     return checker
 
 
@@ -69,7 +69,7 @@ async def _fault(world: World, draw: random.Random, fleet: Fleet) -> None:
     kind = draw.choice(("crash", "crash", "delay", "expire", "disconnect", "controller"))
     world.note(f"{kind} of broker {broker.broker_id}")
     if kind == "crash":
-        await _crash_and_restart(world, draw, broker)
+        await crash_and_restart(world, draw, broker)
     elif kind == "delay":
         fleet.fabric.slow(broker.host, draw.choice((0.05, 0.5, 2.0)))
         await asyncio.sleep(draw.choice((0.5, 5.0)) * draw.random())
@@ -85,14 +85,14 @@ async def _fault(world: World, draw: random.Random, fleet: Fleet) -> None:
         if controller is None:
             return
         if draw.random() < 0.5:
-            await _crash_and_restart(world, draw, controller)
+            await crash_and_restart(world, draw, controller)
         else:
             assert controller.coordination is not None
             fleet.store.expire(controller.coordination.session_id)
     await asyncio.sleep(draw.choice((0.1, 1.0, 3.0)) * draw.random())
 
 
-async def _crash_and_restart(world: World, draw: random.Random, broker: SimulatedBroker) -> None:
+async def crash_and_restart(world: World, draw: random.Random, broker: SimulatedBroker) -> None:
     crashed = world.loop.create_future()
 
     def crash() -> None:
@@ -111,7 +111,7 @@ async def _crash_and_restart(world: World, draw: random.Random, broker: Simulate
     await broker.wait_started()
 
 
-async def _all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
+async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     """Waits until every partition has a leader and all its replicas are in sync: the fault is healed."""
     deadline = fleet.world.loop.time() + SETTLE_S
     behind: list[str] = []
@@ -131,7 +131,7 @@ async def _all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     raise Violation(f"{SETTLE_S} s after the fault these are not in sync: {'; '.join(behind)}")
 
 
-async def _replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> None:
+async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> None:
     """After a quiet while the replicas of every partition hold the same bytes, and nobody else holds any."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:

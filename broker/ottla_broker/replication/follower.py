@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from ottla_broker.ports import Clock
 from ottla_broker.ports.clock import Timer
@@ -22,9 +22,11 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.fetch import FetchPartition
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.records.batch import batches
+from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
 from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.replication.recreation import is_full
 
 EARLIEST = -2
 LATEST = -1
@@ -46,6 +48,20 @@ def backoff_s(failures: int, longest_s: float) -> float:
     return min(longest_s, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16))
 
 
+class Filling(Protocol):
+    """What a follower asks about its replica when that was made anew (`recreations`)."""
+
+    def is_filling(self, partition: TopicPartition) -> bool: ...
+
+    def chunk_bytes(self, largest: int) -> int: ...
+
+    def spend(self, size: int) -> None: ...
+
+    def pause_s(self) -> float: ...
+
+    async def filled(self, partition: TopicPartition) -> None: ...
+
+
 class Follower:
     """One followed partition, for one leader epoch."""
 
@@ -58,6 +74,7 @@ class Follower:
         broker_id: int,
         longest_backoff_s: float,
         list_offsets_version: int,
+        filling: Filling | None = None,
     ) -> None:
         self.partition = partition
         self.topic = partition.topic
@@ -78,6 +95,9 @@ class Follower:
         self._delay_s = 0.0
         self._failures = 0
         self._is_stopped = False
+        is_filling = filling is not None and filling.is_filling(partition.topic_partition)
+        self._filling = filling if is_filling else None
+        """None for almost every replica: it was not made anew, or has had everything since."""
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)
 
     @property
@@ -138,6 +158,7 @@ class Follower:
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
             # Without epochs there is nothing to compare; what is above the high watermark may not be the leader's.
             self._run(self._truncate(log.high_watermark, "the log has no epochs"), "truncate")
+        self._pace(0)
 
     async def stop(self) -> None:
         """Nothing is appended or truncated any more when this returns."""
@@ -157,7 +178,7 @@ class Follower:
         part.fetch_offset = log.log_end_offset
         part.last_fetched_epoch = log.latest_epoch
         part.log_start_offset = log.log_start_offset
-        part.partition_max_bytes = max_bytes
+        part.partition_max_bytes = max_bytes if self._filling is None else self._filling.chunk_bytes(max_bytes)
         return part
 
     def on_answer(self, data: Any, leader: LeaderConnection) -> int:
@@ -178,6 +199,7 @@ class Follower:
         records = data.records
         size = 0 if records is None else len(records)
         if size:
+            self._pace(size)
             if log.log_start_offset == log.assigned_offset:
                 first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
                 if first < log.assigned_offset:
@@ -215,9 +237,44 @@ class Follower:
         high_watermark = min(self._leader_high_watermark, log.log_end_offset)
         if high_watermark > log.high_watermark and log.maybe_advance_high_watermark(high_watermark):
             self.partition.wake_everybody()
+        if self._is_filled:
+            # Durable before the next fetch, by which the leader may take it for one in sync.
+            self._run(self._end_filling(), "filled")
+            return
         start = self._leader_log_start
         if start > log.log_start_offset and start <= log.high_watermark and self._task is None:
             self._run(self._advance_log_start(start), "advance log start")
+
+    @property
+    def _is_filled(self) -> bool:
+        """It was made anew, and has everything now."""
+        return (
+            self._filling is not None
+            and self._task is None
+            and self._log.assigned_offset == self._log.log_end_offset
+            and is_full(self._log.log_end_offset, self._leader_high_watermark)
+        )
+
+    async def _end_filling(self) -> None:
+        assert self._filling is not None
+        await self._filling.filled(self.partition.topic_partition)
+        self._filling = None
+
+    def _pace(self, size: int) -> None:
+        """`size` bytes more were fetched for a replica that was made anew: leaves it out for as long as that costs."""
+        if self._filling is None or self._is_stopped:
+            return
+        self._filling.spend(size)
+        pause_s = self._filling.pause_s()
+        if pause_s and self._delay is None:
+            self._delay_s = pause_s
+            self._delay = self._clock.call_later(pause_s, self._pace_again)
+
+    def _pace_again(self) -> None:
+        self._delay = None
+        self._pace(0)
+        if self._delay is None:
+            self._notify()
 
     async def _advance_log_start(self, offset: int) -> None:
         await self._log.advance_log_start_offset(offset)
@@ -315,6 +372,8 @@ class Follower:
             raise
         finally:
             self._task = None
+            if self._is_filled and not self._is_stopped and self._delay is None:
+                self._run(self._end_filling(), "filled")
             self._notify()
 
 

@@ -23,15 +23,17 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
-from ottla_broker.replication.deletion import DelayedDeleteRecords
+from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.full_directories import FullDirectories
+from ottla_broker.replication.gauges import register_gauges
 from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, may_take_command
 from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
 from ottla_broker.replication.quotas import ReplicationQuotas
+from ottla_broker.replication.recreation import may_lead
+from ottla_broker.replication.recreations import Recreations
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.names import is_topic_name
@@ -91,6 +93,7 @@ class ReplicaManager:
             inter_broker_versions(config["inter.broker.protocol.version"]).alter_partition,
             self.logger,
         )
+        self.recreations = Recreations(self, clock, metrics, self.logger)
         self.quotas = ReplicationQuotas(config, clock, metrics)
         self._fetchers = Fetchers(
             broker_id,
@@ -103,6 +106,7 @@ class ReplicaManager:
             metrics,
             self.logger,
             self.quotas.follower,
+            self.recreations,
         )
         self._commands = asyncio.Lock()
         self.moves = LogMoves(self, clock, self._commands, self._fetchers, metrics, self.logger)
@@ -121,8 +125,7 @@ class ReplicaManager:
         self._last_epochs: dict[TopicPartition, int] = {}
         """Leader epochs of partitions whose directory went offline."""
         self._isr_changes = _isr_counters(metrics)
-        self._transaction_limit_ms: int = config["transaction.max.timeout.ms"]
-        self._register_gauges(metrics)
+        register_gauges(metrics, self, config["transaction.max.timeout.ms"])
 
     def start(self) -> None:
         """Starts the timers."""
@@ -301,6 +304,7 @@ class ReplicaManager:
                 if is_change:
                     accepted.append(command)
             leaders, followers = await self._carry_out_all(accepted, errors)
+            followers += self._stopped_followers(errors, accepted)
             handed_over = []
             for tp, error in errors.items():
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -365,10 +369,35 @@ class ReplicaManager:
         async with self._commands:
             if self._is_stopped:
                 return
-            new = [command for command in commands if self.partition(*command.topic_partition) is None]
+            new = [command for command in commands if self._is_newer(command)]
             leaders, followers = await self._carry_out_all(new, {})
             self._fetchers.add(followers)
             self._tell_listeners(leaders, followers)
+
+    def _is_newer(self, command: LeadershipCommand) -> bool:
+        partition = self.partition(*command.topic_partition)
+        return partition is None or command.leader_epoch > partition.leader_epoch
+
+    def told_offline(self) -> list[TopicPartition]:
+        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
+        return list(self._told_offline)
+
+    def _stopped_followers(
+        self, errors: Mapping[TopicPartition, ErrorCode], accepted: Sequence[LeadershipCommand]
+    ) -> list[Partition]:
+        """Replicas that the controller hears are back, and that it had stopped (StopReplica without deletion) when it
+        heard that they were not. What was `accepted` is followed anyway."""
+        changed = dict.fromkeys(command.topic_partition for command in accepted)
+        back = [
+            self.partition(*tp) for tp in self._told_offline if errors.get(tp) is ErrorCode.NONE and tp not in changed
+        ]
+        return [
+            partition
+            for partition in back
+            if partition is not None
+            and not partition.is_leader
+            and not self._fetchers.follows(partition.topic_partition)
+        ]
 
     def _check(self, command: LeadershipCommand) -> tuple[ErrorCode, bool]:
         """(error, whether there is something to carry out)."""
@@ -394,6 +423,9 @@ class ReplicaManager:
             if decision.act is not Act.ADMIT:
                 self.logger.info("%s is not used yet: %s", tp, decision.reason)
                 return ErrorCode.NONE if decision.act is Act.LEAVE else ErrorCode.KAFKA_STORAGE_ERROR, False
+        if command.leader == self.broker_id and not may_lead(is_filling=self.recreations.is_filling(tp)):
+            self.logger.warning("%s was made anew and has not had every record yet: it does not lead", tp)
+            return ErrorCode.KAFKA_STORAGE_ERROR, False
         known_id = ZERO_UUID if partition is None else partition.topic_id
         if command.topic_id != ZERO_UUID and known_id not in (ZERO_UUID, command.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID, False
@@ -611,66 +643,6 @@ class ReplicaManager:
             await self.log_manager.checkpoint_high_watermarks()
         finally:
             self._is_checkpointing = False
-
-    # Metrics
-
-    def _register_gauges(self, metrics: Metrics) -> None:
-        def count(holds: Callable[[Partition], bool]) -> Callable[[], float]:
-            return lambda: sum(1 for partition in self.partitions() if holds(partition))
-
-        prefix = "kafka_server_replicamanager_"
-        metrics.gauge(f"{prefix}partitioncount", "Replicas on this broker.", count(lambda _: True))
-        metrics.gauge(
-            f"{prefix}offlinereplicacount",
-            "Replicas on offline log directories.",
-            lambda: self.log_manager.offline_replica_count,
-        )
-        metrics.gauge(f"{prefix}leadercount", "Partitions this broker leads.", count(lambda p: p.is_leader))
-        metrics.gauge(
-            f"{prefix}underreplicatedpartitions",
-            "Led partitions whose ISR is smaller than their replicas.",
-            count(lambda p: p.is_under_replicated),
-        )
-        metrics.gauge(
-            f"{prefix}underminisrpartitioncount",
-            "Led partitions whose ISR is smaller than min.insync.replicas.",
-            count(lambda p: p.is_under_min_isr),
-        )
-        metrics.gauge(
-            f"{prefix}atminisrpartitioncount",
-            "Led partitions whose ISR is just min.insync.replicas.",
-            count(lambda p: p.is_leader and len(p.in_sync.committed) == p.min_isr),
-        )
-        metrics.gauge(
-            f"{prefix}produceridcount",
-            "Producers that the replicas on this broker remember.",
-            lambda: sum(len(partition.log.producers) for partition in self.partitions()),
-        )
-        metrics.gauge(
-            f"{prefix}partitionswithlatetransactionscount",
-            "Led partitions with a transaction that ought to have ended (transaction.max.timeout.ms and five minutes).",
-            count(lambda p: p.is_leader and p.log.has_late_transaction(self._transaction_limit_ms)),
-        )
-        metrics.gauge(
-            "kafka_server_delayedoperationpurgatory_purgatorysize",
-            "Requests that wait.",
-            lambda: self.wheel.count(DelayedProduce),
-            delayedOperation="Produce",
-        )
-        metrics.gauge(
-            "kafka_server_delayedoperationpurgatory_purgatorysize",
-            "Requests that wait.",
-            lambda: (
-                self.wheel.count(object) - self.wheel.count(DelayedProduce) - self.wheel.count(DelayedDeleteRecords)
-            ),
-            delayedOperation="Fetch",
-        )
-        metrics.gauge(
-            "kafka_server_delayedoperationpurgatory_purgatorysize",
-            "Requests that wait.",
-            lambda: self.wheel.count(DelayedDeleteRecords),
-            delayedOperation="DeleteRecords",
-        )
 
 
 def _is_of_another_topic(log: Log, topic_id: bytes) -> bool:

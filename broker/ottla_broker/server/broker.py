@@ -47,6 +47,7 @@ from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.listeners import SocketServer
 from ottla_broker.server.producer_ids import ProducerIds
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
+from ottla_broker.server.recreating import Recreating
 from ottla_broker.server.registration import (
     Registration,
     RegistrationRefused,
@@ -129,6 +130,7 @@ class Broker:
         self._dynamic_config: DynamicConfig | None = None
         self._directory_events: DirectoryEvents | None = None
         self._readmission: Readmission | None = None
+        self._recreating: Recreating | None = None
 
     # What others ask
 
@@ -184,6 +186,7 @@ class Broker:
                 }
                 for one in self.log_manager.states
             ],
+            "recreation": {} if self._replica_manager is None else self._replica_manager.recreations.status(),
         }
 
     # Life
@@ -378,6 +381,11 @@ class Broker:
         self._readmission = Readmission(
             self.broker_id, coordination, clock, replica_manager, dynamic_config, self._logger
         )
+        assert self._directory_events is not None
+        self._recreating = Recreating(
+            self.broker_id, coordination, clock, replica_manager, self._directory_events.report, self._logger
+        )
+        self._apply_to_log_manager(())
         group_coordinator = self._group_coordinator = GroupCoordinator(
             clock=clock,
             log=ReplicatedGroupLog(replica_manager, clock, config),
@@ -466,6 +474,8 @@ class Broker:
             self._logger.info("ready")
             if self._readmission is not None:
                 self._readmission.forget()
+            if self._recreating is not None:
+                self._recreating.start()
 
     def _log_config(self, topic: str) -> LogConfig:
         if self._dynamic_config is None:
@@ -484,6 +494,9 @@ class Broker:
             self._controller.unclean_election_allowed(None)
         self.log_manager.cordoned = self.config.cordoned_log_dirs
         self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
+        if self._replica_manager is not None:
+            rate = self.config["ottla.replica.recreate.max.bytes.per.second"]
+            self._replica_manager.recreations.max_bytes_per_second = rate
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
@@ -517,6 +530,8 @@ class Broker:
             self._replica_manager.directory_failed()
         if self._directory_events is not None:
             self._directory_events.report()
+        if self._recreating is not None and self.is_ready:
+            self._recreating.start()
 
     def _on_directory_change(self, path: str) -> None:
         """Full, or online again: which replicas may lead has changed."""

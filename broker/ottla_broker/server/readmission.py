@@ -13,14 +13,14 @@ from typing import Any
 
 from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
-from ottla_broker.ports.coordination import CoordinationError, NoNode
-from ottla_broker.protocol.codec import ZERO_UUID
+from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand
 from ottla_broker.replication.offline import Act, decide_return
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.partition_state import read_assignment, read_command
 
 FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0
@@ -81,8 +81,8 @@ class Readmission:
                 del self._waiting[partition]  # the controller was first
                 continue
             if partition.topic not in assignments:
-                assignments[partition.topic] = await self._assignment(partition.topic)
-            command = await self._command(partition, assignments[partition.topic])
+                assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+            command = await read_command(self._coordination, partition, assignments[partition.topic])
             if command is None:
                 del self._waiting[partition]
                 continue
@@ -100,37 +100,6 @@ class Readmission:
             if decision.act is Act.ADMIT:
                 commands.append(command)
         await self._replica_manager.readmit(commands)
-
-    async def _assignment(self, topic: str) -> znodes.TopicAssignment | None:
-        try:
-            data, _ = await self._coordination.get(znodes.topic_path(topic))
-        except NoNode:
-            return None
-        return znodes.TopicAssignment.decode(topic, data)
-
-    async def _command(
-        self, partition: TopicPartition, assignment: znodes.TopicAssignment | None
-    ) -> LeadershipCommand | None:
-        """What the controller would say of the partition now; None for one that is gone."""
-        replicas = () if assignment is None else assignment.partitions.get(partition.partition, ())
-        if assignment is None or not replicas:
-            return None
-        try:
-            data, stat = await self._coordination.get(znodes.PartitionState.path(*partition))
-        except NoNode:
-            return None
-        state = znodes.PartitionState.decode(*partition, data)
-        return LeadershipCommand(
-            partition,
-            ZERO_UUID if assignment.topic_id is None else assignment.topic_id.bytes,
-            state.leader,
-            state.leader_epoch,
-            stat.version,
-            state.controller_epoch,
-            state.isr,
-            tuple(replicas),
-            False,
-        )
 
     def forget(self) -> None:
         """Carries out what ottla.log.dirs.forgotten says now: gives up what only those directories held, where they
@@ -169,14 +138,14 @@ class Readmission:
         manager = self._replica_manager.log_manager
         begun: dict[TopicPartition, bool] = {}
         for topic in list(self._replica_manager.metadata.topics):
-            assignment = await self._assignment(topic)
+            assignment = await read_assignment(self._coordination, topic)
             if assignment is None:
                 continue
             for index, replicas in sorted(assignment.partitions.items()):
                 partition = TopicPartition(topic, index)
                 if self._broker_id not in replicas or not manager.may_be_lost_with(partition, path):
                     continue
-                command = await self._command(partition, assignment)
+                command = await read_command(self._coordination, partition, assignment)
                 if command is None or command.isr != (self._broker_id,):
                     continue
                 try:

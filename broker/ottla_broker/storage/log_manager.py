@@ -32,11 +32,13 @@ from ottla_broker.storage.checkpoint_files import CheckpointFiles
 from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_partition_metadata
 from ottla_broker.storage.chores import LogChores
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.creation import NO_TOPIC_ID, LogCreation
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
 from ottla_broker.storage.directory_loading import DirectoryLoader, all_or_first_error
+from ottla_broker.storage.directory_record import DirectoryRecord, DirectoryRecordFiles, foreign
+from ottla_broker.storage.directory_return import DirectoryReturns
 from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.interrupted_moves import InterruptedMoves
-from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import (
     LogDirectory,
@@ -54,30 +56,23 @@ from ottla_broker.storage.names import (
     DELETE_DIRECTORY,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
-    MOVE_MARKER,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     STRAY_DIRECTORY,
-    parse_partition_directory,
     set_aside_name,
 )
-from ottla_broker.storage.placement import candidates, place
+from ottla_broker.storage.replaced_copies import ReplacedCopies
 from ottla_broker.storage.settings import LogManagerSettings
-
-_MOST_PREFERRED = 65_536
-"""Directories remembered for replicas that do not exist yet."""
-
-
-NO_TOPIC_ID = bytes(16)
 
 
 class OfflineLog(NamedTuple):
-    """A log whose directory is offline: the directory, the end that it was written to, its high watermark; -1 when not
-    known."""
+    """A log whose directory is offline: the directory, the end that it was written to, its high watermark, its bytes;
+    -1 when not known."""
 
     path: str
-    log_end_offset: int
-    high_watermark: int
+    log_end_offset: int = -1
+    high_watermark: int = -1
+    size_bytes: int = -1
 
 
 class LogManager:
@@ -104,9 +99,9 @@ class LogManager:
         """
         self._disks = dict(disks)
         self.states = DirectoryStates(list(disks), settings.reserve_bytes)
-        self._clock = clock
+        self.clock = clock
         self._workers = workers
-        self._settings = settings
+        self.settings = settings
         self._config_of = config_of
         self._on_directory_failure = on_directory_failure
         self._on_directory_change = on_directory_change
@@ -116,16 +111,14 @@ class LogManager:
             clock,
             disk_of=self._disks.__getitem__,
             judged=self.judged,
-            bring_back=self.bring_back,
+            bring_back=self._bring_back,
             notice=on_notice,
             timeout_s=settings.io_timeout_ms / 1000,
         )
         self._notice = on_notice
         self._logs: dict[TopicPartition, Log] = {}
-        self._creating: dict[TopicPartition, asyncio.Future[Log]] = {}
-        self._reserved: dict[TopicPartition, str] = {}
         self._offline_partitions: dict[TopicPartition, OfflineLog] = {}
-        self._identity: tuple[int, str] = (-1, "")
+        self.identity: tuple[int, str] = (-1, "")
         self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
         self._checkpoints = CheckpointFiles(self.directory_full)
         self._is_loaded = False
@@ -133,12 +126,16 @@ class LogManager:
         self.moves = Moves(clock, self, self._logs, settings.num_replica_alter_log_dirs_threads or len(disks))
         self.cordoned: Sequence[str] = ()
         """Paths of the directories that take no new log (cordoned.log.dirs, KIP-1066)."""
-        self._preferred: dict[TopicPartition, str] = {}
         self.directories: list[LogDirectory] = []
         self.progress = LoadProgress()
         threads = settings.num_recovery_threads_per_data_dir
         self._recovery = LogRecovery(workers, clock, on_notice, self.progress, threads)
-        self._loader = DirectoryLoader(self, clock, self._checkpoints, self._recovery, config_of, threads)
+        self.loader = DirectoryLoader(self, clock, self._checkpoints, self._recovery, config_of, threads)
+        self.record_files = DirectoryRecordFiles(
+            list(disks), lambda: [self._disks[path] for path in self.states.live], self._on_directory
+        )
+        self.creation = LogCreation(self, clock, self._logs, self._recovery, config_of, self.record_files)
+        self.returns = DirectoryReturns(self, self._disks, self._logs, self._offline_partitions)
         self.chores = LogChores(self, clock, settings)
 
     # -- start --------------------------------------------------------------------------------------------------
@@ -157,7 +154,7 @@ class LogManager:
                 errors.append(error)
                 self._take_offline(path, error)
 
-        await all_or_first_error(self._clock, [partial(inspect_one, path) for path in self._disks], "inspect")
+        await all_or_first_error(self.clock, [partial(inspect_one, path) for path in self._disks], "inspect")
         if not self.directories:
             raise errors[0]
         order = list(self._disks)
@@ -167,16 +164,22 @@ class LogManager:
     async def claim(self, broker_id: int, cluster_id: str) -> None:
         """Makes the directories this broker's. Raises LogDirectoryError before anything is written.
 
-        One that is not formatted, without leave to be, is offline when another one can be used.
+        One that is not formatted, without leave to be, or another one than was at its path, is offline when one is left
+        that can be used.
         """
-        without_leave = lacks_leave(self.directories, self._settings.may_format)
-        if len(without_leave) == len(self.directories):
-            raise LogDirectoryError(next(iter(without_leave.values())))
-        for path, reason in without_leave.items():
-            self._take_offline(path, OSError(errno.ENODEV, reason))
-        self.directories = [one for one in self.directories if one.path not in without_leave]
         check(self.directories, broker_id, cluster_id)
-        self._identity = (broker_id, cluster_id)
+        await self._each_live(self.record_files.read)
+        may_format = self.settings.may_format
+        not_ours = lacks_leave(self.directories, may_format) | foreign(self.record.ids, self.directories, may_format)
+        if len(not_ours) == len(self.directories):
+            raise LogDirectoryError(next(iter(not_ours.values())))
+        for path, reason in not_ours.items():
+            self._take_offline(path, OSError(errno.ENODEV, reason))
+        self.directories = [one for one in self.directories if one.path not in not_ours]
+        for path in self.states.offline:
+            if may_format is not None and path not in may_format:
+                self.states[path].directory_id = self.record.ids.get(path)
+        self.identity = (broker_id, cluster_id)
 
         async def claim_one(directory: LogDirectory) -> None:
             if directory.lost_power:
@@ -184,11 +187,20 @@ class LogManager:
                     f"log directory {directory.path}: no clean shutdown and the kernel has started anew since: records "
                     "that were not flushed may be gone"
                 )
-            await claim(directory, broker_id, cluster_id, self._clock)
+            await claim(directory, broker_id, cluster_id, self.clock)
             if directory.meta is not None:
                 self.states[directory.path].directory_id = directory.meta.directory_id
 
         await self._each_live(claim_one)
+        await self._each_live(self.record_files.note)
+        await self._save_record()
+
+    async def _save_record(self) -> None:
+        """At a start a directory without room is no reason to stay away: it is written when there is some."""
+        try:
+            await self.record_files.save_if_changed()
+        except KafkaError as error:
+            self._notice(error.message)
 
     async def load(self) -> None:
         """Opens every log, recovering those of directories without a clean-shutdown marker.
@@ -196,15 +208,21 @@ class LogManager:
         Raises LogDirectoryError when a partition is found twice or a file is not what it should be, OSError when no
         directory is left.
         """
-        await self._each_live(self._loader.begin_life)
-        interrupted = InterruptedMoves(self._clock, self._notice)
+        await self._each_live(self.loader.begin_life)
+        if self.record.remade:
+            replaced = ReplacedCopies(self.record_files, self.paths, self.clock, self._notice)
+            await self._each_live(replaced.look)
+            await self._each_live(replaced.put_aside)
+            replaced.finish(self.states.live)
+            await self._save_record()
+        interrupted = InterruptedMoves(self.clock, self._notice)
         for step in (interrupted.look, interrupted.look_for_markers, interrupted.put_away, interrupted.unmark):
             await self._each_live(step)
-        self._loader.copies = interrupted.copies(is_complete=not self.states.offline)
-        await self._each_live(self._loader.load)
+        self.loader.copies = interrupted.copies(is_complete=not self.states.offline)
+        await self._each_live(self.loader.load)
         await self._take_moves_back()
         self.progress.current.clear()
-        self._loader.forget_configs()
+        self.loader.forget_configs()
         self._is_loaded = True
 
     async def _each_live(self, work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> None:
@@ -219,14 +237,14 @@ class LogManager:
                 self._take_offline(directory.path, error)
 
         await all_or_first_error(
-            self._clock, [partial(guarded, directory) for directory in self.directories], "log directories"
+            self.clock, [partial(guarded, directory) for directory in self.directories], "log directories"
         )
         self.directories = [directory for directory in self.directories if self.states.is_live(directory.path)]
         if errors and not self.states.live:
             raise errors[0]
 
     async def _take_moves_back(self) -> None:
-        for partition, future in self._loader.futures.items():
+        for partition, future in self.loader.futures.items():
             current = self._logs.get(partition)
             try:
                 if current is None:
@@ -235,8 +253,8 @@ class LogManager:
                     await self.moves.take_back(current, future)
             except KafkaError:
                 continue  # told by `directory_failed`
-        self._loader.futures.clear()
-        self._loader.copies.clear()
+        self.loader.futures.clear()
+        self.loader.copies.clear()
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
@@ -252,6 +270,20 @@ class LogManager:
                 "one of them must be moved away"
             )
         self._logs[log.topic_partition] = log
+
+    @property
+    def record(self) -> DirectoryRecord:
+        """What is known of the directories as a whole."""
+        return self.record_files.record
+
+    def unknown_log(self, path: str) -> OfflineLog:
+        """One on an offline directory of which nothing else is known."""
+        return OfflineLog(path)
+
+    @property
+    def offline_logs(self) -> Mapping[TopicPartition, OfflineLog]:
+        """What is known of logs whose directory is offline."""
+        return self._offline_partitions
 
     @property
     def is_closed(self) -> bool:
@@ -318,7 +350,7 @@ class LogManager:
             log = self._logs.get(partition)
             if log is not None:
                 return await self._with_topic_id(log, topic_id)
-            pending = self._creating.get(partition)
+            pending = self.creation.under_way.get(partition)
             if pending is None:
                 break
             await asyncio.wait([pending])
@@ -327,29 +359,30 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} is not found and may be on an offline directory: {', '.join(self.states.offline)}",
             )
-        creation: asyncio.Future[Log] = self._clock.create_future()
-        self._creating[partition] = creation
-        try:
-            log = await self._create(partition, topic_id)
-            self._logs[partition] = log
-            self._preferred.pop(partition, None)
-            self._strays.pop(partition, None)
-            return log
-        finally:
-            del self._creating[partition]
-            creation.cancel()
+        log = await self.creation.make(partition, topic_id)
+        self._strays.pop(partition, None)
+        return log
 
     def may_be_lost_with(self, partition: TopicPartition, path: str) -> bool:
         """Whether the offline directory held the partition: known, or not excluded by where else it could be."""
-        if self.states.is_live(path) or partition in self._logs or partition in self._creating:
+        if self.states.is_live(path) or partition in self._logs or partition in self.creation.under_way:
             return False
         known = self._offline_partitions.get(partition)
         return known.path == path if known is not None else self.states.offline == [path]
 
-    async def begin_anew(self, partition: TopicPartition, topic_id: bytes) -> Log:
-        """A person has given up what an offline directory held of it: an empty log on another one. KafkaError."""
+    async def begin_anew(
+        self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
+    ) -> Log:
+        """An empty log, on `path` or wherever a new one goes, in place of one that an offline directory holds.
+
+        `is_filling`: others have its records, and it must not lead before `creation.filled`. KafkaError
+        KAFKA_STORAGE_ERROR: it is here, or on a directory that is just coming back, or no directory takes it.
+        """
+        if partition in self._logs or partition in self.creation.under_way or self.returns.is_returning(partition):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is here, or just coming back")
+        log = await self.creation.make(partition, topic_id, path, is_filling=is_filling)
         self._offline_partitions.pop(partition, None)
-        return await self.get_or_create(partition, topic_id, is_new=True)
+        return log
 
     async def _with_topic_id(self, log: Log, topic_id: bytes) -> Log:
         if topic_id == NO_TOPIC_ID or log.topic_id == topic_id:
@@ -367,19 +400,6 @@ class LogManager:
         )
         return log
 
-    async def _create(self, partition: TopicPartition, topic_id: bytes) -> Log:
-        while True:
-            disk = await self._place(partition)
-            try:
-                log: Log = await self._on_directory(disk, self._create_on(disk, partition, str(partition), topic_id))
-                return log
-            except KafkaError:
-                # The directory has failed over it, or is full: another one takes the log, as long as there is one.
-                if disk.path in self.states.placeable or not self.states.placeable:
-                    raise
-            finally:
-                del self._reserved[partition]
-
     async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
         """See `moves.Keeper`."""
         if self.states.offline:
@@ -387,61 +407,18 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} cannot be moved while a log directory is offline: {', '.join(self.states.offline)}",
             )
-        work = self._create_on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
+        work = self.creation.on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
         future: Log = await self._on_directory(disk, work)
         return future
 
-    async def _create_on(
-        self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
-    ) -> Log:
-        config = self._config_of(partition.topic)
-        await disk.make_directory(name)
-        if marker is not None:
-            await disk.write_file(f"{name}/{MOVE_MARKER}", marker)
-        log = await open_log(
-            topic_partition=partition,
-            directory=name,
-            disk=disk,
-            clock=self._clock,
-            owner=self,
-            config=config,
-            recover=partial(self._recovery.run, disk, name, config, True),
-            notice=self._notice,
-        )
-        if topic_id != NO_TOPIC_ID and log.topic_id is None:
-            log.topic_id = topic_id
-            await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-        # A flushed record is in a directory that is found again.
-        await disk.fsync_directory()
-        return log
-
-    async def _place(self, partition: TopicPartition) -> Disk:
-        """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
-        live = self.states.placeable
-        # Asked before counting, so that no other creation comes between the count and the reservation.
-        free = {path: await self._free_bytes(path) for path in live}
-        homes = [log.disk.path for log in self._logs.values()] + list(self._reserved.values())
-        homes += [move.future.disk.path for move in self.moves.under_way]
-        placement = place(candidates(live, homes, free, self.cordoned), self._preferred.get(partition))
-        if placement.path is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
-        self._reserved[partition] = placement.path
-        return self._disks[placement.path]
-
-    async def _free_bytes(self, path: str) -> int:
-        """As last looked at: one that hangs keeps no creation in another one waiting."""
-        known = self.states[path].free_bytes
-        if known >= 0:
-            return known
-        found: int = await self._on_directory(self._disks[path], self._disks[path].free_bytes())
-        return found
+    @property
+    def homes(self) -> list[str]:
+        """See `creation.CreationKeeper`."""
+        return [log.disk.path for log in self._logs.values()] + [move.future.disk.path for move in self.moves.under_way]
 
     def prefer(self, partition: TopicPartition, path: str) -> None:
-        """AlterReplicaLogDirs before the replica exists: it is to be created in this directory. Kept in memory only."""
-        self._preferred.pop(partition, None)
-        while len(self._preferred) >= _MOST_PREFERRED:
-            del self._preferred[next(iter(self._preferred))]
-        self._preferred[partition] = path
+        """See `LogCreation.prefer`."""
+        self.creation.prefer(partition, path)
 
     async def delete(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-delete`; the files go after file.delete.delay.ms.
@@ -450,22 +427,24 @@ class LogManager:
         the directory fails.
         """
         await self.moves.cancel(partition)
+        await self.creation.forget(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
             aside = await self.rename_away(log, DELETE_DIRECTORY)
-            self._clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
+            self.clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
             return
         disk, name = self._strays.pop(partition, (None, ""))
         if disk is not None:
-            aside = set_aside_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+            aside = set_aside_name(partition, self.clock.uuid4().hex, DELETE_DIRECTORY)
             await self._on_directory(disk, disk.rename(name, aside))
             delay_ms = self._config_of(partition.topic).file_delete_delay_ms
-            self._clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
+            self.clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
 
     async def set_aside(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-stray`, which nobody reads and nothing but a `delete` of this
         partition, or a person, removes. KafkaError KAFKA_STORAGE_ERROR when the directory fails."""
         await self.moves.cancel(partition)
+        await self.creation.forget(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
             name = await self.rename_away(log, STRAY_DIRECTORY)
@@ -492,7 +471,7 @@ class LogManager:
         await log.abandon()
         # Before the name is free: a new log of this name must not be read with the old one's positions.
         await self.forget_positions(disk)
-        aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, suffix)
+        aside = set_aside_name(log.topic_partition, self.clock.uuid4().hex, suffix)
         await disk.rename(log.directory, aside)
         await disk.fsync_directory()
         return aside
@@ -500,12 +479,12 @@ class LogManager:
     def unlink(self, disk: Disk, name: str) -> None:
         """See `moves.Keeper`; nothing happens once the directory is offline or the broker stops."""
         if self.states.is_live(disk.path) and not self._is_closed:
-            self._clock.spawn(self._on_directory(disk, disk.delete(name)), name=f"delete {name}")
+            self.clock.spawn(self._on_directory(disk, disk.delete(name)), name=f"delete {name}")
 
     def reconfigure(self, topic: str) -> None:
         """The topic's configuration has changed: its logs take it from the next append on."""
         config = self._config_of(topic)
-        self._loader.forget_configs()
+        self.loader.forget_configs()
         for partition, log in self._logs.items():
             if partition.topic == topic:
                 log.configure(config)
@@ -548,7 +527,7 @@ class LogManager:
     def all_logs_in(self, disk: Disk) -> list[Log]:
         """Every log whose positions the directory's checkpoints hold, the copies that are being made there too."""
         logs = [log for log in self._logs.values() if log.disk is disk] + self.moves.on(disk)
-        return logs + [log for log in self._loader.futures.values() if log.disk is disk]
+        return logs + [log for log in self.loader.futures.values() if log.disk is disk]
 
     # -- failure and notices (LogOwner) -------------------------------------------------------------------------
 
@@ -563,7 +542,7 @@ class LogManager:
         for log in failed:
             if self._logs.get(log.topic_partition) is log:
                 self._offline_partitions[log.topic_partition] = OfflineLog(
-                    disk.path, log.log_end_offset, log.high_watermark
+                    disk.path, log.log_end_offset, log.high_watermark, log.size_bytes
                 )
                 del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
@@ -582,7 +561,7 @@ class LogManager:
         if verdict.state is DirectoryState.OFFLINE:
             self.directory_failed(disk, OSError(errno.ETIMEDOUT, verdict.reason))
             return
-        is_change = self.states.apply(path, verdict, self._clock.now_ms())
+        is_change = self.states.apply(path, verdict, self.clock.now_ms())
         is_full = self.states[path].state is DirectoryState.FULL
         for log in self.all_logs_in(disk):
             if is_full:
@@ -593,65 +572,12 @@ class LogManager:
             self._notice(f"log directory {path} is {verdict.state.value}" + (f": {verdict.reason}" * is_full))
             self._on_directory_change(path)
 
-    async def bring_back(self, path: str, disk: LogDisk) -> None:
-        """Loads an offline directory from `disk`, as after an unclean end; it is live when this returns.
-
-        Copies of partitions that live elsewhere by now are renamed `-stray` first. It stays offline with
-        LogDirectoryError (it is not the directory that failed), CheckpointError, OSError.
-        """
-        directory = await inspect(disk)
-        status = self.states[path]
-        without_leave = lacks_leave([directory], self._settings.may_format)
-        directory_id = None if directory.meta is None else directory.meta.directory_id
-        if path in without_leave:
-            raise LogDirectoryError(without_leave[path])
-        if status.directory_id is not None and directory_id != status.directory_id:
-            raise LogDirectoryError(
-                f"log directory {path} has directory.id {directory_id}, the one that failed has {status.directory_id}"
-            )
-        check([*(one for one in self.directories if self.states.is_live(one.path)), directory], *self._identity)
-        await claim(directory, *self._identity, self._clock)
-        self._disks[path] = disk
-        try:
-            for name, is_directory, _ in await disk.list():
-                partition = parse_partition_directory(name) if is_directory else None
-                if partition is None:
-                    continue
-                if partition in self._logs or partition in self._creating:
-                    self._notice(f"{partition} lives elsewhere by now: its copy in {path} is set aside")
-                    await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
-                else:
-                    # Not to be found, nor made elsewhere, before all of the directory is loaded.
-                    self._offline_partitions.setdefault(partition, OfflineLog(path, -1, -1))
-            await self._loader.begin_life(directory)
-            await self._loader.load(directory)
-        except BaseException:
-            for partition in [partition for partition, log in self._logs.items() if log.disk is disk]:
-                del self._logs[partition]
-            raise
-        had = {partition: one for partition, one in self._offline_partitions.items() if one.path == path}
-        for partition in had:
-            del self._offline_partitions[partition]
-        self.directories = [one for one in self.directories if one.path != path] + [directory]
-        status.directory_id = None if directory.meta is None else directory.meta.directory_id
-        self.states.returned(path, self._clock.now_ms())
-        logs = self.all_logs_in(disk)
-        self._notice(f"log directory {path} is back with {len(logs)} logs")
-        unknown = OfflineLog(path, -1, -1)
-        for log in logs:
-            # Consumers have seen it; the checkpoint may be older.
-            log.maybe_advance_high_watermark(had.get(log.topic_partition, unknown).high_watermark)
-        self._on_directory_return(
-            path,
-            {
-                log.topic_partition: log.log_end_offset >= had.get(log.topic_partition, unknown).log_end_offset
-                for log in logs
-            },
-        )
+    async def _bring_back(self, path: str, disk: LogDisk) -> None:
+        self._on_directory_return(path, await self.returns.bring_back(path, disk))
 
     def _take_offline(self, path: str, error: OSError) -> bool:
         """False when it was offline already."""
-        if not self.states.apply(path, after_failure(error), self._clock.now_ms()):
+        if not self.states.apply(path, after_failure(error), self.clock.now_ms()):
             return False
         self._disks[path].give_up(error)
         return True

@@ -1,4 +1,5 @@
-"""replica.alter.log.dirs.io.max.bytes.per.second: how fast all moves of a broker together may copy."""
+"""How fast all copies of one kind together may be made: replica.alter.log.dirs.io.max.bytes.per.second for moves
+between directories, ottla.replica.recreate.max.bytes.per.second for replicas that are made anew."""
 
 from __future__ import annotations
 
@@ -38,14 +39,18 @@ class MoveThrottle:
 
     async def wait(self) -> None:
         """Returns when there is no debt."""
-        while True:
-            self._pay()
-            rate = self._rate()
-            if rate >= NO_LIMIT or (rate > 0 and self._debt_bytes <= 0):
-                return
-            due_s = self._debt_bytes / rate if rate else _LONGEST_WAIT_S
-            # Not below a millisecond: a rest of a byte must not make it turn round and round.
-            await self._clock.sleep(min(_LONGEST_WAIT_S, max(due_s, 0.001)))
+        while pause_s := self.pause_s():
+            await self._clock.sleep(pause_s)
+
+    def pause_s(self) -> float:
+        """Seconds after which to ask again, 0 when there is no debt."""
+        self._pay()
+        rate = self._rate()
+        if rate >= NO_LIMIT or (rate > 0 and self._debt_bytes <= 0):
+            return 0.0
+        due_s = self._debt_bytes / rate if rate else _LONGEST_WAIT_S
+        # Not below a millisecond: a rest of a byte must not make it turn round and round.
+        return min(_LONGEST_WAIT_S, max(due_s, 0.001))
 
     def _pay(self) -> None:
         now = self._clock.monotonic()

@@ -32,6 +32,9 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = "ottla.boot-id"
 """The kernel's boot id at the last start of the broker on this directory. Ours alone; Apache Kafka ignores it."""
 
+DIRECTORY_RECORD = "ottla.directories"
+"""In each directory of a broker that has several: what it knows of all of them. Apache Kafka ignores it."""
+
 MOVE_MARKER = "ottla.move"
 """In the directory of a copy that AlterReplicaLogDirs makes, from its creation until the copy it was made of is out of
 the way: of two directories of one partition, the one that has it is the newer. Apache Kafka ignores it."""

@@ -59,7 +59,7 @@ class Broker:
     def stop(self) -> None:
         """As kill -9 would."""
         self.clock.cancel_all()
-        for disk in self.disks.values():
+        for disk in self.manager.disks:
             disk.close()
         self.workers.close()
 

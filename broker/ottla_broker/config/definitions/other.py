@@ -95,6 +95,17 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.replica.recreate.max.bytes.per.second",
+        LONG,
+        50 * 1024 * 1024,
+        MEDIUM,
+        CLUSTER_WIDE,
+        "Bytes per second that a broker fetches to fill replicas that it makes anew after a log directory has failed, "
+        "all of them together; 0: none is made.",
+        at_least(0),
+        known=_OWN,
+    ),
+    key(
         "ottla.validate.records",
         STRING,
         "headers",

@@ -1,0 +1,84 @@
+"""The gauges over a broker's replicas: how many there are, lead, lag behind their leader's promise, and wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ottla_broker.metrics import Metrics
+from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
+from ottla_broker.replication.deletion import DelayedDeleteRecords
+from ottla_broker.replication.partition import Partition
+from ottla_broker.storage.log_manager import LogManager
+
+
+class Replicas(Protocol):
+    """What the gauges look at; the replica manager."""
+
+    log_manager: LogManager
+    wheel: TimerWheel
+
+    def partitions(self) -> Iterator[Partition]: ...
+
+
+def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: int) -> None:
+    """`transaction_limit_ms` is transaction.max.timeout.ms."""
+
+    def count(holds: Callable[[Partition], bool]) -> Callable[[], float]:
+        return lambda: sum(1 for partition in replicas.partitions() if holds(partition))
+
+    prefix = "kafka_server_replicamanager_"
+    metrics.gauge(f"{prefix}partitioncount", "Replicas on this broker.", count(lambda _: True))
+    metrics.gauge(
+        f"{prefix}offlinereplicacount",
+        "Replicas on offline log directories.",
+        lambda: replicas.log_manager.offline_replica_count,
+    )
+    metrics.gauge(f"{prefix}leadercount", "Partitions this broker leads.", count(lambda p: p.is_leader))
+    metrics.gauge(
+        f"{prefix}underreplicatedpartitions",
+        "Led partitions whose ISR is smaller than their replicas.",
+        count(lambda p: p.is_under_replicated),
+    )
+    metrics.gauge(
+        f"{prefix}underminisrpartitioncount",
+        "Led partitions whose ISR is smaller than min.insync.replicas.",
+        count(lambda p: p.is_under_min_isr),
+    )
+    metrics.gauge(
+        f"{prefix}atminisrpartitioncount",
+        "Led partitions whose ISR is just min.insync.replicas.",
+        count(lambda p: p.is_leader and len(p.in_sync.committed) == p.min_isr),
+    )
+    metrics.gauge(
+        f"{prefix}produceridcount",
+        "Producers that the replicas on this broker remember.",
+        lambda: sum(len(partition.log.producers) for partition in replicas.partitions()),
+    )
+    metrics.gauge(
+        f"{prefix}partitionswithlatetransactionscount",
+        "Led partitions with a transaction that ought to have ended (transaction.max.timeout.ms and five minutes).",
+        count(lambda p: p.is_leader and p.log.has_late_transaction(transaction_limit_ms)),
+    )
+    metrics.gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait.",
+        lambda: replicas.wheel.count(DelayedProduce),
+        delayedOperation="Produce",
+    )
+    metrics.gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait.",
+        lambda: (
+            replicas.wheel.count(object)
+            - replicas.wheel.count(DelayedProduce)
+            - replicas.wheel.count(DelayedDeleteRecords)
+        ),
+        delayedOperation="Fetch",
+    )
+    metrics.gauge(
+        "kafka_server_delayedoperationpurgatory_purgatorysize",
+        "Requests that wait.",
+        lambda: replicas.wheel.count(DelayedDeleteRecords),
+        delayedOperation="DeleteRecords",
+    )

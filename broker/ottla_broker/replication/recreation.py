@@ -1,0 +1,115 @@
+"""Replicas whose log directory has failed: which are made anew on a healthy one, where, and when they may lead. Pure.
+
+    1  the directory fails; the broker writes the log-directory event and answers KAFKA_STORAGE_ERROR (56)
+    2  the controller takes the broker out of the ISR, and elects another leader where it led
+    3  the state znode shows that: the replica is made anew, empty, and follows                   `decide_recreation`
+    4  the event again: the controller repeats LeaderAndIsr, and the answer NONE brings the replica back online
+
+An empty replica must never be elected, for it would take what the others have for its own end. Three things stand
+against that: it is made only when the partition's state counts this broker neither as leader nor in sync (2); the
+leader takes it into the ISR only when it has caught up, as any follower; and until it has once had everything that
+its leader said was committed it refuses to lead, with 56, whoever asks (`may_lead`), across restarts. The last holds
+against an unclean election, and against a fetch of the old replica that reaches the leader late and puts the broker
+back into the ISR.
+
+    >>> d1, d2 = Target("/d1", 900), Target("/d2", 500)
+    >>> known = {"replicas": (1, 2, 3), "targets": [d1, d2], "is_slot_free": True}
+    >>> decide_recreation(1, leader=2, isr=(2, 3), size_bytes=100, **known)
+    Decision(act=<Act.CREATE: 'create'>, reason='900 bytes are free there beyond the reserve', path='/d1')
+    >>> decide_recreation(1, leader=2, isr=(2, 1), size_bytes=100, **known).reason
+    'the ISR 2,1 still names this broker'
+    >>> decide_recreation(1, leader=-1, isr=(1,), size_bytes=100, **known).act.value
+    'lost'
+    >>> decide_recreation(1, leader=2, isr=(2,), size_bytes=950, **known).reason
+    'no log directory that is online has room for its 950 bytes beyond the reserve'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+NO_LEADER = -1
+
+
+class Act(Enum):
+    CREATE = "create"
+    """It is made anew on `path` and follows."""
+    REJOIN = "rejoin"
+    """It was made anew before, and follows the leader that the state names."""
+    WAIT = "wait"
+    LOST = "lost"
+    """This broker alone was in sync: a person decides (`ottla disk forget`), or the directory comes back."""
+    LEAVE = "leave"
+    """The partition is not this broker's any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A directory that takes new logs; the bytes beyond the reserve that nothing else is going to fill."""
+
+    path: str
+    room_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the replica, and why; `path` with CREATE alone."""
+
+    act: Act
+    reason: str
+    path: str = ""
+
+
+def decide_recreation(
+    broker_id: int,
+    *,
+    leader: int,
+    isr: Sequence[int],
+    replicas: Sequence[int],
+    size_bytes: int,
+    targets: Sequence[Target],
+    is_slot_free: bool,
+    is_filling: bool = False,
+) -> Decision:
+    """`leader` and `isr` as the partition's state says now; `size_bytes` of the log that is lost, -1 when not known.
+
+    `is_slot_free`: not too many are being filled already. `is_filling`: it was made anew, and has answered 56 since.
+    """
+    if broker_id not in replicas:
+        return Decision(Act.LEAVE, "the partition is not assigned to this broker any more")
+    if tuple(isr) == (broker_id,):
+        return Decision(Act.LOST, "this broker alone was in sync")
+    if leader == broker_id:
+        return Decision(Act.WAIT, "this broker is still its leader")
+    if broker_id in isr:
+        return Decision(Act.WAIT, f"the ISR {','.join(map(str, isr))} still names this broker")
+    if leader == NO_LEADER:
+        return Decision(Act.WAIT, "nobody leads whom it could follow")
+    if is_filling:
+        return Decision(Act.REJOIN, f"broker {leader} leads")
+    if not is_slot_free:
+        return Decision(Act.WAIT, "others are filled first")
+    best = max(targets, key=lambda one: one.room_bytes, default=None)
+    if best is None:
+        return Decision(Act.WAIT, "no log directory is online and takes new replicas")
+    if best.room_bytes <= max(size_bytes, 0):
+        return Decision(
+            Act.WAIT, f"no log directory that is online has room for its {size_bytes} bytes beyond the reserve"
+        )
+    return Decision(Act.CREATE, f"{best.room_bytes} bytes are free there beyond the reserve", best.path)
+
+
+def may_lead(*, is_filling: bool) -> bool:
+    """Whether a replica that is named leader takes it on."""
+    return not is_filling
+
+
+def is_full(log_end_offset: int, leader_high_watermark: int) -> bool:
+    """Whether a follower has all that its leader says is committed; -1: the leader has said nothing yet.
+
+    A leader takes a follower into the ISR at its high watermark or beyond, and high watermarks only grow: who has not
+    had what the leader said last cannot have reached that.
+    """
+    return 0 <= leader_high_watermark <= log_end_offset

@@ -1,0 +1,140 @@
+"""Has the replicas of failed log directories made anew, as soon as their partitions' states in the coordination allow.
+
+The state znode is the truth, and the log-directory event the only word to the controller, so any controller will do,
+Apache Kafka's too (`replication/recreation.py` has the four steps). Nothing is remembered here: what waits is what the
+controller was told is offline and has no log, so that a restart in the middle goes on where it stood; the replicas that
+are being filled stand in the record of the directories.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ottla_broker.coordination import znodes
+from ottla_broker.ports import Clock, Coordination
+from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand
+from ottla_broker.replication.recreation import Act, decide_recreation
+from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server.partition_state import read_assignment, read_command
+
+_PASS_S = 1.0
+_READ_PER_PASS = 200
+"""Partitions looked at per pass, in turn: thousands must not keep the coordination busy."""
+
+
+class Recreating:
+    """Of one broker. Everything runs on its loop. `report` writes the log-directory event."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        coordination: Coordination,
+        clock: Clock,
+        replica_manager: ReplicaManager,
+        report: Callable[[], None],
+        logger: logging.LoggerAdapter[Any],
+    ) -> None:
+        self._broker_id = broker_id
+        self._coordination = coordination
+        self._clock = clock
+        self._replica_manager = replica_manager
+        self._recreations = replica_manager.recreations
+        self._report = report
+        self._logger = logger
+        self._is_running = False
+        self._next = 0
+
+    def start(self) -> None:
+        """A directory has failed, or is offline at the start: looks after its replicas until none is left to wait."""
+        if not self._is_running:
+            self._is_running = True
+            self._clock.spawn(self._run(), name="replicas made anew")
+
+    async def _run(self) -> None:
+        try:
+            while self._replica_manager.log_manager.offline_paths or self._recreations.filling:
+                try:
+                    await self._pass()
+                except CoordinationError as error:
+                    self._logger.warning("replicas cannot be made anew yet: %s", error)
+                await self._clock.sleep(_PASS_S)
+        finally:
+            self._is_running = False
+            self._recreations.waiting.clear()
+            self._recreations.lost.clear()
+
+    def _candidates(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """(without a log, made anew and out of the controller's sight)."""
+        told = self._replica_manager.told_offline()
+        refused = [partition for partition in told if self._recreations.is_filling(partition)]
+        return self._recreations.without_log(told), refused
+
+    async def _pass(self) -> None:
+        without_log, refused = self._candidates()
+        recreations = self._recreations
+        for known in (recreations.waiting, recreations.lost):
+            for partition in [one for one in known if one not in without_log]:
+                del known[partition]
+        pending = [*refused, *without_log]
+        first = self._next if self._next < len(pending) else 0
+        chosen = pending[first : first + _READ_PER_PASS]
+        self._next = first + len(chosen)
+        assignments: dict[str, znodes.TopicAssignment | None] = {}
+        has_changed = False
+        for partition in chosen:
+            if partition.topic not in assignments:
+                assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+            command = await read_command(self._coordination, partition, assignments[partition.topic])
+            has_changed |= await self._look(partition, command, is_filling=partition in refused)
+        if has_changed:
+            self._report()
+
+    async def _look(self, partition: TopicPartition, command: LeadershipCommand | None, *, is_filling: bool) -> bool:
+        """Whether the controller has to hear that the replica works."""
+        recreations = self._recreations
+        recreations.waiting.pop(partition, None)
+        was_lost = recreations.lost.pop(partition, "") is None
+        if command is None:
+            return False
+        decision = decide_recreation(
+            self._broker_id,
+            leader=command.leader,
+            isr=command.isr,
+            replicas=command.replicas,
+            size_bytes=recreations.size_bytes(partition),
+            targets=recreations.targets(),
+            is_slot_free=recreations.is_slot_free,
+            is_filling=is_filling,
+        )
+        if decision.act is Act.WAIT:
+            recreations.waiting[partition] = decision.reason
+            return False
+        if decision.act is Act.LOST:
+            recreations.lost[partition] = None
+            if not was_lost:
+                self._logger.error(
+                    "%s is lost here: %s, on a log directory that is offline", partition, decision.reason
+                )
+            return False
+        if decision.act is Act.REJOIN:
+            await self._replica_manager.readmit([command])
+            return True
+        if decision.act is Act.CREATE:
+            return await self._create(command, decision.path, decision.reason)
+        return False
+
+    async def _create(self, command: LeadershipCommand, path: str, reason: str) -> bool:
+        partition = command.topic_partition
+        self._logger.info("%s is made anew on %s, leader %d: %s", partition, path, command.leader, reason)
+        try:
+            await self._recreations.create(command, path)
+        except KafkaError as error:
+            self._logger.warning("%s cannot be made anew yet: %s", partition, error.message)
+            self._recreations.waiting[partition] = error.message
+            return False
+        return True

@@ -1,0 +1,198 @@
+"""Making logs: on which directory, the files of an empty log, and replicas that are made anew while another one fails.
+
+A log that is made while directories are offline may have an older copy there. That is noted in the record of the
+directories first (`directory_record.py`), durably, so that the copy is known for what it is when it is found again. A
+crash after the note and before the log leaves nothing that counts. Not here: which choice is right (`placement.py`),
+which replicas are made anew (`replication/recreation.py`), finding logs (`log_manager.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.disk import Disk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.checkpoints import encode_partition_metadata
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import DirectoryStates
+from ottla_broker.storage.directory_record import DirectoryRecordFiles, Remade
+from ottla_broker.storage.loading import open_log
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_recovery import LogRecovery
+from ottla_broker.storage.log_state import LogOwner
+from ottla_broker.storage.names import MOVE_MARKER, PARTITION_METADATA
+from ottla_broker.storage.placement import candidates, place
+
+NO_TOPIC_ID = bytes(16)
+
+_MOST_PREFERRED = 65_536
+"""Directories remembered for replicas that do not exist yet."""
+
+
+class CreationKeeper(LogOwner, Protocol):
+    """What making a log asks of the log manager, beside what each log asks of it."""
+
+    states: DirectoryStates
+    cordoned: Sequence[str]
+
+    def disk(self, path: str) -> Disk: ...
+
+    async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
+        """Awaits calls on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
+        ...
+
+    @property
+    def homes(self) -> list[str]:
+        """The directory of every log, the copies that are being made too."""
+        ...
+
+
+class LogCreation:
+    """See the module. `logs` are the logs of the broker, to which a new one is added."""
+
+    def __init__(
+        self,
+        keeper: CreationKeeper,
+        clock: Clock,
+        logs: dict[TopicPartition, Log],
+        recovery: LogRecovery,
+        config_of: Callable[[str], LogConfig],
+        files: DirectoryRecordFiles,
+    ) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._logs = logs
+        self._recovery = recovery
+        self._config_of = config_of
+        self._files = files
+        self.under_way: dict[TopicPartition, asyncio.Future[Log]] = {}
+        """Logs being made; each future is done, or cancelled, when it is over."""
+        self._reserved: dict[TopicPartition, str] = {}
+        self._preferred: dict[TopicPartition, str] = {}
+
+    async def make(
+        self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
+    ) -> Log:
+        """An empty log, on `path` or wherever a new one goes. `is_filling`: others have its records, and it may not
+        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when no directory takes it."""
+        creation: asyncio.Future[Log] = self._clock.create_future()
+        self.under_way[partition] = creation
+        before = self._files.record.remade.get(partition)
+        try:
+            log = await self._make(partition, topic_id, path, is_filling=is_filling)
+            self._logs[partition] = log
+            self._preferred.pop(partition, None)
+            return log
+        except BaseException:
+            self._files.take_down(partition, before)
+            raise
+        finally:
+            del self.under_way[partition]
+            creation.cancel()
+
+    async def _make(self, partition: TopicPartition, topic_id: bytes, path: str | None, *, is_filling: bool) -> Log:
+        states = self._keeper.states
+        while True:
+            disk = await self._place(partition, path)
+            try:
+                if states.offline:
+                    self._files.take_down(partition, Remade(disk.path, is_filling, tuple(states.offline)))
+                    await self._files.save()
+                else:
+                    self._files.take_down(partition, None)
+                log: Log = await self._keeper.guarded(disk, self.on(disk, partition, str(partition), topic_id))
+                return log
+            except KafkaError:
+                # The directory has failed over it, or is full: another one takes the log, as long as there is one.
+                if path is not None or disk.path in states.placeable or not states.placeable:
+                    raise
+            finally:
+                del self._reserved[partition]
+
+    async def on(
+        self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
+    ) -> Log:
+        """The files of an empty log in the directory `name`, found again after a crash; `marker` is that of a move.
+        Raises OSError."""
+        config = self._config_of(partition.topic)
+        await disk.make_directory(name)
+        if marker is not None:
+            await disk.write_file(f"{name}/{MOVE_MARKER}", marker)
+        log = await open_log(
+            topic_partition=partition,
+            directory=name,
+            disk=disk,
+            clock=self._clock,
+            owner=self._keeper,
+            config=config,
+            recover=partial(self._recovery.run, disk, name, config, True),
+            notice=self._keeper.notice,
+        )
+        if topic_id != NO_TOPIC_ID and log.topic_id is None:
+            log.topic_id = topic_id
+            await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        # A flushed record is in a directory that is found again.
+        await disk.fsync_directory()
+        return log
+
+    # -- where --------------------------------------------------------------------------------------------------
+
+    async def _place(self, partition: TopicPartition, path: str | None) -> Disk:
+        """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
+        keeper = self._keeper
+        if path is not None:
+            self._reserved[partition] = path
+            return keeper.disk(path)
+        live = keeper.states.placeable
+        # Asked before counting, so that no other creation comes between the count and the reservation.
+        free: Mapping[str, int] = {one: await self._free_bytes(one) for one in live}
+        homes = [*keeper.homes, *self._reserved.values()]
+        placement = place(candidates(live, homes, free, keeper.cordoned), self._preferred.get(partition))
+        if placement.path is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
+        self._reserved[partition] = placement.path
+        return keeper.disk(placement.path)
+
+    async def _free_bytes(self, path: str) -> int:
+        """As last looked at: one that hangs keeps no creation in another one waiting."""
+        known = self._keeper.states[path].free_bytes
+        if known >= 0:
+            return known
+        disk = self._keeper.disk(path)
+        found: int = await self._keeper.guarded(disk, disk.free_bytes())
+        return found
+
+    def prefer(self, partition: TopicPartition, path: str) -> None:
+        """AlterReplicaLogDirs before the replica exists: it is to be created in this directory. Kept in memory only."""
+        self._preferred.pop(partition, None)
+        while len(self._preferred) >= _MOST_PREFERRED:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[partition] = path
+
+    # -- replicas that were made anew ---------------------------------------------------------------------------
+
+    def is_filling(self, partition: TopicPartition) -> bool:
+        """It was made anew and has not had everything that was committed yet."""
+        return partition in self._files.filling
+
+    async def filled(self, partition: TopicPartition) -> None:
+        """It has everything that was committed, and may lead like any other, also after a restart. KafkaError."""
+        if self.is_filling(partition):
+            before = self._files.record.remade[partition]
+            self._files.take_down(partition, before._replace(is_filling=False))
+            try:
+                await self._files.save()
+            except KafkaError:
+                self._files.take_down(partition, before)
+                raise
+
+    async def forget(self, partition: TopicPartition) -> None:
+        """The log goes: one that is made later under its name must not be taken for it. KafkaError."""
+        if partition in self._files.record.remade:
+            self._files.take_down(partition, None)
+            await self._files.save()

@@ -1,0 +1,125 @@
+"""Three brokers of two or three disks each: a disk dies for good, and its replicas are made anew on the others.
+
+Replication factor 3, min.insync.replicas 2. One disk dies at a time, at any call; while its replicas are made anew the
+broker itself, another one, the controller or the whole fleet's connections may fail, and the disk may come back in the
+middle of it. Full replication must return while the disk is still dead, without a person; then it comes back with what
+it had, its old copies are set aside, and the replicas of every partition hold the same bytes. Nobody loses power, so
+nothing that was acknowledged with acks=all, or delivered, may be lost: an empty replica must never have led.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+from simulation.checker import Checker, Violation
+from simulation.client import Client
+from simulation.cluster import Fleet, SimulatedBroker
+from simulation.filesystem import DirectoryNode
+from simulation.scenarios.replicated import all_in_sync, crash_and_restart, replicas_are_equal
+from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
+from simulation.workload import Terms, Workload
+from simulation.world import World
+
+
+async def run(world: World) -> Checker:
+    draw = world.stream("scenario")
+    flushed = draw.random() < 0.1
+    world.note("flush.messages=1" if flushed else "flush.messages not 1")
+    disks = draw.choice((2, 3))
+    settings = broker_settings(draw, flush_every_message=flushed) | {
+        "min.insync.replicas": "2",
+        "default.replication.factor": "3",
+        "offsets.topic.replication.factor": "3",
+        "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
+        "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
+        "zookeeper.session.timeout.ms": str(draw.choice((1500, 3000))),
+        "ottla.log.dir.reserve.bytes": "0",
+        "ottla.replica.recreate.max.bytes.per.second": str(draw.choice((20_000, 200_000, 50 << 20))),
+    }
+    fleet = Fleet(world, 3, settings, disks=disks)
+    checker = Checker()
+    workload = Workload(world, checker, Terms(durable_acks=(-1,), life_of=fleet.life_of))
+    clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
+    await fleet.start()
+    for number in range(draw.choice((1, 2, 3))):
+        await add_topic(workload, draw, clients, f"t{number}", replicas=3)
+    world.has_failed_disk = True
+    for number in range(draw.choice((1, 2))):
+        await all_in_sync(fleet, clients[0], checker)
+        await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
+        broker = draw.choice(fleet.brokers)
+        path = draw.choice(broker.paths)
+        await _die(world, draw, broker, path)
+        healed = await _in_the_middle(world, draw, fleet, broker, path)
+        if draw.random() < 0.3:
+            await add_topic(workload, draw, clients, f"u{number}", replicas=3)
+        workload.check()
+        await all_in_sync(fleet, clients[0], checker)
+        if not healed:
+            _is_on_others(broker, path, checker)
+            world.note(f"{path} comes back")
+            broker.machine.disks[path].failure = None
+        await broker.until_directory(path, ("online",), SETTLE_S)
+        workload.check()
+    await verify(fleet, workload, clients[0])
+    await all_in_sync(fleet, clients[0], checker)
+    await replicas_are_equal(fleet, clients[0], checker)
+    return checker
+
+
+async def _die(world: World, draw: random.Random, broker: SimulatedBroker, path: str) -> None:
+    """Every call on the disk fails from the n-th on: what is under way ends anywhere."""
+    world.note(f"{path} dies")
+    world.trace.event("disk-dies", path)
+    image = broker.machine.disks[path]
+    image.fails_in = draw.choice((1, 10, 100)) * draw.randrange(1, 5)
+    try:
+        await broker.until_directory(path, ("offline",), 5.0)
+    except Violation:
+        image.failure = errno.EIO
+        await broker.until_directory(path, ("offline",), SETTLE_S)
+
+
+async def _in_the_middle(world: World, draw: random.Random, fleet: Fleet, broker: SimulatedBroker, path: str) -> bool:
+    """What else fails while replicas are made anew, one after the other; True when the disk has come back by then."""
+    image = broker.machine.disks[path]
+    healed = False
+    for _ in range(draw.choice((0, 1, 2, 3))):
+        await asyncio.sleep(draw.choice((0.05, 0.5, 2.0)) * draw.random())
+        kind = draw.choice(("itself", "itself", "other", "other", "controller", "expire", "break", "return"))
+        world.note(f"meanwhile {kind}")
+        if kind == "itself":
+            await crash_and_restart(world, draw, broker)
+        elif kind == "other":
+            await crash_and_restart(world, draw, draw.choice([one for one in fleet.brokers if one is not broker]))
+        elif kind == "controller":
+            controller = fleet.controller()
+            if controller is not None:
+                await crash_and_restart(world, draw, controller)
+        elif kind == "expire":
+            one = draw.choice(fleet.brokers)
+            assert one.coordination is not None
+            fleet.store.expire(one.coordination.session_id)
+        elif kind == "break":
+            fleet.fabric.break_some(0.5)
+        elif not healed:
+            healed = True
+            image.failure = None
+    return healed
+
+
+def _is_on_others(broker: SimulatedBroker, path: str, checker: Checker) -> None:
+    """While the disk is still dead, the broker has every replica of its on another one."""
+    present = {
+        name
+        for other in broker.paths
+        if other != path
+        for name, node in broker.machine.disks[other].root.entries.items()
+        if isinstance(node, DirectoryNode)
+    }
+    for topic, partitions in sorted(checker.topics.items()):
+        for number in range(partitions):
+            if f"{topic}-{number}" not in present:
+                raise Violation(f"{topic}-{number} is in sync everywhere, and broker {broker.broker_id} has no copy")

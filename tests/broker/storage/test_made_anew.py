@@ -1,0 +1,245 @@
+"""Replicas made anew while a log directory is offline, and what a broker remembers of its directories."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.directory_watch import DirectoryWatch
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_directory import LogDirectoryError
+from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.test_log_manager import Broker
+
+T0 = TopicPartition("t", 0)
+TOPIC_ID = bytes(range(16))
+OTHER_TOPIC_ID = bytes(range(16, 32))
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """Three directories; t-0 is on d0 with two records."""
+    made = Broker(tmp_path, 3, {}, LogManagerSettings())
+    manager = await made.start()
+    manager.prefer(T0, made.paths[0])
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    await write(log, b"old", b"older")
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def write(log: Log, *values: bytes) -> None:
+    for value in values:
+        log.append_as_leader(batch(value), 0)
+    await written(log)
+
+
+async def values(log: Log) -> list[bytes | None]:
+    return [value for _, value in await read_values(log, 0)]
+
+
+def fail(broker: Broker, number: int) -> None:
+    path = broker.paths[number]
+    broker.manager.directory_failed(broker.manager.disk(path), OSError(errno.EIO, "gone", path))
+
+
+async def give_back(broker: Broker, number: int) -> None:
+    """The directory works again, and the broker takes it at once."""
+    path = broker.paths[number]
+    watch: DirectoryWatch = broker.manager._watch
+    while reason := await watch._try_to_return(path):
+        assert reason == "a call on it has still not returned", reason
+        await broker.clock.sleep(0.01)
+
+
+def names(broker: Broker, number: int) -> list[str]:
+    """Partition directories, what comes after the unique part of a set aside one."""
+    found = sorted(path.name for path in Path(broker.paths[number]).iterdir() if path.is_dir())
+    return [name.split(".")[0] + "." + name.rsplit("-", 1)[1] if "." in name else name for name in found]
+
+
+def move(source: str | Path, target: str | Path) -> None:
+    Path(source).rename(target)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    Path(path).write_text(text)
+
+
+def listed(path: str | Path) -> list[str]:
+    return [one.name for one in Path(path).iterdir()]
+
+
+def remove(path: str | Path) -> None:
+    Path(path).unlink()
+
+
+def exchange_id(path: str | Path) -> str:
+    """Gives the directory another directory.id; the one it had."""
+    meta = Path(path, "meta.properties")
+    text = meta.read_text()
+    before = next(line for line in text.splitlines() if line.startswith("directory.id=")).partition("=")[2]
+    meta.write_text(text.replace(before, "A" * 20 + Path(path).name))
+    return before
+
+
+async def test_a_replica_made_anew_is_the_one_that_counts_after_a_restart_with_both_copies(broker: Broker) -> None:
+    fail(broker, 0)
+    log = await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    assert log.log_end_offset == 0
+    await write(log, b"new")
+    manager = await broker.restart()
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[1] and await values(found) == [b"new"]
+    assert names(broker, 0) == ["t-0.stray"]
+    assert manager.creation.is_filling(T0)
+
+
+async def test_it_may_lead_only_once_it_has_been_filled_whatever_restarts_lie_between(broker: Broker) -> None:
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    assert (await broker.restart()).creation.is_filling(T0)
+    await broker.manager.creation.filled(T0)
+    assert not broker.manager.creation.is_filling(T0)
+    assert not (await broker.restart()).creation.is_filling(T0)
+
+
+async def test_a_broker_that_ended_before_the_new_copy_was_made_keeps_the_old_one(broker: Broker) -> None:
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    broker.stop()
+    shutil.rmtree(Path(broker.paths[1], "t-0"))
+    broker.make()
+    manager = await broker.start()
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"old", b"older"]
+    assert not manager.creation.is_filling(T0)
+
+
+async def test_the_old_copy_is_set_aside_when_its_directory_returns(broker: Broker) -> None:
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await give_back(broker, 0)
+    assert names(broker, 0) == ["t-0.stray"] and names(broker, 1) == ["t-0"]
+    assert (await broker.restart()).creation.is_filling(T0)
+
+
+async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_taken_for_the_replica(
+    broker: Broker,
+) -> None:
+    """The newest copy is on d1, which is away; the one on d0 is older, and the third directory remembers it."""
+    fail(broker, 0)
+    await write(await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1]), b"new")
+    fail(broker, 1)
+    await give_back(broker, 0)
+    assert names(broker, 0) == ["t-0.stray"]
+    assert broker.manager.is_on_offline_directory(T0)
+    broker.stop()
+    path, away = broker.paths[1], broker.paths[1] + "-away"
+    move(path, away)
+    write_text(path, "no directory")
+    broker.make()
+    manager = await broker.start()
+    assert manager.offline_paths == [broker.paths[1]] and manager.get(T0) is None
+    remove(path)
+    move(away, path)
+    await give_back(broker, 1)
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"new"]
+
+
+async def test_one_that_is_here_is_not_made_anew(broker: Broker) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_what_an_offline_directory_held_does_not_stand_against_a_namesake_made_meanwhile(broker: Broker) -> None:
+    """A person gave the directory up, or the topic was deleted and made again: the start finds both copies."""
+    fail(broker, 0)
+    log = await broker.manager.begin_anew(T0, OTHER_TOPIC_ID)
+    assert not broker.manager.creation.is_filling(T0)
+    home = log.disk.path
+    found = (await broker.restart()).get(T0)
+    assert found is not None and found.disk.path == home and found.topic_id == OTHER_TOPIC_ID
+    assert names(broker, 0) == ["t-0.stray"]
+
+
+async def test_a_deleted_replica_leaves_nothing_that_its_namesake_would_be_taken_for(broker: Broker) -> None:
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.delete(T0)
+    await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
+    assert not broker.manager.creation.is_filling(T0)
+    assert not (await broker.restart()).creation.is_filling(T0)
+
+
+async def test_another_directory_at_a_path_is_a_failed_directory_and_may_be_accepted(broker: Broker) -> None:
+    """Both are of this broker, so nothing but directory.id tells them apart."""
+    broker.stop()
+    before = exchange_id(broker.paths[0])
+    broker.settings = LogManagerSettings(may_format=())
+    broker.make()
+    manager = await broker.start()
+    assert manager.offline_paths == [broker.paths[0]]
+    reason = manager.states[broker.paths[0]].reason
+    assert "has directory.id AAAAA" in reason and before in reason
+    with pytest.raises(KafkaError):
+        await manager.get_or_create(T0, TOPIC_ID, False)
+    assert "the one that failed has" in await manager._watch._try_to_return(broker.paths[0])
+
+    broker.settings = LogManagerSettings(may_format=(broker.paths[0],))
+    manager = await broker.restart()
+    assert manager.offline_paths == [] and manager.get(T0) is not None
+    broker.settings = LogManagerSettings(may_format=())
+    assert (await broker.restart()).offline_paths == []
+
+
+async def test_the_right_directory_is_taken_when_it_takes_the_place_of_the_wrong_one(broker: Broker) -> None:
+    broker.stop()
+    path = broker.paths[0]
+    shutil.copytree(path, path + "-right")
+    exchange_id(path)
+    broker.settings = LogManagerSettings(may_format=())
+    broker.make()
+    manager = await broker.start()
+    assert manager.offline_paths == [path]
+    move(path, path + "-wrong")
+    move(path + "-right", path)
+    await give_back(broker, 0)
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"old", b"older"]
+
+
+async def test_a_broker_with_none_but_wrong_directories_does_not_start(broker: Broker) -> None:
+    broker.stop()
+    for path in broker.paths:
+        exchange_id(path)
+    broker.settings = LogManagerSettings(may_format=())
+    broker.make()
+    with pytest.raises(LogDirectoryError, match="is another one"):
+        await broker.start()
+
+
+async def test_a_record_that_cannot_be_understood_stops_the_start_and_is_named(broker: Broker) -> None:
+    broker.stop()
+    write_text(Path(broker.paths[1], "ottla.directories"), '{"version": 1}')
+    broker.make()
+    with pytest.raises(Exception, match=r"d1/ottla.directories"):
+        await broker.start()
+
+
+async def test_a_single_directory_keeps_no_record(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 1, {}, LogManagerSettings())
+    await broker.start()
+    broker.stop()
+    await broker.workers.wait_closed()
+    assert "ottla.directories" not in listed(broker.paths[0])
