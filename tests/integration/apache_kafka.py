@@ -42,6 +42,7 @@ class ApacheKafka:
             "log.dirs": ",".join(map(str, log_dirs)),
             "zookeeper.connect": connect,
             "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.connection.timeout.ms": "60000",  # without it the session's: a busy machine takes longer
             "num.network.threads": "1",
             "num.io.threads": "2",
             "log.cleaner.enable": "false",

@@ -24,6 +24,8 @@ from tests.broker.controller.fleet import LISTENER, Fleet, RecordingChannels
 pytestmark = pytest.mark.java
 
 RECORDS = 500
+LIMIT_S = 120
+"""For a JVM to start, on a machine where much else does."""
 
 
 class MixedChannels(RecordingChannels):
@@ -74,6 +76,13 @@ class MixedChannels(RecordingChannels):
         return found
 
 
+LOGGING = """log4j.rootLogger=INFO, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%d %p %c{1} %m%n
+"""
+
+
 class ApacheBroker:
     """One process of Apache Kafka, killed at the end."""
 
@@ -84,6 +93,9 @@ class ApacheBroker:
         listeners = f"{LISTENER}://127.0.0.1:{port}"
         if client_port is not None:
             listeners += f",CLIENT://127.0.0.1:{client_port}"
+        logging_properties = directory / "log4j.properties"
+        logging_properties.write_text(LOGGING)
+        self._output = directory / "out.log"
         properties = directory / "server.properties"
         properties.write_text(
             f"broker.id={broker_id}\nlisteners={listeners}\n"
@@ -91,14 +103,21 @@ class ApacheBroker:
             + f"listener.security.protocol.map={LISTENER}:PLAINTEXT,CLIENT:PLAINTEXT\n"
             f"inter.broker.listener.name={LISTENER}\n"
             f"log.dirs={directory}/logs\nzookeeper.connect={connect}\nzookeeper.session.timeout.ms=2000\n"
+            # Without it a broker that has no connection within the session's two seconds ends, before it is seen.
+            "zookeeper.connection.timeout.ms=60000\n"
             "num.network.threads=1\nnum.io.threads=2\nlog.cleaner.enable=false\nfile.delete.delay.ms=0\n"
             "controlled.shutdown.enable=false\nreplica.fetch.wait.max.ms=50\n"
         )
-        java = [find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", kafka_class_path()]
-        with (directory / "out.log").open("ab") as output:
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        java = [find_java(), *options, f"-Dlog4j.configuration=file:{logging_properties}", "-cp", kafka_class_path()]
+        with self._output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT
             )
+
+    def check(self):
+        """Fails, with what it has printed, when it has ended by itself."""
+        assert self.process.poll() is None, f"Apache Kafka ended:\n{self._output.read_text(errors='replace')[-3000:]}"
 
     def kill(self):
         self.process.kill()
@@ -134,7 +153,11 @@ async def apache(tmp_path, zookeeper):
         try:
             for broker_id in (1, 2):
                 start(broker_id)
-            await channels.until(lambda: {1, 2} <= channels.open_brokers.keys(), 60)
+            try:
+                await channels.until(lambda: {1, 2} <= channels.open_brokers.keys(), LIMIT_S)
+            finally:
+                for broker in brokers.values():
+                    broker.check()
             yield controller, channels, fleet, brokers, start, [f"127.0.0.1:{ports[b]}" for b in (1, 2)]
         finally:
             for broker in brokers.values():
@@ -224,6 +247,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
                 metadata = admin.list_topics(timeout=10)
                 if is_true(metadata):
                     return metadata
+                apache.check()
                 threading.Event().wait(0.1)
             raise AssertionError(f"never so: {admin.list_topics(timeout=10).topics}")
 
