@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from bench.availability import table as availability
 from bench.report import GOALS
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
@@ -23,6 +24,7 @@ _TITLES = {
     "topics_ready_s": "1 000 KafkaTopics, from kubectl apply to all Ready, s (lower is better)",
     "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
     **TITLES,
+    **availability.TITLES,
 }
 _SYSTEMS = (
     (OURS, "Ottla", "#1b6ca8"),

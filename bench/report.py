@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.availability import table as availability
 from bench.runner import FLOOR, METRICS, Measured
 from bench.scenarios import SCENARIOS
 from bench.storage.table import FLOOR_GOALS, RATIO_GOALS, STORAGE, VALUE_GOALS
 from bench.systems import APACHE_KAFKA, NULL_BROKER, OURS
 
-_WITHOUT_LOAD_GOALS = ("spark-read", "operator", *(item.name for item in STORAGE))
+_WITHOUT_LOAD_GOALS = ("spark-read", "operator", *(item.name for item in (*STORAGE, *availability.AVAILABILITY)))
 
 GOALS: dict[tuple[str, str], tuple[str, float]] = {
     ("produce-java-256k", "cpu_s_per_gb"): ("at most", 0.25),
@@ -38,8 +39,11 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     },
     ("spark-read", "rows_per_s"): ("at least", 1.0),
     **RATIO_GOALS,
+    **availability.RATIO_GOALS,
 }
 """The ratio (ours / Apache Kafka) that each figure is held to."""
+
+_VALUE_GOALS = {**VALUE_GOALS, **availability.VALUE_GOALS}
 
 NULL_BROKER_GOAL = 0.9
 """Our throughput is at least this share of the null broker's."""
@@ -78,8 +82,8 @@ def goal_of(entry: dict[str, object]) -> tuple[str, bool | None]:
     """The goal of an entry in words ("" for none) and whether it is met (None when it cannot be told)."""
     key = (str(entry["scenario"]), str(entry["metric"]))
     ours, floor, null = entry["ours"], entry["floor"], entry["null_broker"]
-    if key in VALUE_GOALS:
-        return _held(VALUE_GOALS[key], ours, "")
+    if key in _VALUE_GOALS:
+        return _held(_VALUE_GOALS[key], ours, "")
     if key in FLOOR_GOALS:
         share = ours / floor if isinstance(ours, float) and isinstance(floor, float) else None
         return _held(FLOOR_GOALS[key], share, " × plain")

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench import operator_at_rest, spark_read
+from bench.availability import table as availability
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
@@ -39,7 +40,7 @@ from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
-    *TITLES, "writes_at_rest", "topics_ready_s",
+    *TITLES, *availability.TITLES, "writes_at_rest", "topics_ready_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -260,7 +261,7 @@ class Runner:
             measured=self.measured,
             step=self._step,
         )
-        for scenario in STORAGE:
+        for scenario in (*STORAGE, *availability.AVAILABILITY):
             if scenario.name in names:
                 scenario.run(given)
                 self._progress.advance(self._total)

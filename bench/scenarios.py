@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import java, librdkafka
+from bench.availability.table import AVAILABILITY
 from bench.java import LoadResult
 from bench.storage.table import STORAGE
 from bench.systems import System
@@ -193,7 +194,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             item.name, item.description, _java(65536, "1", linger_ms=5),
             writes=False, with_null_broker=False, when_named=item.when_named,
         )
-        for item in STORAGE
+        for item in (*STORAGE, *AVAILABILITY)
     ),
     Scenario(
         OPERATOR, "the Kubernetes operator with 1 000 topics, in a cluster that is brought up for it, as make e2e does",
@@ -201,7 +202,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
 )  # fmt: skip
 
-RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, *(item.name for item in STORAGE))
+RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, *(item.name for item in (*STORAGE, *AVAILABILITY)))
 """Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

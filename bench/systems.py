@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,8 @@ class System:
     name: str
     work: Path
     count: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What its brokers are configured with beside the shipped file."""
     ports: list[int] = field(default_factory=list)
     brokers: list[Process] = field(default_factory=list)
     zookeeper: Process | None = None
@@ -176,15 +179,16 @@ class System:
             process.stop()
         self.brokers.clear()
 
-    def wait_until_forgotten(self) -> None:
-        """After a kill: returns when the brokers' sessions have ended. Apache Kafka refuses to start before."""
+    def wait_until_forgotten(self, number: int | None = None) -> None:
+        """After a kill: returns when the session of this broker, or of all, has ended. Apache Kafka refuses to start
+        before."""
         from kazoo.client import KazooClient
 
         client = KazooClient(f"127.0.0.1:{self._zookeeper_port}")
         client.start()
         try:
             deadline = time.monotonic() + _START_S
-            while client.get_children("/brokers/ids"):
+            while (ids := client.get_children("/brokers/ids")) and (number is None or str(number) in ids):
                 if time.monotonic() > deadline:
                     raise SystemFailed(f"{self.name}: the killed broker is still registered after {_START_S:.0f} s")
                 time.sleep(0.1)
@@ -218,6 +222,12 @@ class System:
 
     # -- topics
 
+    def restart_broker(self, number: int) -> None:
+        """Starts one broker that has ended; returns when it answers and knows all the others."""
+        process = self.brokers[number]
+        process.start()
+        first_answer(self.ports[number], process, self.count)
+
     def create_topic(self, topic: str, partitions: int, replicas: int) -> None:
         """Creates it and waits until every partition has a leader. The null broker has every topic."""
         if self.name == NULL_BROKER:
@@ -227,6 +237,13 @@ class System:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         new = NewTopic(topic, partitions, replicas)
         admin.create_topics([new])[topic].result(timeout=60)
+        self.wait_until_in_sync(topic, partitions, replicas)
+
+    def wait_until_in_sync(self, topic: str, partitions: int, replicas: int) -> None:
+        """Waits until every partition has a leader and so many replicas in its ISR."""
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             found = admin.list_topics(topic, timeout=30).topics[topic]
@@ -234,7 +251,7 @@ class System:
             if len(led) == partitions:
                 return
             time.sleep(0.1)
-        raise SystemFailed(f"{self.name}: topic {topic} has no leaders after 60 s")
+        raise SystemFailed(f"{self.name}: topic {topic} is not led and in sync after 60 s")
 
     def delete_topic(self, topic: str) -> None:
         """Deletes it and waits until its files are gone."""
@@ -286,6 +303,7 @@ class System:
                 log_dir=self.work / f"log-{number}",
                 zookeeper_port=self._zookeeper_port,
             )
+            + "".join(f"{key}={value}\n" for key, value in self.properties.items())
         )
         if self.name == APACHE_KAFKA:
             return java.command(self.work, java.SERVER_HEAP, "kafka.Kafka", str(properties))

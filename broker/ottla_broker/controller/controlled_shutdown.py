@@ -7,6 +7,9 @@ The order matters to clients. First everybody else hears: the new leaders lead, 
 broker's metadata points to them (`move_away`). When they have answered, the leaving broker hears (`tell_leaving`): it
 refuses from then on, and whoever it refuses finds the next leader ready. Until then records that it takes with acks=all
 are acknowledged by nobody, for no follower fetches them any more; their producers send them again.
+
+The leaving broker gets metadata and StopReplica, no LeaderAndIsr: it would fetch from the new leaders, which wait for
+whoever has caught up and might join the ISR, and with them every acks=all.
 """
 
 from __future__ import annotations
@@ -88,17 +91,18 @@ async def move_away(active: ActiveController, clock: Clock, broker: int, broker_
 
     batch = RequestBatch()
     await active.elect(partitions, batch, decide=decide)
+    batch.leave_out(broker)
+    for_broker = RequestBatch()
+    for_broker.tell_metadata([broker], partitions)
     for partition in partitions:
         leadership = context.leadership.get(partition)
         if leadership is not None and broker not in leadership.isr:
-            # It need not fetch any more: nobody would take it into the ISR again.
-            batch.stop(Replica(*partition, broker), delete=False)
-    for_broker = batch.split_off(broker)
+            for_broker.stop(Replica(*partition, broker), delete=False)
     return Handover(broker, for_broker, _send(active, clock, batch))
 
 
 async def tell_leaving(active: ActiveController, clock: Clock, handover: Handover) -> Left:
-    """Has the leaving broker follow where it led, and stop following."""
+    """Tells the leaving broker who leads, and to stop leading and following."""
     told = _send(active, clock, handover.for_broker)
     return Left(still_led(active.context, handover.broker), told)
 

@@ -85,21 +85,12 @@ class RequestBatch:
         partitions = self._stop.setdefault(replica.broker, {})
         partitions[replica.topic_partition] = delete or partitions.get(replica.topic_partition, False)
 
-    def split_off(self, broker: int) -> RequestBatch:
-        """Takes out what this broker is to hear, as a batch of its own that can be sent later."""
-        other = RequestBatch()
-        if broker in self._leader_and_isr:
-            other._leader_and_isr[broker] = self._leader_and_isr.pop(broker)
-        if broker in self._full:
-            self._full.discard(broker)
-            other._full.add(broker)
-        if broker in self._metadata_brokers:
-            self._metadata_brokers.discard(broker)
-            other._metadata_brokers.add(broker)
-            other._metadata_partitions.update(self._metadata_partitions)
-        if broker in self._stop:
-            other._stop[broker] = self._stop.pop(broker)
-        return other
+    def leave_out(self, broker: int) -> None:
+        """This broker hears nothing of what the batch says so far."""
+        self._leader_and_isr.pop(broker, None)
+        self._full.discard(broker)
+        self._metadata_brokers.discard(broker)
+        self._stop.pop(broker, None)
 
     def build(
         self, context: ControllerContext, controller_id: int, listener: str, versions: InterBrokerVersions

@@ -31,7 +31,7 @@ from ottla_broker.replication.recreation import is_full
 EARLIEST = -2
 LATEST = -1
 
-FIRST_BACKOFF_S = 0.05
+FIRST_BACKOFF_S = 0.01
 """The first wait after an error; each further one doubles it, up to replica.fetch.backoff.ms. After an election a
 follower often asks a moment before its leader has heard of its leadership, and acks=all waits for it."""
 
@@ -42,8 +42,8 @@ _SHORT_DELAY_S = 0.4
 def backoff_s(failures: int, longest_s: float) -> float:
     """Seconds to wait after the n-th failure in a row.
 
-    >>> [backoff_s(failures, 1.0) for failures in (1, 2, 5, 6, 5000)]
-    [0.05, 0.1, 0.8, 1.0, 1.0]
+    >>> [backoff_s(failures, 1.0) for failures in (1, 2, 5, 8, 5000)]
+    [0.01, 0.02, 0.16, 1.0, 1.0]
     """
     return min(longest_s, FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 16))
 

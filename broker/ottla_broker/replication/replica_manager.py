@@ -165,7 +165,8 @@ class ReplicaManager:
         by_index = self.topics.get(topic)
         partition = None if by_index is None else by_index.get(index)
         if partition is not None:
-            return ErrorCode.KAFKA_STORAGE_ERROR if partition.log.is_failed else partition
+            is_lost = partition.log.is_failed and not self._is_stopped
+            return ErrorCode.KAFKA_STORAGE_ERROR if is_lost else partition
         if self.is_offline(TopicPartition(topic, index)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if self.metadata.partition(topic, index) is not None:
@@ -263,6 +264,9 @@ class ReplicaManager:
         for partition in self.partitions():
             if partition.deletions:
                 partition.check_deletions()
+            if partition.is_leader and partition.log.high_watermark < partition.log.log_end_offset:
+                # A follower outside the ISR that had caught up is waited for; it may be the one that has gone.
+                partition.advance_high_watermark()
 
     # Commands of the controller
 

@@ -15,12 +15,14 @@ from ottla_broker.server.context import Services
 def current_leader(services: Services, topic: str, index: int) -> tuple[int, int]:
     """(leader id, leader epoch) as far as this broker knows, each -1 where it does not.
 
-    Its own replica's state is newer than what UpdateMetadata told.
+    Its own replica's state is newer than what UpdateMetadata told, unless it was told to stop.
     """
     partition = services.replica_manager.partition(topic, index)
-    if partition is not None:
-        return partition.leader_id, partition.leader_epoch
     known = services.metadata.partition(topic, index)
+    if partition is not None and not (
+        partition.is_stopped and known is not None and known.leader_epoch > partition.leader_epoch
+    ):
+        return partition.leader_id, partition.leader_epoch
     return (NO_LEADER, NO_EPOCH) if known is None else (known.leader, known.leader_epoch)
 
 

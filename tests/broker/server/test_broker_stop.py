@@ -102,6 +102,14 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, versi
             )
             # It follows nobody: what a consumer would read there stands still.
             assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            successor = metadata(wire, topic)[0]
+        # It lives on, and nobody waits for it, however long its flush takes.
+        with Wire(fleet.address(successor)) as wire:
+            for _ in range(3):
+                produce = produce_request(topic, batch(b"value"))
+                produce.timeout_ms = 1000  # less than replica.lag.time.max.ms
+                taken = wire.ask(ApiKey.PRODUCE, 10, produce).responses[0]
+                assert taken.partition_responses[0].error_code == 0
     finally:
         fleet.stop(leader)
         fleet.start(leader)

@@ -64,6 +64,7 @@ public class JavaClients {
     static final PrintStream ANSWERS = System.out;
     static final Duration LIMIT = Duration.ofSeconds(60);
     static final Map<String, Member> MEMBERS = new ConcurrentHashMap<>();
+    static final Map<String, Stream> STREAMS = new ConcurrentHashMap<>();
     static final Switch OUT = new Switch();
     static final Switch ERR = new Switch();
 
@@ -124,6 +125,8 @@ public class JavaClients {
                 case "read": read(request, answer); break;
                 case "join": MEMBERS.put(request.get("name").asText(), new Member(request)); break;
                 case "leave": MEMBERS.remove(request.get("name").asText()).leave(); break;
+                case "stream": STREAMS.put(request.get("name").asText(), new Stream(request)); break;
+                case "end": STREAMS.remove(request.get("name").asText()).end(answer); break;
                 case "create": create(request); break;
                 case "describe": describe(request, answer); break;
                 case "grow": grow(request); break;
@@ -339,6 +342,58 @@ public class JavaClients {
                 consumer.close();
                 say(event("left"));
             }
+        }
+    }
+
+    /** One producer that sends "NAME NUMBER" to the partitions in turn, until it is told to end. */
+    static class Stream {
+        final String name;
+        final String topic;
+        final int partitions;
+        final KafkaProducer<byte[], byte[]> producer;
+        final Thread thread;
+        final Map<Integer, RecordMetadata> acknowledged = new ConcurrentHashMap<>();
+        final Set<String> failures = ConcurrentHashMap.newKeySet();
+        volatile boolean isEnding;
+
+        Stream(JsonNode request) {
+            name = request.get("name").asText();
+            topic = request.get("topic").asText();
+            partitions = request.get("partitions").asInt();
+            producer = producer(request);
+            thread = new Thread(this::run);
+            thread.setDaemon(true);
+            thread.start();
+        }
+
+        void run() {
+            for (int number = 0; !isEnding; number++) {
+                int sent = number;
+                byte[] value = (name + " " + number).getBytes(StandardCharsets.UTF_8);
+                producer.send(new ProducerRecord<>(topic, number % partitions, null, value), (metadata, error) -> {
+                    if (error == null) {
+                        acknowledged.put(sent, metadata);
+                    } else {
+                        failures.add(error.toString());
+                    }
+                });
+                try {
+                    Thread.sleep(10);
+                } catch (InterruptedException interrupted) {
+                    return;
+                }
+            }
+        }
+
+        void end(ObjectNode answer) throws InterruptedException {
+            isEnding = true;
+            thread.join();
+            producer.close();
+            ArrayNode records = answer.putArray("acknowledged");
+            acknowledged.forEach((number, metadata) ->
+                records.addArray().add(number).add(metadata.partition()).add(metadata.offset()));
+            ArrayNode errors = answer.putArray("failures");
+            failures.forEach(errors::add);
         }
     }
 

@@ -1,0 +1,139 @@
+"""Producers that go on for as long as a test likes, each with the library's own retries, and what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.integration.clients.driver import LIMIT_S
+from tests.integration.clients.java import JavaMachine
+
+PAUSE_S = 0.01
+"""Between two records of one stream."""
+
+
+@dataclass
+class Told:
+    """What a producer was told: (partition, offset) by the number of the record; the errors it could not cope with."""
+
+    acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+class Stream(ABC):
+    """Sends "NAME NUMBER", number 0 and up, to the partitions in turn, with acks=all."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool) -> None:
+        self.name = name
+        self.is_idempotent = is_idempotent
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+
+    def value(self, number: int) -> bytes:
+        return f"{self.name} {number}".encode()
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def end(self) -> Told:
+        """Sends no more and waits until all that was sent is acknowledged or given up."""
+
+
+class JavaStream(Stream):
+    machine: JavaMachine
+
+    def start(self) -> None:
+        self.machine.ask(
+            "stream",
+            name=self.name,
+            bootstrap=self._bootstrap,
+            topic=self._topic,
+            partitions=self._partitions,
+            config={"acks": "all", "enable.idempotence": str(self.is_idempotent).lower()},
+        )
+
+    def end(self) -> Told:
+        answer = self.machine.ask("end", name=self.name)
+        return Told({number: (part, offset) for number, part, offset in answer["acknowledged"]}, answer["failures"])
+
+
+class _ThreadStream(Stream):
+    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool) -> None:
+        super().__init__(name, bootstrap, topic, partitions, is_idempotent=is_idempotent)
+        self._told = Told()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> Told:
+        self._ending.set()
+        self._thread.join(LIMIT_S)
+        if self._thread.is_alive():
+            self._told.failures.append("it does not end")
+        return self._told
+
+    @abstractmethod
+    def _run(self) -> None: ...
+
+
+class LibrdkafkaStream(_ThreadStream):
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "acks": "all",
+                "enable.idempotence": self.is_idempotent,
+                "linger.ms": 5,
+                "log_level": 0,
+            }
+        )
+        for number in itertools.count():
+            if self._ending.wait(PAUSE_S):
+                break
+            self._send(producer, number)
+            producer.poll(0)
+        if producer.flush(LIMIT_S):
+            self._told.failures.append(f"{len(producer)} records are never acknowledged")
+
+    def _send(self, producer: Producer, number: int) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            partition, offset = message.partition(), message.offset()
+            if error is not None or partition is None or offset is None:
+                self._told.failures.append(str(error))
+            else:
+                self._told.acknowledged[number] = partition, offset
+
+        producer.produce(self._topic, self.value(number), partition=number % self._partitions, on_delivery=delivered)
+
+
+class AiokafkaStream(_ThreadStream):
+    def _run(self) -> None:
+        asyncio.run(self._produce())
+
+    async def _produce(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self.is_idempotent, linger_ms=5
+        )
+        await producer.start()
+        sent: list[asyncio.Future[object]] = []
+        for number in itertools.count():
+            if self._ending.is_set():
+                break
+            sent.append(await producer.send(self._topic, self.value(number), partition=number % self._partitions))
+            await asyncio.sleep(PAUSE_S)
+        for number, answer in enumerate(await asyncio.gather(*sent, return_exceptions=True)):
+            if isinstance(answer, BaseException):
+                self._told.failures.append(repr(answer))
+            else:
+                self._told.acknowledged[number] = answer.partition, answer.offset  # type: ignore[attr-defined]
+        await producer.stop()
