@@ -18,6 +18,8 @@ from tests.nemesis.faults import FAULTS
 from tests.nemesis.network import enter, is_inside, why_not
 from tests.nemesis.nodes import System
 
+_WIDTH = 120
+
 
 def main(
     minutes: Annotated[float, typer.Option(help="for how long faults are injected", min=0)] = 10,
@@ -48,7 +50,7 @@ def main(
     outcome = Campaign(plan, directory.resolve(), typer.echo).run()
     path = reports.write(outcome, directory)
     other = None if against is None else json.loads(against.read_text())
-    reports.show(json.loads(path.read_text()), other, Console())
+    reports.show(json.loads(path.read_text()), other, Console(width=_WIDTH))
     if not outcome.is_good:
         typer.echo(f"history, logs and report in {directory}", err=True)
         raise typer.Exit(1)

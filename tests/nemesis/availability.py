@@ -48,6 +48,7 @@ class Figure:
 
     count: int
     median: float
+    mean: float
     longest: float
 
 
@@ -78,10 +79,12 @@ def figures(found: Iterable[Outage]) -> dict[str, dict[bool, Figure]]:
     values: dict[str, dict[bool, list[float]]] = {}
     for outage in found:
         values.setdefault(outage.fault, {}).setdefault(outage.was_led, []).append(outage.seconds)
-    return {
-        fault: {led: Figure(len(some), statistics.median(some), max(some)) for led, some in kinds.items()}
-        for fault, kinds in values.items()
-    }
+    return {fault: {led: figure_of(some) for led, some in kinds.items()} for fault, kinds in values.items()}
+
+
+def figure_of(seconds: list[float]) -> Figure:
+    """Of at least one outage."""
+    return Figure(len(seconds), statistics.median(seconds), statistics.fmean(seconds), max(seconds))
 
 
 def _longest_gap(times: list[float], began: float, ended: float) -> float:

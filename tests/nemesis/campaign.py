@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,8 @@ class Campaign:
             self._compare_replicas(outcome)
         except AssertionError as failure:
             outcome.errors.append(str(failure))
+        except Exception:  # the history and the outages tell what led to it
+            outcome.errors.append(traceback.format_exc())
         finally:
             outcome.errors += self._fleet.ended
             end_all(self._fleet.nodes)

@@ -119,6 +119,11 @@ def _as_long_as_a_follower_may_lag(session_s: float) -> float:
     return REPLICA_LAG_MS / 1000 + _MARGIN_S
 
 
+def _until_nobody_hears_from_it(session_s: float) -> float:
+    """It leaves its ZooKeeper server when that has been silent for a while; only then does its session run out."""
+    return 2 * session_s + _MARGIN_S
+
+
 def _briefly(session_s: float) -> float:
     return min(_PAUSE_S, session_s / 2)
 
@@ -145,9 +150,18 @@ FAULTS = {
         Fault("cut-controller-zookeeper", _controller, _cut_from_zookeeper, _nothing),
         Fault("cut-broker-brokers", _broker, _cut_from_brokers, _nothing, _as_long_as_a_follower_may_lag),
         Fault("mute-broker", _broker, _mute, _nothing, _as_long_as_a_follower_may_lag),
-        Fault("deafen-broker", _broker, _deafen, _nothing),
+        Fault("deafen-broker", _broker, _deafen, _nothing, _until_nobody_hears_from_it),
         Fault("disk-eio", _disk_owner, _eio, _mend_disk, _disk_time),
         Fault("disk-hang", _disk_owner, _hang, _mend_disk, _disk_time),
     )
 }
 """By name, in the order of the table."""
+LEADER_LOSSES = (
+    "kill-broker",
+    "kill-controller",
+    "stop-broker",
+    "stop-controller",
+    "isolate-broker",
+    "isolate-controller",
+)
+"""What makes the others elect new leaders once a session has ended: the failover that is promised a time."""

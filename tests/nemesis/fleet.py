@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
@@ -90,7 +91,9 @@ class Fleet:
     def create_topic(self) -> None:
         config = {"min.insync.replicas": "2", "max.message.bytes": str(MAX_MESSAGE_BYTES)}
         new = NewTopic(TOPIC, PARTITIONS, SIZE, config=config)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        # A client that is told of no controller by the first broker it asks does not ask again for minutes.
+        until(lambda: all(_names_a_controller(broker) for broker in self.brokers), "every broker knows the controller")
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         admin.create_topics([new])[TOPIC].result(30)
 
     def state(self) -> State:
@@ -194,3 +197,11 @@ class Fleet:
             "offsets.topic.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",
         }
+
+
+def _names_a_controller(broker: Broker) -> bool:
+    try:
+        metadata = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=_ASK_S)
+    except KafkaException:
+        return False
+    return bool(metadata.controller_id >= 0 and len(metadata.brokers) == SIZE)

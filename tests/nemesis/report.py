@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.nemesis.availability import figures
+from tests.nemesis.availability import figure_of, figures
 from tests.nemesis.campaign import Outcome
 from tests.nemesis.checker import counts
+from tests.nemesis.faults import LEADER_LOSSES
 
 REPORT = "report.json"
 _KEPT, _SHOWN = 200, 20
@@ -36,8 +37,20 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             fault: {_LED if led else _OTHERS: asdict(figure) for led, figure in kinds.items()}
             for fault, kinds in figures(outcome.outages).items()
         },
+        "failover": _failover(outcome),
         "outages": [asdict(outage) for outage in outcome.outages],
     }
+
+
+def _failover(outcome: Outcome) -> dict[str, Any] | None:
+    """Over all losses of a leader: of each the partition that was out for longest, the median and the longest."""
+    by_loss: dict[int, float] = {}
+    number = -1
+    for outage in outcome.outages:
+        number += outage.partition == 0
+        if outage.fault in LEADER_LOSSES and outage.was_led:
+            by_loss[number] = max(by_loss.get(number, 0.0), outage.seconds)
+    return asdict(figure_of(list(by_loss.values()))) if by_loss else None
 
 
 def write(outcome: Outcome, directory: Path) -> Path:
@@ -72,5 +85,12 @@ def show(report: dict[str, Any], against: dict[str, Any] | None, console: Consol
                 row += [f"{other['median']:.2f}", f"{other['longest']:.2f}", f"{ratio:.2f}"]
             table.add_row(*row)
     console.print(table)
+    for one in (report, against):
+        if one is not None and one.get("failover"):
+            figure = one["failover"]
+            console.print(
+                f"{one['system']}: {figure['count']} losses of a leader, failover median {figure['median']:.2f} s, "
+                f"mean {figure['mean']:.2f} s, longest {figure['longest']:.2f} s"
+            )
     for line in [*report["findings"][:_SHOWN], *report["errors"][:_SHOWN]]:
         console.print(line, markup=False, highlight=False)
