@@ -172,7 +172,8 @@ class Partition:
     ) -> None:
         """Leads from `leader_epoch` on. The epoch stands in the log's epoch file already, starting at its end."""
         around = self._around
-        was_leader = self.is_leader
+        # Of an epoch that was skipped another may have been the leader, and cut what a follower had acknowledged here.
+        is_still_leader = self.is_leader and leader_epoch == self.leader_epoch + 1
         self.is_stopped = False
         now = around.now_ms()
         self.is_leader = True
@@ -189,7 +190,7 @@ class Partition:
                 continue
             # In-sync followers get a whole replica.lag.time.max.ms to send their first fetch to the new leader.
             fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else isr.NEVER)
-            known = self.followers.get(replica) if was_leader else None
+            known = self.followers.get(replica) if is_still_leader else None
             if known is not None:
                 fresh.log_end_offset = known.log_end_offset
                 fresh.log_start_offset = known.log_start_offset
