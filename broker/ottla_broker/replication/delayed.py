@@ -3,6 +3,9 @@
 Lives here: the timer wheel and the produce request that waits for its acknowledgements. The fetch that waits stands
 with its request in `ottla_broker.server.handlers.fetch`; which offsets free a request, in `partition`.
 
+Kafka's wheel has levels that overflow into each other and moves what waits from one to the next; with timers that take
+any delay a bucket per tick is enough: insertion and removal are one dict operation each, and nothing is moved.
+
 A pending operation costs one dict entry in a tick's bucket and the entries that it leaves in the queues of its
 partitions; completing it removes the former at once. The loop's timer heap holds one timer per used tick, never one
 per request: 50 000 long polls a second, each finished early, do not make it grow.
@@ -17,9 +20,9 @@ from typing import Any, Protocol
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode
 
-_FINE_TICK_S = 0.01
-_MEDIUM_TICK_S = 0.1
-_COARSE_TICK_S = 1.0
+_TICKS = ((1.0, 0.01), (60.0, 0.1), (3600.0, 1.0), (86_400.0, 60.0))
+"""(delays in seconds below which it is used, length of the tick in seconds)"""
+_LONGEST_TICK_S = 3600.0
 _REQUEST_TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 
 
@@ -34,8 +37,12 @@ class Expiring(Protocol):
 class TimerWheel:
     """Calls `on_timeout` after the delay, up to one tick late, never early.
 
-    The tick grows with the delay (10 ms below 1 s, 100 ms below 1 min, 1 s above), so the number of timers of the
-    loop stays in the hundreds whatever the delays and however many operations wait.
+    The tick grows with the delay (10 ms below 1 s, 100 ms below 1 min, 1 s below 1 h, 1 min below a day, then 1 h). A
+    tick that was used keeps its timer until it has passed, so there are at most as many timers as ticks: 101 with the
+    usual delays of up to 1 s, some 6,400 if clients name every delay there is (max.wait.ms ends at 25 days).
+
+    >>> [tick_of(delay_s) for delay_s in (0.5, 30.0, 600.0, 7_200.0, 2_000_000.0)]
+    [0.01, 0.1, 1.0, 60.0, 3600.0]
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,7 +59,7 @@ class TimerWheel:
         return sum(isinstance(operation, kind) for bucket in self._buckets.values() for operation in bucket)
 
     def arm(self, operation: Expiring, delay_s: float) -> None:
-        tick_s = _FINE_TICK_S if delay_s < 1.0 else _MEDIUM_TICK_S if delay_s < 60.0 else _COARSE_TICK_S
+        tick_s = 0.01 if delay_s < 1.0 else tick_of(delay_s)
         now = self._clock.monotonic()
         number = int((now + delay_s) / tick_s) + 1
         key = (tick_s, number)
@@ -84,6 +91,11 @@ class TimerWheel:
         finally:
             if bucket:  # one failed: the loop reports it, the others still have their turn
                 self._clock.call_soon(self._drain, bucket)
+
+
+def tick_of(delay_s: float) -> float:
+    """The length of the tick to which a delay is rounded up, in seconds."""
+    return next((tick_s for limit_s, tick_s in _TICKS if delay_s < limit_s), _LONGEST_TICK_S)
 
 
 class DelayedProduce:

@@ -6,10 +6,12 @@ import asyncio
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.ports.clock import Clock
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.produce import PartitionProduceResponse
 from ottla_broker.replication.delayed import AckQueue, DelayedProduce, TimerWheel
 from tests.broker.groups.surroundings import in_virtual_time
+from tests.broker.replication.fleet import Fleet, fetch_request, until
 
 
 class _Waiting:
@@ -37,6 +39,41 @@ def test_fifty_thousand_waiting_requests_cost_a_handful_of_timers() -> None:
             assert operation.bucket is None
 
     in_virtual_time(scenario)
+
+
+def test_whatever_delays_clients_name_the_timers_do_not_grow_with_the_requests() -> None:
+    async def scenario(clock: Clock) -> None:
+        wheel = TimerWheel(clock)
+        delays = (0.5, 30.0, 60.0, 600.0, 7_200.0, 2_000_000.0)
+        most = 0
+        for number in range(50_000):  # each completed before the next comes, over fourteen hours
+            operation = _Waiting()
+            wheel.arm(operation, delays[number % len(delays)] + number % 7 / 10)
+            if number % 5 == 0:
+                await clock.sleep(5.0)
+            wheel.disarm(operation)
+            most = max(most, wheel.timer_count)
+        assert most < 1_500 and wheel.count(object) == 0
+
+    in_virtual_time(scenario)
+
+
+async def test_fetches_that_are_answered_early_leave_nothing_behind(one: Fleet) -> None:
+    node = one.nodes[1]
+    topic_id = one.topics["orders"].topic_id
+    partition = node.partition("orders")
+    clients = [await one.client(1) for _ in range(20)]
+    for offset in range(50):
+        waiting = [
+            client.send(int(ApiKey.FETCH), 17, fetch_request(topic_id, "orders", offset, max_wait_ms=30_000 + number))
+            for number, client in enumerate(clients)
+        ]
+        await until(lambda: len(partition.watermark_waiters) == 20, "all wait")
+        await one.produce(1, "orders", "x")
+        await asyncio.gather(*waiting)
+        assert not partition.watermark_waiters
+    assert node.manager.wheel.count(object) == 0
+    assert node.manager.wheel.timer_count < 1_000
 
 
 async def test_a_timeout_never_comes_early_and_never_after_disarming() -> None:
