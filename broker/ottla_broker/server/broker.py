@@ -45,6 +45,7 @@ from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.listeners import SocketServer
+from ottla_broker.server.power_loss import until_out_of_sync
 from ottla_broker.server.producer_ids import ProducerIds
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.server.recreating import Recreating
@@ -65,6 +66,8 @@ from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
 
 _LAG_CHECK_S = 1.0
+_LONGEST_DOUBT_S = 10.0
+"""After a loss of power a registration waits for the controller for so long, and three session timeouts."""
 _FORESEEN = (LogDirectoryError, CheckpointError, RegistrationRefused, OSError, CoordinationError)
 """What keeps a broker from starting and needs no traceback."""
 
@@ -338,8 +341,22 @@ class Broker:
             config.listeners.inter_broker,
             self._logger,
         )
+        if self.log_manager.is_doubtful:
+            self._registration.before = self._let_others_lead
         await self._registration.register()
+        await self.log_manager.doubts_are_over()
         await services.controller.start()
+
+    async def _let_others_lead(self) -> None:
+        """Power was lost: see `power_loss`."""
+        await until_out_of_sync(
+            self._ports.coordination,
+            self._ports.clock,
+            self.broker_id,
+            [log.topic_partition for log in self.log_manager.logs],
+            3 * self.config["zookeeper.session.timeout.ms"] / 1000 + _LONGEST_DOUBT_S,
+            self._logger,
+        )
 
     async def _make_services(self, dynamic_config: DynamicConfig) -> Services:
         clock, coordination, config = self._ports.clock, self._ports.coordination, self.config

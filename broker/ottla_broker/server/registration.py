@@ -13,7 +13,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ottla_broker.config import Endpoint
@@ -95,6 +95,8 @@ class Registration:
         self._endpoints = endpoints
         self._inter_broker_listener = inter_broker_listener
         self._logger = logger
+        self.before: Callable[[], Awaitable[None]] | None = None
+        """Awaited once, when the broker's former registration is gone and before the new one is made."""
         self.broker_epoch = -1
         """The czxid of our registration: requests of a controller that knows another one are refused."""
 
@@ -107,7 +109,10 @@ class Registration:
         path = znodes.BrokerRegistration.path(self._broker_id)
         deadline: float | None = None
         while True:
-            stat = await self._create(path)
+            if self.before is not None and await self._coordination.exists(path) is None:
+                await self.before()
+                self.before = None
+            stat = await self._create(path) if self.before is None else None
             if stat is not None:
                 self.broker_epoch = stat.czxid
                 await self._keep_session()

@@ -111,6 +111,9 @@ class LogCreation:
                 # The directory has failed over it, or is full: another one takes the log, as long as there is one.
                 if path is not None or disk.path in states.placeable or not states.placeable:
                     raise
+                if states.is_live(disk.path):
+                    # What was begun must go first: a start that finds the partition in two directories is refused.
+                    await self._keeper.guarded(disk, disk.delete(str(partition)))
             finally:
                 del self._reserved[partition]
 

@@ -20,7 +20,7 @@ from ottla_broker.storage.checkpoints import (
     encode_properties,
     encode_uuid,
 )
-from ottla_broker.storage.names import BOOT_ID, CLEAN_SHUTDOWN, META_PROPERTIES, parse_partition_directory
+from ottla_broker.storage.names import BOOT_ID, CLEAN_SHUTDOWN, META_PROPERTIES, POWER_LOST, parse_partition_directory
 
 
 class LogDirectoryError(Exception):
@@ -50,6 +50,8 @@ class LogDirectory:
     """From the clean-shutdown marker, -1 without (KIP-966)."""
     lost_power: bool
     """No clean end, and the kernel has started anew since: what was not flushed may be gone."""
+    is_doubtful: bool = False
+    """Power was lost, now or before an earlier start that has not come to its registration."""
 
     @property
     def path(self) -> str:
@@ -73,13 +75,15 @@ async def inspect(disk: Disk) -> LogDirectory:
     epoch = decode_clean_shutdown(await disk.read_file(CLEAN_SHUTDOWN)) if was_clean else -1
     boot = (await disk.read_file(BOOT_ID)).decode(errors="replace").strip() if BOOT_ID in entries else ""
     now = disk.boot_id()
+    lost_power = not was_clean and bool(boot) and bool(now) and boot != now
     return LogDirectory(
         disk=disk,
         meta=meta,
         has_logs=any(is_directory and parse_partition_directory(name) for name, is_directory in entries.items()),
         was_clean=was_clean,
         previous_broker_epoch=epoch,
-        lost_power=not was_clean and bool(boot) and bool(now) and boot != now,
+        lost_power=lost_power,
+        is_doubtful=lost_power or POWER_LOST in entries,
     )
 
 
@@ -189,4 +193,6 @@ async def mark_recovered(directory: LogDirectory) -> None:
 
     Not before, so that a start that is killed in the middle of it still counts as the one after the power loss.
     """
+    if directory.lost_power:
+        await directory.disk.write_file(POWER_LOST, b"")
     await directory.disk.write_file(BOOT_ID, directory.disk.boot_id().encode())

@@ -57,6 +57,7 @@ from ottla_broker.storage.names import (
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     PARTITION_METADATA,
+    POWER_LOST,
     RECOVERY_POINTS,
     STRAY_DIRECTORY,
     set_aside_name,
@@ -255,6 +256,19 @@ class LogManager:
                 continue  # told by `directory_failed`
         self.loader.futures.clear()
         self.loader.copies.clear()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Power was lost, and since then this broker has not been registered: see `doubts_are_over`."""
+        return any(directory.is_doubtful for directory in self.directories)
+
+    async def doubts_are_over(self) -> None:
+        """Nobody takes the replicas for what they were before the power was lost."""
+        for directory in self.directories:
+            if directory.is_doubtful:
+                directory.is_doubtful = False
+                if self.states.is_live(directory.path):
+                    await self._on_directory(directory.disk, directory.disk.delete(POWER_LOST))
 
     # -- lookup -------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ CLEAN_OFFSETS = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = "ottla.boot-id"
+POWER_LOST = "ottla.power-lost"
+"""Stands from the recovery after a loss of power until the broker has registered."""
 """The kernel's boot id at the last start of the broker on this directory. Ours alone; Apache Kafka ignores it."""
 
 DIRECTORY_RECORD = "ottla.directories"
