@@ -334,6 +334,8 @@ class LogState:
 
     def _spawn(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         task: asyncio.Task[_T] = self.clock.spawn(self._guarded(work), name=f"{name} {self.topic_partition}")
+        # Cancelled before its first step, the task never comes to await the work, which would be warned of.
+        task.add_done_callback(lambda _: work.close())
         return task
 
     async def _write_epochs(self) -> None:
