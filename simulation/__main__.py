@@ -1,6 +1,8 @@
-"""`python -m simulation`: runs seeds, replays one, and proves that a seed is one run.
+"""`python -m simulation`: runs seeds, replays one, judges the judge, and proves that a seed is one run.
 
-    run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|transactions|moves|…] [--jobs J]
+    run [--seeds N | --minutes M | --seed S] [--scenario log|single|replicated|fleet|…] [--jobs J]
+    campaign --seeds N [--scenario …] [--state FILE]        # goes on where it was stopped
+    mistakes [--only NAME]                                  # plants each known mistake and counts the seeds it takes
     determinism [--seed S] [--scenario …]
 
 Ends with status 1 after a failing seed, and prints the one command that replays it.
@@ -22,10 +24,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from simulation.campaign import Campaign
+from simulation.mistakes import MISTAKES, Found, find, mistake
+from simulation.report import coverage_table, summary_lines
 from simulation.runner import Outcome, quiet_logs, run_seed, run_task
-from simulation.scenarios import NAMES
+from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 DEFAULT_MINUTES = 8.0
@@ -113,6 +119,7 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
         highlight=False,
     )
 
+    turns = in_turn(names)
     outcomes: list[Outcome] = []
     stopping: list[bool] = []
 
@@ -125,7 +132,7 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
                 time.sleep(0.02)
             if stopping or (deadline is not None and time.monotonic() > deadline):
                 return
-            yield names[number % len(names)], first + number
+            yield turns[number % len(turns)], first + number
             number += 1
 
     progress = Progress(
@@ -159,30 +166,74 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
 
 
 def _report(outcomes: list[Outcome], wall_s: float) -> None:
-    """What the run did: per scenario and in all."""
-    minutes = wall_s / 60
-    for name in NAMES:
-        runs = [outcome for outcome in outcomes if outcome.scenario == name]
-        if runs:
-            flushed = sum(any("flush.messages=1" in note for note in each.notes) for each in runs)
-            console.print(
-                f"  {name}: {len(runs)} seeds, {sum(each.virtual_s for each in runs):,.0f} s of virtual time,"
-                f" {sum(each.messages for each in runs):,} messages,"
-                f" {sum(each.process_crashes for each in runs)} process crashes,"
-                f" {sum(each.power_losses for each in runs)} replicas lost power,"
-                f" {sum(each.session_expiries for each in runs)} sessions expired,"
-                f" flush.messages=1 in {flushed}; {sum(each.acknowledged for each in runs):,} records acknowledged,"
-                f" {sum(each.delivered for each in runs):,} delivered",
-                highlight=False,
-            )
-    console.print(
-        f"{len(outcomes)} seeds in {wall_s:.0f} s: {len(outcomes) / minutes:,.0f} seeds and"
-        f" {sum(each.messages for each in outcomes) / minutes:,.0f} messages a minute of real time,"
-        f" {sum(each.power_losses for each in outcomes)} power losses,"
-        f" {sum(each.process_crashes for each in outcomes)} process crashes,"
-        f" {sum(bool(each.error) for each in outcomes)} failed",
-        highlight=False,
-    )
+    """What the run did: per scenario and in all, and which fault struck the fleet doing what."""
+    for line in summary_lines(outcomes, wall_s):
+        console.print(line, highlight=False)
+    table = coverage_table(outcomes)
+    if table is not None:
+        console.print(table)
+
+
+@app.command()
+def campaign(
+    seeds: Annotated[int, typer.Option(help="How many seeds in all.")] = 100_000,
+    first_seed: Annotated[int, typer.Option(help="Where to begin.")] = 1,
+    scenario: Annotated[str, typer.Option(help="Which scenario.")] = "fleet",
+    state: Annotated[Path, typer.Option(help="What is done is kept here; the same command goes on from it.")] = Path(
+        "build/campaign.jsonl"
+    ),
+    jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
+) -> None:
+    """Many seeds of one scenario, over several sittings; a failing one is noted and does not end it."""
+    if scenario not in NAMES:
+        raise typer.BadParameter(f"{scenario!r} is none of {', '.join(NAMES)}", param_hint="--scenario")
+    known = Campaign(state, scenario)
+    left = [seed for seed in range(first_seed, first_seed + seeds) if seed not in known.done]
+    console.print(f"{scenario}: {seeds - len(left)} of {seeds} seeds are done, {state}", highlight=False)
+    outcomes: list[Outcome] = []
+    started = time.monotonic()
+    progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with progress, _runs(((scenario, seed) for seed in left), jobs or os.cpu_count() or 1) as running:
+        bar = progress.add_task("seeds", total=seeds, completed=seeds - len(left))
+        for outcome in running:
+            known.add(outcome)
+            outcomes.append(outcome)
+            rate = 60 * len(outcomes) / (time.monotonic() - started)
+            progress.update(bar, advance=1, description=f"{len(known.failed)} failed · {rate:,.0f} seeds a minute")
+    _report(outcomes, time.monotonic() - started)
+    for seed, error in sorted(known.failed.items()):
+        console.print(f"{scenario} seed {seed}: {escape(error)}", highlight=False, style="red")
+    raise typer.Exit(1 if known.failed else 0)
+
+
+@app.command()
+def mistakes(
+    only: Annotated[list[str] | None, typer.Option(help="Only these, by name.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
+) -> None:
+    """Plants the known mistakes into the broker, one at a time: the simulator must find each of them."""
+    try:
+        names = [mistake(name).name for name in only] if only else [one.name for one in MISTAKES]
+    except KeyError as error:
+        raise typer.BadParameter(f"there is no mistake {error}", param_hint="--only") from error
+    missed = 0
+    with multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count() or 1, initializer=quiet_logs) as pool:
+        for found in pool.imap(find, names):
+            missed += found.seed is None
+            _tell(found)
+    raise typer.Exit(1 if missed else 0)
+
+
+def _tell(found: Found) -> None:
+    one = mistake(found.name)
+    if found.seed is None:
+        console.print(f"✗ {one.name}: not found in {one.seeds} seeds of {one.scenario}", style="red", highlight=False)
+    else:
+        console.print(
+            f"✓ {one.name}: seed {found.seed} of at most {one.seeds} of {one.scenario},"
+            f" {found.wall_s:.0f} s: {escape(found.error)}",
+            highlight=False,
+        )
 
 
 @app.command()

@@ -84,10 +84,13 @@ class Client:
     def __init__(self, world: World, fabric: Fabric, name: str, host: str, bootstrap: list[tuple[str, int]]) -> None:
         self.world = world
         self.name = name
+        self.host = host
         self.random = world.stream(f"client/{name}")
         self.network = SimulatedNetwork(fabric, world.machine(name, host))
         self.bootstrap = bootstrap
         self.state = ClusterState()
+        self._newest: dict[tuple[str, int], PartitionState] = {}
+        """The latest leadership of every partition that was ever told, whatever the last answer left out."""
         self._links: dict[tuple[str, int], _Link] = {}
         self._opening: dict[tuple[str, int], asyncio.Task[_Link]] = {}
         self._correlation_id = 0
@@ -170,10 +173,11 @@ class Client:
                 fresh = PartitionState(
                     part.leader_id, part.leader_epoch, list(part.replica_nodes), list(part.isr_nodes)
                 )
-                known = self.state.partitions.get((topic.name, part.partition_index))
+                known = self._newest.get((topic.name, part.partition_index))
                 # A broker that has been replaced as leader may not know it yet: clients never go back (KIP-320).
-                is_older = known is not None and known.leader_epoch > fresh.leader_epoch
-                state.partitions[(topic.name, part.partition_index)] = known if is_older and known else fresh
+                if known is None or known.leader_epoch <= fresh.leader_epoch:
+                    self._newest[(topic.name, part.partition_index)] = known = fresh
+                state.partitions[(topic.name, part.partition_index)] = known
         self.state = state
         return state
 

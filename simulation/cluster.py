@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS
 from ottla_broker.ports import Ports
+from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.replication.partition import Partition as Replica
 from ottla_broker.server.broker import Broker
 from simulation.checker import Partition, Violation
 from simulation.clock import SimulatedClock
@@ -52,6 +54,8 @@ class SimulatedBroker:
         self.broker: Broker | None = None
         self.coordination: SimulatedCoordination | None = None
         self.started: asyncio.Future[None] | None = None
+        self.refusal: BaseException | None = None
+        """What ended its last start."""
         self.may_halt = False
         """A fault that ought to halt the broker has been injected; otherwise a halt fails the run."""
         self.has_halted = asyncio.Event()
@@ -72,6 +76,8 @@ class SimulatedBroker:
         self.has_halted = asyncio.Event()
         started: asyncio.Future[None] = self.world.loop.create_future()
         self.started = started
+        started.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self.refusal = None
         config = BrokerConfig.from_properties("", [f"{key}={value}" for key, value in self.properties.items()])
 
         async def main() -> None:
@@ -94,6 +100,7 @@ class SimulatedBroker:
             if started.done():
                 return
             error = None if task.cancelled() else task.exception()
+            self.refusal = error
             if task.cancelled() or error is not None:
                 started.set_exception(Violation(f"broker {self.broker_id} did not start: {error!r}"))
             else:
@@ -106,6 +113,31 @@ class SimulatedBroker:
         self.has_halted.set()
         if broker.state == "halted" and not self.may_halt:
             self.world.problem(f"broker {self.broker_id} halted: {reason}")
+
+    @property
+    def is_ready(self) -> bool:
+        """Its start is done, and it serves."""
+        return self.broker is not None and self.broker.is_ready
+
+    @property
+    def failure(self) -> str:
+        """Why its start failed or it halted, "" while neither is so."""
+        if self.has_halted.is_set() and self.broker is not None and self.broker.state == "halted":
+            return "it halted"
+        return "" if self.refusal is None else repr(self.refusal)
+
+    @property
+    def has_lost_the_coordination(self) -> bool:
+        """Its start was refused because the coordination broke meanwhile: a supervisor would start it again."""
+        return isinstance(getattr(self.refusal, "__cause__", None), CoordinationError)
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.failure)
+
+    def all_directories_serve(self) -> bool:
+        """Every log directory is online, as /status tells it."""
+        return self.is_ready and all(self.directory_state(path) == "online" for path in self.paths)
 
     async def wait_started(self) -> None:
         assert self.started is not None
@@ -191,6 +223,36 @@ class SimulatedBroker:
         safe = self.flushed_ends()
         self.machine.lose_power()
         return safe
+
+    def partitions(self) -> Iterator[Replica]:
+        """The replicas of the process that runs now, as it knows them."""
+        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        return iter(()) if manager is None else manager.partitions()
+
+    def partition_directory(self, partition: Partition, path: str) -> DirectoryNode | None:
+        """The files of a replica in one log directory, as the page cache holds them."""
+        node = self.machine.disks[path].root.entries.get(f"{partition[0]}-{partition[1]}")
+        return node if isinstance(node, DirectoryNode) else None
+
+    def find_partition(self, partition: Partition) -> tuple[str, DirectoryNode | None]:
+        """(log directory, files) of a replica, whether or not the broker runs; ("", None) without one."""
+        for replica in self.partitions():
+            if (replica.topic, replica.index) == partition:
+                path = replica.log.disk.path
+                return path, self.partition_directory(partition, path)
+        for path in self.paths:
+            directory = self.partition_directory(partition, path)
+            if directory is not None:
+                return path, directory
+        return "", None
+
+    def is_on_platter(self, partition: Partition, path: str) -> bool:
+        """Would the directory of the replica still have its name after a loss of power?"""
+        return f"{partition[0]}-{partition[1]}" in self.machine.disks[path].root.durable
+
+    def cut_power(self) -> None:
+        """Pulls the plug."""
+        self.machine.lose_power()
 
     def flushed_ends(self, only: str | None = None) -> dict[Partition, int]:
         """For every partition on these disks, or on one: the end of the valid batches that the platter holds now."""

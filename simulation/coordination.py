@@ -6,7 +6,8 @@ its answers and watch events come back in one order too, so that a watch is told
 completes, however long both take.
 
 Faults: `Store.expire` ends a session at the server, `Store.disconnect` takes the connection away for a while (a
-request on its way may or may not have been done: ConnectionLoss). A dead or abandoned process's session ends by its
+request on its way may or may not have been done: ConnectionLoss), `Store.slow_s` delays everything, `Store.remove` is
+somebody with a shell. A dead or abandoned process's session ends by its
 timeout.
 """
 
@@ -83,6 +84,10 @@ class Store:
         self.sessions: dict[int, _Session] = {}
         self._nodes: dict[str, _Znode] = {"/": _Znode(b"", 0, 0, 0)}
         self._zxid = 0
+        self.slow_s = 0.0
+        """Up to so many seconds more for every way between a broker and the ensemble."""
+        self.observers: list[Callable[[str], None]] = []
+        """Called with the path of every node that was made, changed or deleted, once its transaction is done."""
         self._data_watches: dict[str, dict[_Watch, None]] = {}
         self._child_watches: dict[str, dict[_Watch, None]] = {}
         self._next_session = 0x1000_0000_0000
@@ -90,7 +95,8 @@ class Store:
     def delay(self) -> float:
         """Seconds of one way between a broker and the ensemble."""
         draw = self.random.random
-        return 0.0002 + 0.002 * draw() + (0.2 * draw() if draw() < 0.02 else 0.0)
+        seconds = 0.0002 + 0.002 * draw() + (0.2 * draw() if draw() < 0.02 else 0.0)
+        return seconds + self.slow_s * draw() if self.slow_s else seconds
 
     # -- what tests and the checker read -----------------------------------------------------------------------------
 
@@ -108,6 +114,13 @@ class Store:
         return 0 if node is None else node.owner
 
     # -- faults -----------------------------------------------------------------------------------------------------
+
+    def remove(self, path: str) -> None:
+        """Somebody deletes a node, whoever owns it; nothing when it is absent."""
+        if path in self._nodes:
+            self.world.trace.event("remove", path)
+            self._zxid += 1
+            self._delete(Delete(path), [])
 
     def expire(self, session_id: int) -> None:
         """Ends a session at the server; its client learns of it later."""
@@ -299,6 +312,8 @@ class Store:
     def _fire(self, kind: WatchKind, path: str) -> None:
         watches: dict[_Watch, None] = {}
         if kind is not WatchKind.CHILDREN:
+            for observer in self.observers:
+                observer(path)
             watches |= self._data_watches.pop(path, {})
         if kind in (WatchKind.CHILDREN, WatchKind.DELETED):
             watches |= self._child_watches.pop(path, {})

@@ -5,8 +5,8 @@ complete at once while nothing is queued, as one from the page cache does. When 
 lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
 
 Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC for what does not fit),
-`is_hung` (nothing completes until it is taken back). A sync that fails has lost what was to be synced: the kernel marks
-such pages clean.
+`is_hung` (nothing completes until it is taken back), `slow_s` (calls take up to so much longer). A sync that fails has
+lost what was to be synced: the kernel marks such pages clean.
 """
 
 from __future__ import annotations
@@ -333,7 +333,10 @@ class SimulatedDisk:
             self._image.waiting.append(self.wake)
             return
         self._is_serving = True
-        self._world.call_later(self._lane[0].seconds, self._serve)
+        seconds = self._lane[0].seconds
+        if self._image.slow_s:
+            seconds += self._image.slow_s * self._random.random()
+        self._world.call_later(seconds, self._serve)
 
     def wake(self) -> None:
         """The image hangs no longer."""

@@ -36,6 +36,8 @@ class FileNode:
         """(position, bytes) of an append, (size, None) of a truncation, since the last fsync."""
         self.modified_s = 0.0
         """Virtual time of the last append or truncation by an open file."""
+        self.shrinks = 0
+        """How often bytes that stood here were taken away: by a truncation or a loss of power."""
 
     def append(self, data: bytes) -> None:
         self._changes.append((len(self.data), data))
@@ -49,6 +51,7 @@ class FileNode:
         if size < self._dirty_from:
             self._durable_tail = bytes(self.data[size : self._dirty_from]) + self._durable_tail
             self._dirty_from = size
+        self.shrinks += 1
         del self.data[size:]
         self._changes.append((size, None))
 
@@ -83,6 +86,7 @@ class FileNode:
         else:
             survivor = self._some_sectors(durable, draw)
         self.data = bytearray(survivor)
+        self.shrinks += 1
         self.sync()
 
     def _prefix_of_changes(self, durable: bytes, draw: random.Random) -> bytearray:
@@ -159,6 +163,8 @@ class DiskImage:
         """An errno that every call fails with, until it is None again."""
         self.fails_in: int | None = None
         """So many calls are still served before `failure` becomes EIO."""
+        self.slow_s = 0.0
+        """Every call takes up to so much longer."""
         self._is_hung = False
         self.waiting: list[Callable[[], None]] = []
         """Called, once, when the image hangs no longer."""
@@ -294,6 +300,7 @@ class DiskImage:
         """Draws what the platter holds and leaves that as the contents."""
         self.holder = None
         self.is_hung = False
+        self.slow_s = 0.0
         self._keep_entries(self.root)
         for node in _files(self.root):
             node.lose_power(self._draw)

@@ -23,6 +23,9 @@ _TRY_AGAIN = (
 )
 
 
+_OFFSETS = ("__consumer_offsets", -1)
+
+
 class Committer:
     """Commits growing offsets of one partition for one group."""
 
@@ -77,12 +80,12 @@ class Committer:
         )
         topic = commit.OffsetCommitRequestTopic(name=self.partition[0], partitions=[part])
         body = commit.OffsetCommitRequest(group_id=self.group, topics=[topic])
-        forgiven_at = self.workload.forgiveness
+        forgiven_at = self.workload.losses(_OFFSETS)
         version = self.random.randrange(2, 9)
         offset = self.sent
         answer = await self.client.request(self._coordinator, ApiKey.OFFSET_COMMIT, version, body)
         self._check(answer.topics[0].partitions[0].error_code, "OffsetCommit")
-        if self.workload.forgiveness == forgiven_at:
+        if self.workload.losses(_OFFSETS) == forgiven_at:
             self._forgive()
             self.acknowledged = offset
 
@@ -93,15 +96,18 @@ class Committer:
         topic = fetch.OffsetFetchRequestTopic(name=self.partition[0], partition_indexes=[self.partition[1]])
         body = fetch.OffsetFetchRequest(group_id=self.group, topics=[topic])
         expected = self.acknowledged
-        forgiven_at = self.workload.forgiveness
+        was_current = self.workload.is_current(self._coordinator)
+        forgiven_at = self.workload.losses(_OFFSETS)
         answer = await self.client.request(self._coordinator, ApiKey.OFFSET_FETCH, version, body)
         if version >= 2:
             self._check(answer.error_code, "OffsetFetch")
         part = answer.topics[0].partitions[0]
         self._check(part.error_code, "OffsetFetch")
-        if self.workload.forgiveness != forgiven_at or not self.workload.still_exists(self.partition[0]):
+        if self.workload.losses(_OFFSETS) != forgiven_at or not self.workload.still_exists(self.partition[0]):
             return  # a power loss or the deletion of the topic came between
         self._forgive()
+        if not was_current or self._coordinator is None or not self.workload.is_current(self._coordinator):
+            raise Unavailable("another broker is the coordinator by now")
         expected = min(expected, self.acknowledged)
         if not expected <= part.committed_offset <= self.sent:
             raise Violation(
@@ -111,8 +117,8 @@ class Committer:
 
     def _forgive(self) -> None:
         """A power loss may have taken what was not flushed."""
-        if self._forgiven_at != self.workload.forgiveness:
-            self._forgiven_at = self.workload.forgiveness
+        if self._forgiven_at != self.workload.losses(_OFFSETS):
+            self._forgiven_at = self.workload.losses(_OFFSETS)
             self.acknowledged = -1
 
     def _check(self, error_code: int, what: str) -> None:

@@ -5,8 +5,9 @@ connections. A segment is cut at random places on the way and put together again
 What a process gave to `send` counts as sent once the "kernel" took it, which is limited by a window: a peer that does
 not read leaves bytes unsent. The bytes are copied at that moment, not at `send`, so a buffer changed too early shows.
 
-Faults: `break_connection` (both ends are told), `partition`/`heal` (bytes wait, connecting times out), `slow` (extra
-delay of a host). The end of a process closes its connections as its kernel would; a power loss is silent for a while.
+Faults: `break_connection` (both ends are told), `cut`/`mend` (bytes of one direction wait, connecting times out),
+`partition`/`heal` (of both directions, of everything), `slow` (extra delay of a host). The end of
+a process closes its connections as its kernel would; a power loss is silent for a while.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Fabric:
         self.random = world.stream("network")
         self.listeners: dict[tuple[str, int], SimulatedListener] = {}
         self.endpoints: dict[int, SimulatedConnection] = {}
-        self._cut: dict[tuple[str, str], bool] = {}
+        self._cut: dict[tuple[str, str], int] = {}
+        """(from, to) → how many faults cut it."""
         self._slow: dict[str, float] = {}
         self._next_id = 0
         self._next_port = 40_000
@@ -46,7 +48,28 @@ class Fabric:
     def partition(self, one: str, other: str) -> None:
         """Nothing passes between the two hosts, in either direction, until `heal`."""
         self.world.trace.event("partition", one, other)
-        self._cut[(one, other)] = self._cut[(other, one)] = True
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing passes from `source` to `target` until it is mended as often as it was cut."""
+        self.world.trace.event("cut", source, target)
+        self._cut[(source, target)] = self._cut.get((source, target), 0) + 1
+
+    def mend(self, source: str, target: str, *, is_lost: bool = False) -> None:
+        """Takes one cut back; what waited arrives. `is_lost`: it waited too long, the connections are gone instead."""
+        self.world.trace.event("mend", source, target)
+        left = self._cut.get((source, target), 0) - 1
+        if left > 0:
+            self._cut[(source, target)] = left
+            return
+        self._cut.pop((source, target), None)
+        for endpoint in list(self.endpoints.values()):
+            if endpoint.host == target and endpoint.peer_host == source:
+                if is_lost and not endpoint.is_closed and not endpoint.other.is_closed:
+                    self.break_connection(endpoint)
+                else:
+                    endpoint.incoming.wake()
 
     def slow(self, host: str, extra_s: float) -> None:
         """Every segment from or to `host` takes up to `extra_s` seconds longer (0 ends it)."""
@@ -201,6 +224,10 @@ class SimulatedConnection:
         self._is_parsing = False
 
     # -- the port ---------------------------------------------------------------------------------------------------
+
+    @property
+    def peer_host(self) -> str:
+        return self.other.host
 
     @property
     def unsent_bytes(self) -> int:
@@ -454,6 +481,8 @@ class SimulatedNetwork:
             return
         listener = fabric.listeners.get((host, port))
         back = fabric.delay(host, self.host)
+        if fabric.is_cut(host, self.host):
+            return  # the answer does not arrive
         if listener is None:
             error = ConnectionRefusedError(111, f"connection to {host}:{port} refused")
             fabric.world.call_later(back, _fail, answer, error)

@@ -41,6 +41,10 @@ class Outcome:
     disk_operations: int = 0
     acknowledged: int = 0
     delivered: int = 0
+    faults: int = 0
+    events: int = 0
+    callbacks: int = 0
+    coverage: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -84,6 +88,10 @@ def run_seed(name: str, seed: int, *, trace_out: IO[str] | None = None) -> Outco
         counters.disk_operations,
         checker.acknowledged_count if checker else 0,
         checker.delivered_count if checker else 0,
+        world.faults,
+        world.trace.events,
+        world.loop.callbacks_run,
+        world.coverage,
         world.notes,
     )
     world.discard()

@@ -46,6 +46,17 @@ class Terms:
     """Values of acks whose acknowledgement is a promise under the faults of this scenario."""
     life_of: Callable[[int], int]
     """Life of the process of a broker id, 0 when it is down."""
+    losses_of: Callable[[Partition], int] | None = None
+    """How often a fault has taken promises of a partition back (number -1: of any of the topic); without it
+    `Workload.forgiveness` is meant for all."""
+    is_promise: Callable[[Partition, int, float], bool] | None = None
+    """(partition, offset, when it was asked for): does an acknowledgement that comes now hold in spite of the losses
+    since? Without it none does that a loss has crossed."""
+    is_current: Callable[[tuple[str, int]], bool] | None = None
+    """Does no partition that the broker at this address believes to lead have another leader by now? Such a one may
+    answer from the past."""
+    producer_pauses_s: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.3)
+    """What a producer waits between its requests, more or less."""
 
 
 class Workload:
@@ -98,6 +109,22 @@ class Workload:
     def still_exists(self, topic: str) -> bool:
         return topic in self.checker.topics
 
+    def is_current(self, address: tuple[str, int]) -> bool:
+        """May the broker at this address be believed? See `Terms.is_current`."""
+        return self.terms.is_current is None or self.terms.is_current(address)
+
+    def losses(self, partition: Partition) -> int:
+        """How often promises of the partition were taken back."""
+        return self.forgiveness if self.terms.losses_of is None else self.terms.losses_of(partition)
+
+    def holds(self, partition: Partition, offset: int, asked_at_s: float, losses_then: int) -> bool:
+        """Is an answer that comes now, to what was asked at `asked_at_s`, a promise?"""
+        if self.terms.is_promise is None:
+            return self.losses(partition) == losses_then
+        if offset < 0:
+            return not self.losses(partition)
+        return self.terms.is_promise(partition, offset, asked_at_s)
+
 
 @dataclass
 class _Sent:
@@ -134,7 +161,8 @@ class Producer:
         return self.random.choice((0, 0, 10, 50, 200, 900))
 
     async def _pause(self) -> None:
-        await asyncio.sleep(self.random.choice((0.0, 0.001, 0.01, 0.05, 0.3)) * (0.5 + self.random.random()))
+        pauses_s = self.workload.terms.producer_pauses_s
+        await asyncio.sleep(self.random.choice(pauses_s) * (0.5 + self.random.random()))
 
     def _request(self, batch: bytes) -> Any:
         produce = codec.module(ApiKey.PRODUCE)
@@ -176,7 +204,7 @@ class Producer:
         while not workload.is_stopping and workload.still_exists(self.partition[0]):
             names = self._names()
             body = self._request(self._batch(names, self._padding(), -1))
-            forgiven_at = workload.forgiveness
+            asked = (workload.world.loop.time(), workload.losses(self.partition))
             try:
                 address = await self._leader()
                 future = await self.client.post(address, ApiKey.PRODUCE, self._version, body, answered=self.acks != 0)
@@ -184,7 +212,7 @@ class Producer:
                     answer = await self.client.answer(future, address, 8.0)
                     code, offset = self._result(answer)
                     if code == ErrorCode.NONE:
-                        self._acknowledge(offset, names, forgiven_at)
+                        self._acknowledge(offset, names, asked)
                     elif ErrorCode.of(code).retriable or not workload.still_exists(self.partition[0]):
                         await self._back_off()
                     else:
@@ -195,11 +223,12 @@ class Producer:
                 await self._back_off()
             await self._pause()
 
-    def _acknowledge(self, offset: int, names: list[str], forgiven_at: int) -> None:
-        """`forgiven_at`: the forgiveness when it was sent. An answer that crossed a power loss promises nothing."""
+    def _acknowledge(self, offset: int, names: list[str], asked: tuple[float, int]) -> None:
+        """`asked`: when it was sent, and the losses then."""
         workload = self.workload
-        is_promise = self.acks in workload.terms.durable_acks and workload.forgiveness == forgiven_at
-        if is_promise and workload.still_exists(self.partition[0]):
+        if self.acks not in workload.terms.durable_acks or not workload.still_exists(self.partition[0]):
+            return
+        if workload.holds(self.partition, offset, *asked):
             workload.checker.acknowledged(self.partition, offset, names)
 
     def _result(self, answer: Any) -> tuple[int, int]:
@@ -244,7 +273,7 @@ class Producer:
                 raise Violation(f"InitProducerId gave {ErrorCode.of(response.error_code).name}")
             return False
         self._producer_id, self._epoch = response.producer_id, response.producer_epoch
-        self._forgiven_at = self.workload.forgiveness
+        self._forgiven_at = self.workload.losses(self.partition)
         self._sequence = 0
         for sent in pending:
             sent.sequence = self._sequence
@@ -254,7 +283,7 @@ class Producer:
     async def _send_all(self, pending: list[_Sent]) -> bool:
         """Sends what is pending one behind the other; takes out what was acknowledged. False after a failure."""
         posted: list[asyncio.Future[Any]] = []
-        forgiven_at = self.workload.forgiveness
+        asked = (self.workload.world.loop.time(), self.workload.losses(self.partition))
         try:
             address = await self._leader()
             for sent in pending:
@@ -274,9 +303,9 @@ class Producer:
                 left.append(sent)
                 continue
             if code == ErrorCode.NONE:
-                self._acknowledge(offset, sent.names, forgiven_at)
+                self._acknowledge(offset, sent.names, asked)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                self._acknowledge(-1, sent.names, forgiven_at)
+                self._acknowledge(-1, sent.names, asked)
             else:
                 is_clean = False
                 self._refused(ErrorCode.of(code), sent, is_first=not left, offset=offset)
@@ -291,7 +320,7 @@ class Producer:
         if code in _SEQUENCE_ERRORS:
             if not is_first:
                 return  # a batch before it was not taken: both are sent again
-            if self.workload.forgiveness == self._forgiven_at:
+            if self.workload.losses(self.partition) == self._forgiven_at:
                 raise Violation(
                     f"{self.name} sent sequence {sent.sequence} next to {self.partition}"
                     f" and got {code.name}: {self._message}"
@@ -358,7 +387,8 @@ class Consumer:
             topics=[topic],
         )
         life = workload.terms.life_of(known.leader)
-        forgiven_at = workload.forgiveness
+        losses = workload.losses(self.partition)
+        asked_at_s = workload.world.loop.time()
         response = await self.client.request(address, ApiKey.FETCH, version, body)
         if response.error_code:
             raise Unavailable(ErrorCode.of(response.error_code).name)
@@ -368,27 +398,29 @@ class Consumer:
             raise Unavailable("the topic is being deleted")
         code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if workload.forgiveness == self._forgiven_at:
+            asked = (workload.world.loop.time(), losses)
+            is_forgiven = workload.losses(self.partition) != self._forgiven_at
+            if not is_forgiven and workload.holds(self.partition, max(self.position - 1, 0), *asked):
                 raise Violation(
                     f"{self.partition}: read up to {self.position} before, now that offset is out of range"
                     f" (log start {answer.log_start_offset}, high watermark {answer.high_watermark})"
                 )
             self.position = 0
-            self._forgiven_at = workload.forgiveness
+            self._forgiven_at = workload.losses(self.partition)
             raise Unavailable(code.name)
         if code in _FETCH_RETRY:
             raise Unavailable(code.name)
         if code != ErrorCode.NONE:
             raise Violation(f"fetching {self.partition} gave {code.name}")
-        if forgiven_at != workload.forgiveness:
+        if losses != workload.losses(self.partition):
             raise Unavailable("asked before a power loss and answered after it")
         if version >= 9 and life:
             workload.checker.high_watermark(self.partition, known.leader_epoch, life, answer.high_watermark)
-        self._take(answer)
+        self._take(answer, asked_at_s, losses)
         high_watermark: int = answer.high_watermark
         return high_watermark
 
-    def _take(self, answer: Any) -> None:
+    def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:
         for batch in read_batches(answer.records or b""):
             if batch.is_control:
                 continue
@@ -397,9 +429,10 @@ class Consumer:
                     f"{self.partition}: a batch up to {batch.last_offset} was delivered"
                     f" beyond the high watermark {answer.high_watermark}"
                 )
-            self.workload.checker.delivered(
-                self.partition, ((offset, name) for offset, name in batch.records() if offset >= self.position)
-            )
+            if self.workload.holds(self.partition, batch.last_offset, asked_at_s, losses):
+                self.workload.checker.delivered(
+                    self.partition, ((offset, name) for offset, name in batch.records() if offset >= self.position)
+                )
             self.position = max(self.position, batch.last_offset + 1)
 
 
@@ -439,7 +472,7 @@ class _Reader(Consumer):
         self.records = records
         self._forgiven_at = -1
 
-    def _take(self, answer: Any) -> None:
+    def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:
         for batch in read_batches(answer.records or b""):
             self.records += [(offset, name) for offset, name in batch.records() if offset >= self.position]
             self.position = max(self.position, batch.last_offset + 1)

@@ -75,6 +75,9 @@ class World:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.has_failed_disk = False
+        self.coverage: dict[tuple[str, str], int] = {}
+        """(fault, what the fleet was doing) → how often."""
+        self.faults = 0
         self.graveyard: list[set[asyncio.Task[Any]]] = []
         self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)

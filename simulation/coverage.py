@@ -1,0 +1,88 @@
+"""What a fleet was doing when a fault struck: the columns of the coverage table, seen from above.
+
+`doing` names every state that holds, "steady" when none does. `Coverage` counts (fault, state) of one run; the runner
+adds the runs up.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordination import znodes
+from simulation.durability import Durability
+from simulation.keeper import Keeper
+from simulation.leaderships import Leaderships
+from simulation.world import World
+
+STATES = (
+    "steady",
+    "electing",
+    "under-replicated",
+    "controller changing",
+    "recovering",
+    "shutting down",
+    "truncating",
+    "reassigning",
+    "deleting",
+    "disk offline",
+)
+_LATELY_S = 1.0
+
+
+class Coverage:
+    """See the module."""
+
+    def __init__(self, world: World, leaderships: Leaderships, durability: Durability, keeper: Keeper) -> None:
+        self.world = world
+        self.leaderships = leaderships
+        self.durability = durability
+        self.keeper = keeper
+
+    def struck(self, fault: str) -> None:
+        """A fault begins now."""
+        states = self.doing()
+        self.world.note(f"{fault} ({', '.join(states)})")
+        for state in states:
+            self.world.coverage[(fault, state)] = self.world.coverage.get((fault, state), 0) + 1
+
+    def doing(self) -> list[str]:
+        """Every state that the fleet is in, in the order of STATES."""
+        lately = self.world.loop.time() - _LATELY_S
+        states = self.leaderships.states
+        store = self.leaderships.store
+        holds = {
+            "electing": any(state.leader < 0 for state in states.values())
+            or any(at >= lately for at in self.leaderships.changed_at.values()),
+            "under-replicated": self._is_under_replicated(),
+            "controller changing": self.leaderships.controller_changed_at >= lately or not store.owner("/controller"),
+            "recovering": bool(self.keeper.recovering),
+            "shutting down": bool(self.keeper.stopping),
+            "truncating": any(at >= lately for at in self.durability.truncations_at.values()),
+            "reassigning": self._is_reassigning(),
+            "deleting": bool(store.names(znodes.DELETE_TOPICS)),
+            "disk offline": any(
+                state.state.value != "online"
+                for broker in self.keeper.brokers
+                if broker.is_ready and broker.is_up and broker.broker is not None
+                for state in broker.broker.log_manager.states
+            ),
+        }
+        return [state for state in STATES if holds.get(state)] or ["steady"]
+
+    def _is_under_replicated(self) -> bool:
+        assignments = self._assignments()
+        return any(
+            len(state.in_sync) < len(assignments[topic].partitions.get(number, ()))
+            for (topic, number), state in self.leaderships.states.items()
+            if topic in assignments
+        )
+
+    def _is_reassigning(self) -> bool:
+        return any(found.adding_replicas or found.removing_replicas for found in self._assignments().values())
+
+    def _assignments(self) -> dict[str, znodes.TopicAssignment]:
+        store = self.leaderships.store
+        found = {}
+        for topic in dict.fromkeys(topic for topic, _ in self.leaderships.states):
+            data = store.data(znodes.topic_path(topic))
+            if data is not None:
+                found[topic] = znodes.TopicAssignment.decode(topic, data)
+        return found

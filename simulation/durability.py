@@ -1,0 +1,304 @@
+"""The durability model of a fleet, judged from above: what may be lost, and whether anything else was.
+
+`architecture.md`: everything survives crashes of processes; without flush.messages=1 an acknowledged record is safe as
+long as one replica that was in the ISR at its acknowledgement, and in every ISR since, has not lost power since it was
+written there. Here that is kept per partition, exactly:
+
+* A member of the ISR is *weak* from the moment its machine loses power: of what it had then it may hold no more than
+  its platter did. It is strong again once it has replicated beyond all of it, or has joined the ISR anew.
+* When no member of the ISR is strong, at a loss of power or by a change of the ISR, what not every member has on its
+  platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
+* Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it.
+
+`look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, and right
+before anything that may take a promise back, so the order of events is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ottla_broker.replication.partition import Partition as Replica
+from simulation.checker import Checker, Partition
+from simulation.cluster import SimulatedBroker
+from simulation.leaderships import Leadership, Leaderships
+from simulation.replica_views import Truth, View, durable_agreement
+from simulation.world import World
+
+INTERNAL_PREFIX = "__"
+
+
+@dataclass(slots=True)
+class _Weak:
+    """A member of the ISR that has lost power: of what was committed up to `end` it is sure to hold `cut` only."""
+
+    cut: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Promises taken back: offsets from `start` to the `end` of what was committed, at a time."""
+
+    at_s: float
+    start: int
+    end: int
+
+
+@dataclass
+class _Ledger:
+    truth: Truth = field(default_factory=Truth)
+    views: dict[int, View] = field(default_factory=dict)
+    weak: dict[int, _Weak] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)
+    first_seen: tuple[int, int, int, int] = (-1, -1, -1, -1)
+    """(leader, life, epoch, high watermark) when that leadership was first looked at."""
+    highest: int = 0
+    """The highest high watermark of whoever believed to lead: as far as acknowledgements may go."""
+    is_broken: bool = False
+    """A difference was told; the next ones only follow from it."""
+
+    def view(self, broker: int) -> View:
+        view = self.views.get(broker)
+        if view is None:
+            view = self.views[broker] = View()
+        return view
+
+
+class Durability:
+    """See the module. `is_flushed`: every broker has flush.messages=1, so a loss of power takes nothing."""
+
+    def __init__(
+        self,
+        world: World,
+        brokers: Sequence[SimulatedBroker],
+        leaderships: Leaderships,
+        checker: Checker,
+        *,
+        is_flushed: bool,
+    ) -> None:
+        self.world = world
+        self.brokers = brokers
+        self.leaderships = leaderships
+        self.checker = checker
+        self.is_flushed = is_flushed
+        self.truncations_at: dict[int, float] = {}
+        """Broker → when one of its replicas was last seen to have been cut."""
+        self.on_loss: Callable[[Partition], None] = lambda partition: None
+        self._ledgers: dict[Partition, _Ledger] = {}
+        self._seen: dict[tuple[int, Partition], tuple[int, int, int, int, bool]] = {}
+        leaderships.observers.append(self._on_leadership)
+        leaderships.before_change = self.look
+
+    # -- what the workload asks -------------------------------------------------------------------------------------
+
+    def losses(self, partition: Partition) -> int:
+        """How often promises of the partition (number -1: of any of the topic) were taken back."""
+        if partition[1] < 0:
+            return sum(len(one.losses) for key, one in self._ledgers.items() if key[0] == partition[0])
+        ledger = self._ledgers.get(partition)
+        return len(ledger.losses) if ledger is not None else 0
+
+    def is_promise(self, partition: Partition, offset: int, sent_at_s: float) -> bool:
+        """Was what was asked for at `sent_at_s`, and answered now, committed after any loss that could concern it?"""
+        ledger = self._ledgers.get(partition)
+        if ledger is None or not ledger.losses:
+            return True
+        if any(loss.at_s >= sent_at_s and loss.start <= offset < loss.end for loss in ledger.losses):
+            return False
+        # What has come through a loss may be served again before it is on every member of the ISR again.
+        self.look()
+        return offset < ledger.truth.end_offset or offset >= max(loss.end for loss in ledger.losses)
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Compares every replica of a live broker with what was committed, those that lead first."""
+        followers = []
+        for broker in self.brokers:
+            for partition in broker.partitions():
+                key = (partition.topic, partition.index)
+                state = self.leaderships.states.get(key)
+                if state is None or partition.log.is_failed or partition.leader_epoch < 0:
+                    continue
+                log = partition.log
+                is_leader = partition.is_leader
+                now = (partition.leader_epoch, state.epoch, log.high_watermark, log.log_end_offset, is_leader)
+                before = self._seen.get((broker.broker_id, key))
+                if before == now:
+                    continue
+                self._seen[(broker.broker_id, key)] = now
+                if before is not None and now[3] < before[3]:
+                    self.truncations_at[broker.broker_id] = self.world.loop.time()
+                if is_leader:
+                    self.leaderships.leads(key, partition.leader_epoch, broker.broker_id)
+                    ledger = self._ledger(key)
+                    ledger.highest = max(ledger.highest, log.high_watermark)
+                if key[0].startswith(INTERNAL_PREFIX):
+                    continue
+                if is_leader and partition.leader_epoch == state.epoch:
+                    self._look_at_leader(broker, key, partition)
+                else:
+                    followers.append((broker, key, partition))
+        for broker, key, partition in followers:
+            self._look_at_follower(broker, key, partition)
+
+    def _look_at_leader(self, broker: SimulatedBroker, key: Partition, partition: Replica) -> None:
+        log = partition.log
+        ledger = self._ledger(key)
+        directory = broker.partition_directory(key, log.disk.path)
+        if directory is None or ledger.is_broken:
+            return
+        view = ledger.view(broker.broker_id)
+        view.limit = 1 << 62
+        committed = ledger.truth.end_offset
+        may_extend = self._has_committed(broker, key, partition, ledger)
+        difference = view.compare(directory, ledger.truth, max(log.high_watermark, committed), may_extend=may_extend)
+        if not difference and view.end_offset(ledger.truth) < committed:
+            difference = f"ends at {view.end_offset(ledger.truth)}, and {committed} was committed"
+        if difference:
+            self._problem(key, ledger, f"leader {broker.broker_id} of epoch {partition.leader_epoch} {difference}")
+
+    def _has_committed(self, broker: SimulatedBroker, key: Partition, partition: Replica, ledger: _Ledger) -> bool:
+        """Does the leader's high watermark prove that every member of the ISR has what is below?
+
+        One that it has only read from its checkpoint does not: power may have been lost since.
+        """
+        high_watermark = partition.log.high_watermark
+        leadership = (broker.broker_id, broker.life, partition.leader_epoch)
+        if ledger.first_seen[:3] != leadership:
+            ledger.first_seen = (*leadership, high_watermark)
+        return high_watermark > ledger.first_seen[3] or len(self.leaderships.states[key].in_sync) == 1
+
+    def _look_at_follower(self, broker: SimulatedBroker, key: Partition, partition: Replica) -> None:
+        log = partition.log
+        ledger = self._ledger(key)
+        directory = broker.partition_directory(key, log.disk.path)
+        if directory is None or ledger.is_broken:
+            return
+        view = ledger.view(broker.broker_id)
+        up_to = min(log.high_watermark, ledger.truth.end_offset, view.limit)
+        difference = view.compare(directory, ledger.truth, up_to)
+        if not difference and view.end_offset(ledger.truth) < up_to:
+            difference = f"ends at {view.end_offset(ledger.truth)}"
+        if difference:
+            self._problem(key, ledger, f"replica {broker.broker_id} has the high watermark {up_to} and {difference}")
+
+    # -- what takes promises back -----------------------------------------------------------------------------------
+
+    def power_is_lost(self, broker: SimulatedBroker, lose: Callable[[], None], only: str | None = None) -> None:
+        """`lose` takes the power from the broker, or from its disk `only`."""
+        self.look()
+        number = broker.broker_id
+        concerned = []
+        for key in list(self.leaderships.states):
+            ledger = self._ledger(key)
+            path, directory = broker.find_partition(key)
+            if only is not None and path != only:
+                continue
+            cut = 0
+            if path and not key[0].startswith(INTERNAL_PREFIX) and broker.is_on_platter(key, path):
+                cut = durable_agreement(directory, ledger.truth)
+            concerned.append((key, ledger, cut))
+        lose()
+        if self.is_flushed:
+            return
+        for key, ledger, cut in concerned:
+            state = self.leaderships.states.get(key)
+            ledger.view(number).limit = min(ledger.view(number).limit, cut)
+            if state is None or number not in state.in_sync:
+                continue
+            before = None if self._is_strong(key, ledger, number) else ledger.weak.get(number)
+            if before is not None:
+                cut = min(cut, before.cut)
+            ledger.weak[number] = _Weak(cut, ledger.truth.end_offset)
+            self._reckon(key, ledger, state)
+
+    def _on_leadership(self, key: Partition, before: Leadership | None, after: Leadership | None) -> None:
+        if after is None:
+            self._ledgers.pop(key, None)
+            for seen in [seen for seen in self._seen if seen[1] == key]:
+                del self._seen[seen]
+            return
+        ledger = self._ledger(key)
+        known = before.in_sync if before is not None else ()
+        if after.in_sync == known and (before is None or before.leader == after.leader):
+            return
+        if before is not None and after.leader >= 0 and after.leader not in known:
+            self._unclean(key, ledger, after)
+        for broker in after.in_sync:
+            if broker not in known:
+                ledger.weak.pop(broker, None)
+                ledger.view(broker).limit = 1 << 62
+        for broker in [broker for broker in ledger.weak if broker not in after.in_sync]:
+            del ledger.weak[broker]
+        self._reckon(key, ledger, after)
+
+    def _unclean(self, key: Partition, ledger: _Ledger, after: Leadership) -> None:
+        if key[0] not in self.leaderships.unclean_allowed:
+            return  # told by `leaderships`
+        self._lose(key, ledger, self._agreement(key, ledger, after.leader))
+
+    def _reckon(self, key: Partition, ledger: _Ledger, state: Leadership) -> None:
+        """Takes back what no strong member of the ISR vouches for any more."""
+        if not ledger.weak or any(self._is_strong(key, ledger, broker) for broker in state.in_sync):
+            return
+        self._lose(key, ledger, min(ledger.weak[broker].cut for broker in state.in_sync))
+
+    def _is_strong(self, key: Partition, ledger: _Ledger, broker: int) -> bool:
+        weak = ledger.weak.get(broker)
+        if weak is None:
+            return True
+        if key[0].startswith(INTERNAL_PREFIX) or not self._has_gone_on(key, broker, weak.end):
+            return False
+        if self._agreement(key, ledger, broker) < weak.end:
+            return False
+        del ledger.weak[broker]
+        return True
+
+    def _has_gone_on(self, key: Partition, broker: int, end: int) -> bool:
+        """Has the replica seen a high watermark beyond `end` since it came back? Then it has replicated all before."""
+        return any(
+            (replica.topic, replica.index) == key and replica.log.high_watermark > end
+            for replica in self.brokers[broker].partitions()
+        )
+
+    def _agreement(self, key: Partition, ledger: _Ledger, broker: int) -> int:
+        """The offset up to which the files of a replica hold what was committed."""
+        _, directory = self.brokers[broker].find_partition(key)
+        if directory is None:
+            return 0
+        view = View()
+        view.compare(directory, ledger.truth, 1 << 62)
+        return view.end_offset(ledger.truth)
+
+    def _lose(self, key: Partition, ledger: _Ledger, start: int) -> None:
+        end = max(ledger.truth.end_offset, ledger.highest)
+        ledger.highest = start
+        if start >= end and not key[0].startswith(INTERNAL_PREFIX):
+            return
+        self.world.trace.event("loss", *key, start, end)
+        ledger.losses.append(Loss(self.world.loop.time(), start, end))
+        ledger.truth.cut(start)
+        ledger.weak.clear()  # what is left every member holds
+        for broker in self.brokers:
+            view = ledger.view(broker.broker_id)
+            view.limit = min(view.limit, start)
+            view.restart()
+        for seen in [seen for seen in self._seen if seen[1] == key]:
+            del self._seen[seen]
+        self.checker.power_lost(key, start)
+        self.on_loss(key)
+
+    # -- small things -----------------------------------------------------------------------------------------------
+
+    def _ledger(self, key: Partition) -> _Ledger:
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            ledger = self._ledgers[key] = _Ledger()
+        return ledger
+
+    def _problem(self, key: Partition, ledger: _Ledger, text: str) -> None:
+        ledger.is_broken = True
+        self.world.problem(f"{key[0]}-{key[1]}: {text}")

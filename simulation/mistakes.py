@@ -1,0 +1,305 @@
+"""Mistakes that are planted into the broker, one at a time, to judge the judge: each must be found within a few seeds.
+
+A mistake is a set of replaced attributes of the product, in place while `planted` is entered. What it breaks is a
+promise that the simulator checks; `seeds` is how many it may take. `python -m simulation mistakes` runs
+them all, `tests/simulation/test_planted_mistakes.py` the quick ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ottla_broker.controller import elections, isr_changes, isr_writes
+from ottla_broker.controller.store import ControllerStore
+from ottla_broker.controller.values import LeaderAndIsr
+from ottla_broker.coordination import znodes
+from ottla_broker.ports.coordination import Check
+from ottla_broker.replication import isr
+from ottla_broker.replication.follower import Follower
+from ottla_broker.replication.partition import Partition
+from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server.handlers.fetch import Fetching
+from ottla_broker.storage import recovery
+from ottla_broker.storage.directory_loading import DirectoryLoader
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.producers import ProducerStates
+from simulation.campaign import first_line
+from simulation.runner import run_seed
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One planted mistake. `replaced`: (object, attribute, what stands there instead)."""
+
+    name: str
+    scenario: str
+    seeds: int
+    replaced: tuple[tuple[Any, str, Any], ...]
+    is_quick: bool = False
+    """Found so soon that every test run can afford it."""
+    first_seed: int = 1
+    """Where to begin; for what few seeds can show, shortly before one that does."""
+
+    @contextlib.contextmanager
+    def planted(self) -> Iterator[None]:
+        """The mistake is in the product until this is left."""
+        before = [(target, name, vars(target).get(name)) for target, name, _ in self.replaced]
+        try:
+            for target, name, instead in self.replaced:
+                setattr(target, name, instead)
+            yield
+        finally:
+            for target, name, original in before:
+                if original is None:
+                    delattr(target, name)  # it was inherited
+                else:
+                    setattr(target, name, original)
+
+
+# -- replication ------------------------------------------------------------------------------------------------------
+
+
+def _highest_of_all(current: int, leader_end_offset: int, followers: Any, *rest: Any) -> isr.Watermark:
+    highest = max((follower.log_end_offset for follower in followers), default=leader_end_offset)
+    return isr.Watermark(max(current, min(highest, leader_end_offset)), "the furthest replica")
+
+
+def _impatient(current: int, leader_end_offset: int, *rest: Any) -> isr.Watermark:
+    return isr.Watermark(max(current, leader_end_offset), "impatience")
+
+
+def _shrink_alone(self: Partition) -> None:
+    if not self.is_leader or self.in_sync.is_in_flight:
+        return
+    around = self._around
+    slow = isr.out_of_sync(
+        self.followers.values(), self.in_sync, self.log.log_end_offset, around.now_ms(), around.lag_max_ms
+    )
+    if slow:
+        self.in_sync = isr.InSyncState(tuple(replica for replica in self.in_sync.committed if replica not in slow))
+        self.advance_high_watermark()
+
+
+def _append_without_leading(self: Partition, records: memoryview, acks: int, *rest: Any, **named: Any) -> Any:
+    info = self.log.append_as_leader(records, self.leader_epoch, *rest, **named)
+    self.messages_in(info.last_offset - info.first_offset + 1)
+    return info
+
+
+_start_following = Follower.start
+
+
+def _cut_to_the_high_watermark_first(self: Follower, notify: Any) -> None:
+    _start_following(self, notify)
+    log = self._log
+    if self._task is None and log.log_end_offset > log.high_watermark:
+        self._run(self._truncate(log.high_watermark, "KIP-101 has not been read"), "truncate")
+
+
+_become_leader = Partition.become_leader
+
+
+def _lead_without_sequences(self: Partition, *arguments: Any) -> None:
+    self.log.producers._entries.clear()
+    _become_leader(self, *arguments)
+
+
+def _lead_without_epoch_start(self: Partition, *arguments: Any) -> None:
+    _become_leader(self, *arguments)
+    self.leader_epoch_start_offset = -1
+
+
+async def _no_epoch_is_stale(self: ReplicaManager, broker_epoch: int) -> bool:
+    return False
+
+
+def _accept_any_controller(self: ReplicaManager, controller_epoch: int) -> bool:
+    self.controller_epoch = controller_epoch
+    return True
+
+
+# -- controller -------------------------------------------------------------------------------------------------------
+
+_decide_isr_change = isr_changes.decide_isr_change
+
+
+def _any_incarnation(*arguments: Any, broker_epochs: Any, **named: Any) -> isr_changes.IsrDecision:
+    change = arguments[0]
+    blind = replace(change, isr=[(broker, isr_changes.UNKNOWN_BROKER_EPOCH) for broker, _ in change.isr])
+    return _decide_isr_change(blind, *arguments[1:], broker_epochs=broker_epochs, **named)
+
+
+def _unfenced(self: ControllerStore) -> Check:
+    return Check(znodes.CONTROLLER_EPOCH, -1)
+
+
+def _anybody_leads(
+    replicas: Any, in_sync: tuple[int, ...], current: LeaderAndIsr
+) -> tuple[int, tuple[int, ...]]:  # pragma: no cover - replaced per mistake
+    leader = replicas[-1]
+    return leader, (leader, *(broker for broker in in_sync if broker != leader))
+
+
+def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest: Any) -> LeaderAndIsr:
+    return replace(self, leader=leader, isr=in_sync)
+
+
+# -- storage ----------------------------------------------------------------------------------------------------------
+
+
+async def _claim_flushed(self: Any, up_to: int | None = None) -> None:
+    await self._write_epochs()
+    self.flushed_offset = self.recovery_point = self.log_end_offset
+
+
+async def _load_nothing(self: Any, directory: Any) -> None:
+    for name, is_directory, _ in await directory.disk.list():
+        if is_directory:
+            await directory.disk.delete(name)
+
+
+MISTAKES = (
+    Mistake(
+        "a leader tells no follower that their logs part",
+        "fleet",
+        40,
+        ((Partition, "divergence", lambda self, fetch_offset, last_fetched_epoch: None),),
+    ),
+    Mistake(
+        "the high watermark is the furthest replica's end",
+        "fleet",
+        20,
+        ((isr, "high_watermark", _highest_of_all),),
+        is_quick=True,
+    ),
+    Mistake("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
+    Mistake(
+        "a leader shrinks its ISR without the controller", "fleet", 40, ((Partition, "shrink_isr", _shrink_alone),)
+    ),
+    Mistake(
+        "a sync is skipped, and acknowledged",
+        "single",
+        60,
+        ((Log, "_sync_or_track", lambda self, segment, write: self._track(write, None)),),
+        is_quick=True,
+    ),
+    Mistake(
+        "more is called flushed than the platter holds", "log", 40, ((Log, "_flush", _claim_flushed),), is_quick=True
+    ),
+    Mistake(
+        "torn batches are taken for whole ones",
+        "log",
+        400,
+        ((recovery, "is_batch_intact", lambda batch, magic: True),),
+        is_quick=True,
+        first_seed=70,
+    ),
+    Mistake("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
+    Mistake(
+        "whoever does not lead appends all the same", "fleet", 20, ((Partition, "append", _append_without_leading),)
+    ),
+    Mistake(
+        "a follower cuts its log to its high watermark first",
+        "fleet",
+        60,
+        ((Follower, "start", _cut_to_the_high_watermark_first),),
+    ),
+    Mistake(
+        "consumers are served beyond the high watermark",
+        "fleet",
+        5,
+        ((Fetching, "_upper_offset", lambda self, partition: partition.log.log_end_offset),),
+        is_quick=True,
+    ),
+    Mistake(
+        "sequences are forgotten when the leader changes",
+        "fleet",
+        20,
+        ((Partition, "become_leader", _lead_without_sequences),),
+        is_quick=True,
+    ),
+    Mistake(
+        "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True
+    ),
+    Mistake(
+        "a new leader tells its end before its high watermark has reached its epoch",
+        "fleet",
+        40,
+        ((Partition, "become_leader", _lead_without_epoch_start),),
+    ),
+    Mistake(
+        "a replica may join the ISR from anywhere",
+        "fleet",
+        40,
+        ((isr, "may_join", lambda *arguments: isr.Decision(True, "why not")),),
+    ),
+    Mistake(
+        "a broker takes commands that were meant for its life before",
+        "fleet",
+        400,
+        ((ReplicaManager, "is_stale_broker_epoch", _no_epoch_is_stale),),
+    ),
+    Mistake(
+        "the controller takes any incarnation of a broker into an ISR",
+        "fleet",
+        400,
+        ((isr_writes, "decide_isr_change", _any_incarnation),),
+    ),
+    Mistake(
+        "a controller writes without looking whether it still is one",
+        "fleet",
+        100,
+        ((ControllerStore, "_fence", _unfenced),),
+    ),
+    Mistake(
+        "brokers obey controllers that have been replaced",
+        "fleet",
+        400,
+        ((ReplicaManager, "accept_controller", _accept_any_controller),),
+    ),
+    Mistake(
+        "whoever stands last in the assignment leads",
+        "fleet",
+        5,
+        ((elections, "_first_in_order", _anybody_leads),),
+        is_quick=True,
+    ),
+    Mistake(
+        "an election does not raise the epoch", "fleet", 5, ((LeaderAndIsr, "led_by", _same_epoch),), is_quick=True
+    ),
+)
+"""In the order of the report."""
+
+
+def mistake(name: str) -> Mistake:
+    """KeyError for an unknown one."""
+    for one in MISTAKES:
+        if one.name == name:
+            return one
+    raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What it took to find a mistake: the first seed that failed (None: none did), what it said, real seconds."""
+
+    name: str
+    seed: int | None
+    error: str
+    wall_s: float
+
+
+def find(name: str) -> Found:
+    """Runs the mistake's seeds until one fails."""
+    one = mistake(name)
+    spent_s = 0.0
+    with one.planted():
+        for seed in range(one.first_seed, one.first_seed + one.seeds):
+            outcome = run_seed(one.scenario, seed)
+            spent_s += outcome.wall_s
+            if outcome.error:
+                return Found(name, seed, first_line(outcome.error), spent_s)
+    return Found(name, None, "", spent_s)

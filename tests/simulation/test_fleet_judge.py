@@ -1,0 +1,68 @@
+"""The judge of a fleet: what it compares, and what it takes back when power is lost."""
+
+from __future__ import annotations
+
+from simulation.batches import build_batch
+from simulation.filesystem import DirectoryNode, FileNode
+from simulation.replica_views import Truth, View, durable_agreement
+
+
+def log_of(*batches: bytes) -> DirectoryNode:
+    directory = DirectoryNode()
+    directory.entries["00000000000000000000.log"] = FileNode()
+    file = directory.entries["00000000000000000000.log"]
+    assert isinstance(file, FileNode)
+    for batch in batches:
+        file.append(batch)
+    directory.sync()
+    return directory
+
+
+def batch(offset: int, *names: str, epoch: int = 0) -> bytes:
+    return build_batch(names, timestamp_ms=0, base_offset=offset, leader_epoch=epoch)
+
+
+def first_file(directory: DirectoryNode) -> FileNode:
+    file = directory.entries["00000000000000000000.log"]
+    assert isinstance(file, FileNode)
+    return file
+
+
+def test_a_replica_with_another_batch_below_the_committed_end_differs() -> None:
+    truth, leader, follower = Truth(), View(), View()
+    assert leader.compare(log_of(batch(0, "a"), batch(1, "b")), truth, 2, may_extend=True) == ""
+    assert truth.end_offset == 2
+    assert "offsets 1..1 of epoch 0" in follower.compare(log_of(batch(0, "a"), batch(1, "x")), truth, 2)
+
+
+def test_a_replica_that_has_less_agrees_as_far_as_it_goes() -> None:
+    truth, leader, follower = Truth(), View(), View()
+    leader.compare(log_of(batch(0, "a", "b"), batch(2, "c")), truth, 3, may_extend=True)
+    assert follower.compare(log_of(batch(0, "a", "b")), truth, 3) == ""
+    assert follower.end_offset(truth) == 2
+
+
+def test_what_was_cut_and_written_anew_is_compared_anew() -> None:
+    truth, view = Truth(), View()
+    directory = log_of(batch(0, "a"), batch(1, "b"))
+    view.compare(directory, truth, 2, may_extend=True)
+    file = first_file(directory)
+    file.truncate(len(batch(0, "a")))
+    file.append(batch(1, "z"))
+    assert "was committed" in view.compare(directory, truth, 2)
+
+
+def test_the_platter_vouches_for_no_more_than_it_holds() -> None:
+    truth, view = Truth(), View()
+    directory = log_of(batch(0, "a"))
+    first_file(directory).sync()
+    first_file(directory).append(batch(1, "b"))
+    view.compare(directory, truth, 2, may_extend=True)
+    assert (truth.end_offset, durable_agreement(directory, truth)) == (2, 1)
+
+
+def test_a_truth_is_cut_at_whole_batches() -> None:
+    truth = Truth()
+    View().compare(log_of(batch(0, "a", "b"), batch(2, "c")), truth, 3, may_extend=True)
+    truth.cut(1)
+    assert truth.end_offset == 0
