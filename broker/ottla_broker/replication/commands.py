@@ -20,6 +20,9 @@ class LeadershipCommand:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     is_new: bool
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    """Of the replicas, those that a reassignment adds and removes (KIP-455)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from ottla_broker.replication.fetch_client import ConnectToBroker, LeaderConnect
 from ottla_broker.replication.follower import Filling, Follower, backoff_s
 from ottla_broker.replication.leader_session import SESSION_ERRORS, LeaderSession
 from ottla_broker.replication.partition import CONSUMER, Logger, Partition
-from ottla_broker.replication.quotas import ReplicationQuota
+from ottla_broker.replication.quotas import ReplicationQuotas
 
 SETTLE_S = 0.05
 """How long a round waits for partitions whose writes are under way before it goes on without them."""
@@ -78,7 +78,7 @@ class Fetchers:
         listener: str,
         metrics: Metrics,
         logger: Logger,
-        quota: ReplicationQuota,
+        quotas: ReplicationQuotas,
         filling: Filling | None = None,
     ) -> None:
         self.broker_id = broker_id
@@ -89,7 +89,7 @@ class Fetchers:
         self.connect = connect
         self.listener = listener
         self.logger = logger
-        self.quota = quota
+        self.quotas = quotas
         self.versions = inter_broker_versions(config["inter.broker.protocol.version"])
         self.filling = filling
         self.bytes_in = metrics.counter(
@@ -214,7 +214,7 @@ class Fetcher:
         )
         self._max_wait_ms: int = config["replica.fetch.wait.max.ms"]
         self._bytes_in: Counter = owner.bytes_in
-        self._quota = owner.quota
+        self._quota = owner.quotas.follower
         self._is_quota_exceeded = False
         """At the last look, which holds for the request that follows it."""
         self._held_back = 0
@@ -388,8 +388,14 @@ class Fetcher:
                     self._moved[found] = None
                     size = found.on_answer(data, client)
                     self._bytes_in.inc(size)
-                    if size and found.is_throttled:
-                        self._quota.record(size)
+                    if size:
+                        self._count(found, size)
+
+    def _count(self, follower: Follower, size: int) -> None:
+        if self._owner.broker_id in follower.partition.adding:
+            self._owner.quotas.reassigned_in.inc(size)
+        if follower.is_throttled:
+            self._quota.record(size)
 
     def _ask(self, *, is_hurried: bool) -> int:
         """Fills the request in; gives its version."""

@@ -41,6 +41,11 @@ def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: 
         count(lambda p: p.is_under_replicated),
     )
     metrics.gauge(
+        f"{prefix}reassigningpartitions",
+        "Led partitions whose replicas are being changed.",
+        count(lambda p: p.is_being_reassigned),
+    )
+    metrics.gauge(
         f"{prefix}underminisrpartitioncount",
         "Led partitions whose ISR is smaller than min.insync.replicas.",
         count(lambda p: p.is_under_min_isr),

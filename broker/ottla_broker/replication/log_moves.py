@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.rates import WindowedRate
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.partition import Logger, Partition
@@ -34,6 +35,9 @@ UNKNOWN_LAG = -1
 
 Held = dict[tuple[str, int], list[Callable[[], None]]]
 """By topic and partition: what goes on once nothing is held any more."""
+
+_RATE_WINDOWS, _RATE_WINDOW_S = 11, 1.0
+"""What the measured rate is taken over, as that of replication is by default."""
 
 
 class Replicas(Protocol):
@@ -87,9 +91,19 @@ class LogMoves:
         self.held: Held = {}
         """Empty but for the moments of a swap: the produce handler looks at it."""
         self._done = metrics.counter("ottla_replica_moves_done", "Replicas that have moved to another log directory.")
-        self._moves.on_copied = metrics.counter(
-            "ottla_replica_move_bytes", "Bytes copied from one log directory to another."
-        ).inc
+        copied = metrics.counter("ottla_replica_move_bytes", "Bytes copied from one log directory to another.")
+        rate = WindowedRate(_RATE_WINDOWS, _RATE_WINDOW_S)
+
+        def on_copied(size: int) -> None:
+            copied.inc(size)
+            rate.record(size, clock.monotonic())
+
+        self._moves.on_copied = on_copied
+        metrics.gauge(
+            "kafka_server_alterlogdirsreplication_byte_rate",
+            "Bytes per second copied from one log directory to another.",
+            lambda: rate.measure(clock.monotonic()),
+        )
         moves = self._moves
         metrics.gauge(
             "ottla_replica_moves", "Replicas on their way to another log directory.", lambda: len(moves.under_way)

@@ -80,6 +80,7 @@ class Partition:
         "_around",
         "acks_all",
         "acks_leader",
+        "adding",
         "bytes_in",
         "bytes_out",
         "controller_epoch",
@@ -98,6 +99,7 @@ class Partition:
         "messages_in",
         "on_follower_write",
         "partition_epoch",
+        "removing",
         "replicas",
         "topic",
         "topic_id",
@@ -123,6 +125,9 @@ class Partition:
         self.partition_epoch = 0
         self.controller_epoch = 0
         self.replicas: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
+        """Of the replicas, those that a reassignment adds and removes."""
         self.in_sync = InSyncState(())
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()
@@ -148,7 +153,12 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        return self.is_leader and len(self.in_sync.committed) < len(self.replicas)
+        # Those that a reassignment is adding are not missed yet.
+        return self.is_leader and len(self.in_sync.committed) < len(self.replicas) - len(self.adding)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return self.is_leader and bool(self.adding or self.removing)
 
     @property
     def is_under_min_isr(self) -> bool:

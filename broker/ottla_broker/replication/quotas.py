@@ -56,12 +56,20 @@ class ReplicationQuota:
 
 
 class ReplicationQuotas:
-    """Both quotas of a broker."""
+    """Both quotas of a broker, and the counters of what replication moves."""
 
     def __init__(self, config: Mapping[str, Any], clock: Clock, metrics: Metrics) -> None:
         windows, window_s = config["replication.quota.window.num"], config["replication.quota.window.size.seconds"]
         self.leader = ReplicationQuota(clock, lambda: int(config[LEADER_RATE]), windows, window_s)
         self.follower = ReplicationQuota(clock, lambda: int(config[FOLLOWER_RATE]), windows, window_s)
+        prefix = "kafka_server_brokertopicmetrics_"
+        self.bytes_out = metrics.counter(f"{prefix}replicationbytesout", "Bytes that followers fetched.")
+        self.reassigned_out = metrics.counter(
+            f"{prefix}reassignmentbytesout", "Bytes that followers fetched which a reassignment adds."
+        )
+        self.reassigned_in = metrics.counter(
+            f"{prefix}reassignmentbytesin", "Bytes fetched for replicas here that a reassignment adds."
+        )
         for name, quota in (("leader", self.leader), ("follower", self.follower)):
             metrics.gauge(
                 f"kafka_server_{name}replication_byte_rate",

@@ -105,7 +105,7 @@ class ReplicaManager:
             listener,
             metrics,
             self.logger,
-            self.quotas.follower,
+            self.quotas,
             self.recreations,
         )
         self._commands = asyncio.Lock()
@@ -487,6 +487,7 @@ class ReplicaManager:
             partition = self._adopt(command.topic_partition, log, command.topic_id)
         elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
             self._set_topic_id(partition, command.topic_id)
+        partition.adding, partition.removing = command.adding, command.removing
         if command.leader == self.broker_id:
             log.assign_epoch(command.leader_epoch, log.assigned_offset)
             partition.become_leader(

@@ -168,6 +168,8 @@ class Topic:
     topic_id: bytes
     states: dict[int, LeaderAndIsr] = field(default_factory=dict)
     replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    adding: tuple[int, ...] = ()
+    """Of all partitions."""
 
 
 class Fleet:
@@ -257,6 +259,7 @@ class Fleet:
                 isr=list(state.isr),
                 partition_epoch=state.partition_epoch,
                 replicas=list(known.replicas[index]),
+                adding_replicas=list(known.adding),
                 is_new=is_new,
             )
             for index, state in known.states.items()

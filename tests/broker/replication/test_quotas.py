@@ -45,13 +45,17 @@ def end(node: Node, topic: str) -> int:
     return node.partition(topic).log.log_end_offset
 
 
-def byte_rate(node: Node, who: str) -> float:
+def metric(node: Node, name: str) -> float:
     (line,) = (
         line
         for line in Exposition(node.metrics).text().decode().splitlines()
-        if line.startswith(f"kafka_server_{who}replication_byte_rate")
+        if line.startswith(f"kafka_server_{name} ")
     )
     return float(line.split()[-1])
+
+
+def byte_rate(node: Node, who: str) -> float:
+    return metric(node, f"{who}replication_byte_rate")
 
 
 async def test_a_leader_gives_a_follower_nothing_above_the_rate_and_others_go_on(fleet: Fleet) -> None:
@@ -106,3 +110,22 @@ async def test_who_is_in_sync_is_never_held_back(fleet: Fleet) -> None:
         assert answer.error_code == 0
     assert fleet.topics["slow"].states[0].isr == (1, 2)
     assert byte_rate(fleet.nodes[1], "leader") > 1, "its bytes count all the same"
+
+
+async def test_what_a_reassignment_adds_is_counted_and_not_missed(fleet: Fleet) -> None:
+    await fleet.start(2)
+    leader, learner = fleet.nodes[1], fleet.nodes[2]
+    await fleet.create("slow", (1,))
+    fleet.topics["slow"].replicas[0], fleet.topics["slow"].adding = (1, 2), (2,)
+    await fleet.elect("slow", 1, (1,))
+    await fleet.produce(1, "slow", "a", acks=1)
+    await until(lambda: end(learner, "slow") == 1, "the learner follows")
+    assert metric(leader, "replicamanager_reassigningpartitions") == 1
+    assert metric(learner, "replicamanager_reassigningpartitions") == 0
+    assert metric(leader, "replicamanager_underreplicatedpartitions") == 0
+    sent = metric(leader, "brokertopicmetrics_reassignmentbytesout_total")
+    assert sent == metric(leader, "brokertopicmetrics_replicationbytesout_total") > 0
+    assert metric(learner, "brokertopicmetrics_reassignmentbytesin_total") == sent
+    fleet.topics["slow"].adding = ()
+    await fleet.elect("slow", 1, (1,))
+    assert metric(leader, "replicamanager_underreplicatedpartitions") == 1

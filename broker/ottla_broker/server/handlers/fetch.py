@@ -448,11 +448,19 @@ class Fetching:
                 if isinstance(aborted, asyncio.Future):
                     return size, aborted
                 data.aborted_transactions = _aborted(aborted)
-        elif partition.log.config.throttled_by_leader:
-            manager = self._services.replica_manager
-            if partition.log.config.throttled_by_leader.has(partition.index, manager.broker_id):
-                manager.quotas.leader.record(size)
+        else:
+            self._count_replication(partition, size)
         return size, None
+
+    def _count_replication(self, partition: Partition, size: int) -> None:
+        manager = self._services.replica_manager
+        quotas = manager.quotas
+        quotas.bytes_out.inc(size)
+        if self._replica_id in partition.adding:
+            quotas.reassigned_out.inc(size)
+        throttled = partition.log.config.throttled_by_leader
+        if throttled and throttled.has(partition.index, manager.broker_id):
+            quotas.leader.record(size)
 
     def _go_on_with_aborted(
         self, position: int, left_bytes: int, done: list[PartitionData], found: asyncio.Future[list[Aborted]]

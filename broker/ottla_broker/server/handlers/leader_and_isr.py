@@ -89,4 +89,6 @@ def _command(topic: str, topic_id: bytes, state: Any) -> LeadershipCommand:
         tuple(state.isr),
         tuple(state.replicas),
         state.is_new,
+        tuple(state.adding_replicas),
+        tuple(state.removing_replicas),
     )
