@@ -276,7 +276,8 @@ class System:
         settings = self.work / "zookeeper.properties"
         settings.write_text(
             f"dataDir={data}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-            "maxClientCnxns=0\nadmin.enableServer=false\n"
+            # As the operator has it: a session ends up to one tick after its timeout.
+            "tickTime=2000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         line = java.command(self.work, java.ZOOKEEPER_HEAP, main, str(settings))

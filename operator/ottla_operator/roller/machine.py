@@ -13,9 +13,10 @@ what it was doing and goes on. Applying and deleting are allowed only to the mem
 and status.roll goes, when nobody is pending.
 
 The gate before a pod is deleted: every other member of the roll is ready, none is unscheduled, and each partition
-whose ISR the broker is in has all its other replicas in the ISR too. Leadership moves by election when the broker
-stops; an acknowledged record is then on another replica that can be elected. A broker that is in no ISR may always be
-restarted, which is how a fleet comes out of a configuration that does not start.
+whose ISR the broker is in has all its other replicas in the ISR too. So the broker, which hands its leaderships over
+when it gets SIGTERM (controlled shutdown), finds somebody in sync for each of them; a broker that dies over it leaves
+every acknowledged record with a replica that can be elected. A broker that is in no ISR may always be restarted, which
+is how a fleet comes out of a configuration that does not start.
 
 The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
 """

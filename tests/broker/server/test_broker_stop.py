@@ -182,3 +182,16 @@ def test_a_broker_waits_for_its_successor_to_return() -> None:
 def test_without_controlled_shutdown_a_broker_asks_nobody() -> None:
     config = {"controlled.shutdown.enable": "false", "controlled.shutdown.retry.backoff.ms": NEVER_MS}
     stop_without_a_successor(config, lambda fleet, broker: None)
+
+
+def test_a_stop_that_takes_too_long_is_broken_off_and_says_so() -> None:
+    with cluster(config={"ottla.shutdown.timeout.ms": "1000"}) as fleet:
+        broker = broker_of(fleet, 0)
+
+        async def never(_broker_epoch: int = -1) -> None:
+            await asyncio.Event().wait()
+
+        broker.log_manager.close = never  # type: ignore[method-assign]
+        fleet.stop(0)
+        assert broker.state == "halted"
+        assert "ottla.shutdown.timeout.ms=1000" in fleet.run(broker.halted())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 
+from ottla_broker.config import BrokerConfig
 from ottla_operator.api.objects import dig
+from ottla_operator.planning import brokers
 from tests.operator.chart.test_chart import rendered
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes_fields import faults_of
@@ -43,3 +45,8 @@ async def test_names_and_label_values_fit_kubernetes_limits_for_the_longest_clus
 def test_the_charts_objects_and_the_crds_say_only_what_kubernetes_knows() -> None:
     for document in [*rendered(), *rendered(watchNamespace="kafka", readNodes=False)]:
         assert faults_of(document) == [], f"{document['kind']} {document['metadata']['name']}"
+
+
+def test_a_broker_ends_its_stop_by_itself_before_kubernetes_kills_it() -> None:
+    default_ms = BrokerConfig.from_mapping({"zookeeper.connect": "h:1"})["ottla.shutdown.timeout.ms"]
+    assert brokers.GRACE_S * 1000 - default_ms == 15_000
