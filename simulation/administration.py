@@ -48,8 +48,10 @@ class Administrator:
             topics = sorted(self.workload.checker.topics)
             act = self.random.random()
             partitions = sum(self.workload.checker.topics.values())
-            if act < 0.5:
+            if act < 0.4:
                 await self._reassign()
+            elif act < 0.5:
+                await self._elect()
             elif not topics or (act < 0.7 and partitions < _MOST_PARTITIONS):
                 self._created += 1
                 await self.create(f"u{self._created}")
@@ -64,6 +66,31 @@ class Administrator:
             self.workload.world.note(f"reassignment: {await self.reassigner.act()}")
         except Unavailable:
             return  # whether it was begun is unknown: `finish` waits for whatever is under way
+
+    async def _elect(self) -> None:
+        """Asks for the preferred leader of a partition; rarely, where none leads, for anybody (it may lose records)."""
+        api, client = codec.module(ApiKey.ELECT_LEADERS), self.clients[1]
+        partitions = [part for part in sorted(client.state.partitions) if self.workload.still_exists(part[0])]
+        address = client.state.brokers.get(client.state.controller)
+        if not partitions or address is None:
+            return
+        partition = self.random.choice(partitions)
+        is_unclean = self.random.random() < 0.2
+        if is_unclean:
+            self.leaderships.unclean_allowed[partition[0]] = None
+        topic = api.TopicPartitions(topic=partition[0], partitions=[partition[1]])
+        body = api.ElectLeadersRequest(election_type=int(is_unclean), topic_partitions=[topic], timeout_ms=5000)
+        self.workload.world.note(
+            f"{'unclean' if is_unclean else 'preferred'} election of {partition[0]}-{partition[1]}"
+        )
+        try:
+            answer = await client.request(address, ApiKey.ELECT_LEADERS, self.random.randrange(1, 3), body)
+        except Unavailable:
+            return
+        codes = [part.error_code for topic in answer.replica_election_results for part in topic.partition_result]
+        for code in [ErrorCode.of(code) for code in (answer.error_code, *codes)]:
+            if code not in _ELECTION_ANSWERS and not code.retriable:
+                raise Violation(f"electing a leader of {partition} gave {code.name}")
 
     def _may_move(self, partition: Partition) -> bool:
         return not partition[0].startswith("__") or self.random.random() < 0.2
@@ -135,4 +162,12 @@ class Administrator:
         workload.add_consumer(draw.choice(self.clients), partition)
 
 
+_ELECTION_ANSWERS = (
+    ErrorCode.NONE,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.ELECTION_NOT_NEEDED,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 _FOR_THE_MOMENT = (ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.REASSIGNMENT_IN_PROGRESS)

@@ -122,7 +122,8 @@ class SimulatedBroker:
     @property
     def failure(self) -> str:
         """Why its start failed or it halted, "" while neither is so."""
-        if self.has_halted.is_set() and self.broker is not None and self.broker.state == "halted":
+        # Also before its start has come to an end: a process that halts does not wait for that.
+        if self.broker is not None and self.broker.state == "halted":
             return "it halted"
         return "" if self.refusal is None else repr(self.refusal)
 
