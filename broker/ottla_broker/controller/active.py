@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.controller import directory_events, isr_writes, leader_elections
@@ -63,6 +63,12 @@ class Answer:
     response: Any
     deleted: tuple[TopicPartition, ...] = ()
 
+
+ELECTIONS_AT_ONCE: Final = 500
+"""Partitions decided and written together: the loop goes on with other work after each so many."""
+
+NAMED_ELECTIONS: Final = 100
+"""Of more elections than these in one event the log tells the number; a line each is for the level DEBUG."""
 
 Decide = Callable[[Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Election]]]
 """The leaderships to write, of those of the partitions for which something changes."""
@@ -370,9 +376,25 @@ class ActiveController:
         answer was lost) is read again and decided again.
         """
         context = self.context
-        pending = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in self._unreadable})
+        wanted = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in self._unreadable})
+        held = 0
+        for start in range(0, len(wanted), ELECTIONS_AT_ONCE):
+            some = wanted[start : start + ELECTIONS_AT_ONCE]
+            is_named = len(wanted) <= NAMED_ELECTIONS
+            held += await self._elect_some(some, batch, is_new=is_new, decide=decide or self._decide, is_named=is_named)
+            # Also when there was nothing to write: the loop has other work, and heartbeats to send.
+            await self._clock.sleep(0)
+        if held > NAMED_ELECTIONS:
+            logger.info("%d partitions of %d have new leaderships", held, len(wanted))
+
+    async def _elect_some(
+        self, pending: list[TopicPartition], batch: RequestBatch, *, is_new: bool, decide: Decide, is_named: bool
+    ) -> int:
+        """The number of leaderships written; each has a line of its own in the log where `is_named`."""
+        context = self.context
+        held = 0
         while pending:
-            elections = await (decide or self._decide)(pending)
+            elections = await decide(pending)
             new = frozenset(partition for partition in elections if partition not in context.leadership)
             leaderships = {partition: election.leadership for partition, election in elections.items()}
             if not self._versions.has_leader_recovery:
@@ -385,11 +407,13 @@ class ActiveController:
                     conflicts[partition] = outcome
                     continue
                 context.leadership[partition] = outcome
-                self._note_election(partition, elections[partition], outcome)
+                held += 1
+                self._note_election(partition, elections[partition], outcome, is_named)
                 batch.tell_leadership(context.online_brokers(partition), partition, is_new=is_new or partition in new)
                 batch.tell_metadata(context.brokers, [partition])
             self._note_partition_states(partition for partition in pending if partition not in conflicts)
             pending = await self._read_conflicts(conflicts, new, batch) if conflicts else []
+        return held
 
     async def _read_conflicts(
         self, conflicts: Mapping[TopicPartition, StateConflict], new: frozenset[TopicPartition], batch: RequestBatch
@@ -436,11 +460,17 @@ class ActiveController:
             return override.strip().lower() == "true"
         return bool(self.config["unclean.leader.election.enable"])
 
-    def _note_election(self, partition: TopicPartition, election: Election, written: LeaderAndIsr) -> None:
+    def _note_election(
+        self, partition: TopicPartition, election: Election, written: LeaderAndIsr, is_named: bool
+    ) -> None:
+        level = logging.INFO if is_named else logging.DEBUG
         if election.unclean:
             self._unclean_elections.inc()
+            level = logging.WARNING
+        if not logger.isEnabledFor(level):
+            return
         logger.log(
-            logging.WARNING if election.unclean else logging.INFO,
+            level,
             "%s: leader %d, epoch %d, ISR %s: %s",
             partition,
             written.leader,
