@@ -22,6 +22,8 @@ _TITLES = {
     "start_s": "Start until the first answers, s (lower is better)",
     "writes_at_rest": "Writes of the operator in five minutes at rest",
     "topics_ready_s": "1 000 KafkaTopics, from kubectl apply to all Ready, s (lower is better)",
+    "failover_s": "a broker dies with 10 000 partitions in the fleet, until all have leaders, s (lower is better)",
+    "election_s": "of that, from the first new leader to the last, s (lower is better)",
     "rows_per_s": "Rows read by Spark a second, our source and its own connector (higher is better)",
     **TITLES,
     **availability.TITLES,

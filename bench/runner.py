@@ -17,13 +17,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bench import operator_at_rest, spark_read
+from bench import failover, operator_at_rest, spark_read
 from bench.availability import table as availability
 from bench.floor import write_plainly
 from bench.java import LoadResult
 from bench.page_cache import PageCache
 from bench.scenarios import (
     BY_NAME,
+    FAILOVER,
     IDLE,
     OPERATOR,
     PARTITIONS,
@@ -40,7 +41,7 @@ from bench.systems import APACHE_KAFKA, NULL_BROKER, System
 
 METRICS = (
     "throughput_mb_s", "cpu_s_per_gb", "cpu_us_per_request", "p50_ms", "p99_ms", "rss_mb", "start_s", "rows_per_s",
-    *TITLES, *availability.TITLES, "writes_at_rest", "topics_ready_s",
+    *TITLES, *availability.TITLES, "writes_at_rest", "topics_ready_s", "failover_s", "election_s",
 )  # fmt: skip
 FLOOR = "floor"
 
@@ -93,6 +94,10 @@ class Runner:
                     elif item.name == SPARK_READ:
                         self._step("both Spark connectors")
                         spark_read.run(self._work, self._rounds, self._volume.records, self.measured)
+                        self._progress.advance(self._total)
+                    elif item.name == FAILOVER:
+                        self._step("a broker of three dies")
+                        failover.run(self._work, self._volume.fills_page_cache, self._rounds, self.measured)
                         self._progress.advance(self._total)
                     elif item.name == OPERATOR:
                         self._progress.stop()  # it has bars of its own

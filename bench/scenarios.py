@@ -139,6 +139,7 @@ def _requests(in_flight: int) -> Load:
 IDLE = "idle"
 SPARK_READ = "spark-read"
 OPERATOR = "operator"
+FAILOVER = "partitions-10000-failover"
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
@@ -200,9 +201,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         OPERATOR, "the Kubernetes operator with 1 000 topics, in a cluster that is brought up for it, as make e2e does",
         _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False, when_named=True,
     ),
+    Scenario(
+        FAILOVER, "three brokers, 10 000 partitions of two replicas: one broker is killed, until all have leaders",
+        _java(65536, "1", linger_ms=5), writes=False, with_null_broker=False, when_named=True,
+    ),
 )  # fmt: skip
 
-RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, *(item.name for item in (*STORAGE, *AVAILABILITY)))
+RUN_ALONE = (IDLE, SPARK_READ, OPERATOR, FAILOVER, *(item.name for item in (*STORAGE, *AVAILABILITY)))
 """Scenarios that start their own systems."""
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

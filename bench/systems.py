@@ -160,6 +160,10 @@ class System:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
+    @property
+    def zookeeper_address(self) -> str:
+        return f"127.0.0.1:{self._zookeeper_port}"
+
     def start(self) -> None:
         """Starts everything and notes how long each broker took from its exec to its first answers."""
         self.work.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,18 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         self._callbacks_at_now = 0
         self.callbacks_run = 0
         self.has_no_limit = False
+        self._has_spent = False
         self.set_debug(False)
+
+    def spend(self, seconds: float) -> None:
+        """The callback that runs takes this long: nothing else happens meanwhile, as in a process of one thread.
+
+        From then on timers that have become due are looked at between two turns, as a real loop looks at its sockets,
+        and not only when nothing else is ready.
+        """
+        self._now += seconds
+        self._callbacks_at_now = 0
+        self._has_spent = True
 
     # -- what BaseEventLoop asks of a loop --------------------------------------------------------------------------
 
@@ -111,6 +122,8 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         queue = self._queue
         if not queue:
             self._advance()
+        elif self._has_spent:
+            self._queue_due()
         process_of = PROCESS
         for _ in range(len(queue)):
             handle = queue.popleft()
@@ -140,7 +153,11 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         if when > self._now:
             self._now = when
             self._callbacks_at_now = 0
+        self._queue_due()
+
+    def _queue_due(self) -> None:
         # `<= now`, not `== when`: timers that were due in the past run in the order they were made, too.
+        timers = self._timers
         while timers and timers[0][0] <= self._now:
             self._queue.append(heapq.heappop(timers)[2])
 

@@ -99,7 +99,13 @@ class Broker:
         ports.clock.on_task_failure = self._on_task_failure
         self._dispatcher = Dispatcher(ports.clock)
         self._server = SocketServer(
-            ports.network, ports.clock, config, self._dispatcher, self.metrics, config.listeners.inter_broker
+            ports.network,
+            ports.clock,
+            config,
+            self._dispatcher,
+            self.metrics,
+            config.listeners.inter_broker,
+            config.listeners.control_plane,
         )
         self.log_manager = LogManager(
             ports.disks,
@@ -420,6 +426,7 @@ class Broker:
             config["controller.socket.timeout.ms"],
             self.metrics,
             self._logger,
+            config.listeners.control_plane,
         )
         controller = self._controller = Controller(
             broker_id=self.broker_id,

@@ -6,6 +6,8 @@ assigned when the handler returns, and only its write and its replicas are waite
 the connection stops reading, so that a client can never make us hold more than one undispatched frame.
 
 Back-pressure: a client that does not read its answers is not read from either.
+
+A data request may have to wait for its turn among those of all connections (`turns`); the controller's never does.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.context import RequestContext
+from ottla_broker.server.turns import CONTROL_APIS
 
 if TYPE_CHECKING:
     from ottla_broker.server.listeners import SocketServer
@@ -44,6 +47,7 @@ class ClientConnection:
         "_monotonic",
         "_routes",
         "_server",
+        "_turns",
         "_waiting_frame",
         "is_privileged",
         "last_active",
@@ -53,6 +57,7 @@ class ClientConnection:
 
     def __init__(self, server: SocketServer, connection: Connection, listener: str, is_privileged: bool) -> None:
         self._server = server
+        self._turns = server.turns
         self._connection = connection
         self.listener = listener
         self.is_privileged = is_privileged
@@ -69,18 +74,17 @@ class ClientConnection:
     # ConnectionHandler
 
     def on_frame(self, frame: memoryview) -> None:
-        in_flight = self._in_flight
-        if in_flight and not (
-            len(frame) >= 2
-            and frame[0] == 0
-            and frame[1] == _PRODUCE
-            and in_flight[-1].api_key == _PRODUCE
-            and len(in_flight) < MAX_PIPELINED_PRODUCES
-        ):
+        if self._in_flight and not self._is_pipelined(frame):
             self._waiting_frame = frame
             self._pause()
             return
         self._dispatch(frame)
+
+    def take_turn(self) -> None:
+        """The slice of data requests that the waiting one was to wait for has come."""
+        frame = self._waiting_frame
+        if frame is not None and (not self._in_flight or self._is_pipelined(frame)):
+            self._dispatch_waiting(frame)
 
     def on_sent(self) -> None:
         self._continue()
@@ -140,9 +144,26 @@ class ClientConnection:
 
     # Inside
 
+    def _is_pipelined(self, frame: memoryview) -> bool:
+        """A Produce after Produces: dispatched although those before it are not answered."""
+        in_flight = self._in_flight
+        return (
+            len(frame) >= 2
+            and frame[0] == 0
+            and frame[1] == _PRODUCE
+            and in_flight[-1].api_key == _PRODUCE
+            and len(in_flight) < MAX_PIPELINED_PRODUCES
+        )
+
     def _dispatch(self, frame: memoryview) -> None:
         received_at = self.last_active = self._monotonic()
         route, correlation_id = _ROUTE.unpack_from(frame) if len(frame) >= _ROUTE_BYTES else (-1, 0)
+        turns = self._turns
+        if received_at >= turns.ends and route >> 16 not in CONTROL_APIS and not turns.may_go_on(received_at):
+            self._waiting_frame = frame
+            self._pause()
+            turns.wait(self)
+            return
         known = self._routes.get(route)
         if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:
             _, client_id, body_offset = known
@@ -184,9 +205,17 @@ class ClientConnection:
         if self._waiting_frame is not None:
             if self._in_flight:
                 return  # complete calls again
-            frame, self._waiting_frame = self._waiting_frame, None
-            self._dispatch(frame)
-            if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
-                return
+            self._dispatch_waiting(self._waiting_frame)
+            return
         self._is_paused = False
         self._connection.resume()
+
+    def _dispatch_waiting(self, frame: memoryview) -> None:
+        self._waiting_frame = None
+        self._dispatch(frame)
+        # It may have to wait for its turn; take_turn, on_sent and complete call again.
+        if self._waiting_frame is not None or self._connection.is_closed:
+            return
+        if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:
+            self._is_paused = False
+            self._connection.resume()

@@ -79,6 +79,7 @@ class NetworkControllerChannels:
 
     Args:
         listener: name of the inter-broker listener, whose endpoints are used.
+        control_plane: `control.plane.listener.name`, used where a broker has it (KIP-291).
         request_timeout_ms: `controller.socket.timeout.ms`.
     """
 
@@ -91,9 +92,11 @@ class NetworkControllerChannels:
         request_timeout_ms: int,
         metrics: Metrics,
         logger: logging.LoggerAdapter[Any],
+        control_plane: str | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._network = network
+        self._control_plane = control_plane
         self._clock = clock
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000.0
@@ -108,6 +111,9 @@ class NetworkControllerChannels:
     def open(self, broker: Broker) -> None:
         self.close(broker.id)
         endpoint = broker.endpoint(self._listener)
+        if self._control_plane is not None:
+            # A fleet that begins to use one is rolled broker by broker: some do not have it yet.
+            endpoint = broker.endpoint(self._control_plane) or endpoint
         if endpoint is None:
             self._logger.error("broker %d has no listener %s: it cannot be reached", broker.id, self._listener)
             return

@@ -20,6 +20,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.connection import ClientConnection
 from ottla_broker.server.context import RequestContext
 from ottla_broker.server.dispatch import Dispatcher
+from ottla_broker.server.turns import DataTurns
 
 logger = logging.getLogger("ottla.server")
 
@@ -50,12 +51,13 @@ class SocketServer:
         dispatcher: Dispatcher,
         metrics: Metrics,
         inter_broker_listener: str,
+        control_plane_listener: str | None = None,
     ) -> None:
         self.clock = clock
         self._network = network
         self._config = config
         self._dispatcher = dispatcher
-        self._inter_broker_listener = inter_broker_listener
+        self._privileged_listeners = (inter_broker_listener, control_plane_listener)
         self._metrics = metrics
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[ClientConnection, None] = {}
@@ -63,6 +65,7 @@ class SocketServer:
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
         self.dispatch = dispatcher.dispatch
+        self.turns = DataTurns(clock)
         self._monotonic = clock.monotonic
         metrics.gauge(
             "kafka_server_socketservermetrics_connectioncount",
@@ -116,7 +119,7 @@ class SocketServer:
                 del self._per_address[host]
 
     def _accept(self, connection: Connection, listener: str) -> ClientConnection | _Refused:
-        is_privileged = listener == self._inter_broker_listener
+        is_privileged = listener in self._privileged_listeners
         reason = self._reason_to_refuse(connection.peer[0], is_privileged)
         if reason:
             self._refused.inc()

@@ -1,4 +1,4 @@
-"""Rack-aware assignment held against Kafka's own: the situations of its AdminRackAwareTest, and what its classes say."""
+"""Rack-aware assignment held against Kafka's: the situations of its AdminRackAwareTest, and what its classes say."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""The scenario partitions-10000-failover: one of three brokers is killed, and every partition it led needs a leader.
+
+10 000 partitions of two replicas, in topics of 1 000. The broker that is killed is not the controller. Two figures:
+
+    failover_s   from the kill until a living broker's metadata shows a live leader for every partition; most of it is
+                 the session timeout of ZooKeeper (18 s by default, the same for both)
+    election_s   from the first such leader that is new to the last: what the controller and the brokers take
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from bench.scenarios import FAILOVER as NAME
+from bench.spark_read import Results
+from bench.systems import APACHE_KAFKA, OURS, System, SystemFailed
+
+PARTITIONS = 10_000
+SMOKE_PARTITIONS = 60
+_TOPICS = 10
+_BROKERS = 3
+_LIMIT_S = 180.0
+_POLL_S = 0.05
+
+
+def run(work: Path, is_full: bool, rounds: int, measured: Results) -> None:
+    """Measures both systems one after the other, `rounds` times. SystemFailed when leaders do not come back."""
+    partitions = PARTITIONS if is_full else SMOKE_PARTITIONS
+    for number in range(rounds):
+        names = (OURS, APACHE_KAFKA) if number % 2 == 0 else (APACHE_KAFKA, OURS)
+        for name in names:
+            system = System(name, work / f"{name}-failover", _BROKERS)
+            try:
+                system.start()
+                _measure(system, partitions, measured)
+            finally:
+                system.stop()
+
+
+def _measure(system: System, partitions: int, measured: Results) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    for number in range(_TOPICS):
+        system.create_topic(f"failover-{number}", partitions // _TOPICS, 2)
+    victim = next(broker for broker in range(_BROKERS) if broker != _controller(system))
+    survivor = next(port for broker, port in enumerate(system.ports) if broker != victim)
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{survivor}"})
+    before = _leaders(admin)
+    led = {partition for partition, leader in before.items() if leader == victim}
+    os.kill(system.pids[victim], signal.SIGKILL)
+    killed = time.monotonic()
+    first = 0.0
+    while True:
+        leaders = _leaders(admin)
+        waiting = sum(1 for partition in led if leaders.get(partition, -1) in (-1, victim))
+        now = time.monotonic()
+        if waiting < len(led) and not first:
+            first = now
+        if not waiting:
+            break
+        if now - killed > _LIMIT_S:
+            raise SystemFailed(f"{system.name}: {waiting} of {len(led)} partitions have no leader after {_LIMIT_S} s")
+        time.sleep(_POLL_S)
+    measured.add(NAME, "failover_s", system.name, now - killed)
+    measured.add(NAME, "election_s", system.name, now - first)
+
+
+def _controller(system: System) -> int:
+    """The broker that holds /controller."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(system.zookeeper_address)
+    client.start()
+    try:
+        return int(json.loads(client.get("/controller")[0])["brokerid"])
+    finally:
+        client.stop()
+        client.close()
+
+
+def _leaders(admin: object) -> dict[tuple[str, int], int]:
+    """Leaders by partition of our topics, as the broker knows them."""
+    found = admin.list_topics(timeout=30).topics  # type: ignore[attr-defined]
+    return {
+        (name, number): part.leader
+        for name, topic in found.items()
+        if name.startswith("failover-")
+        for number, part in topic.partitions.items()
+    }
