@@ -18,13 +18,15 @@ MAX_MESSAGE_BYTES = 100_000
 _BATCH_BYTES = 16_384
 REQUEST_TIMEOUT_MS = 3000
 """What every client gives a request, of either kind and system: a broker behind a cut link answers nothing at all."""
+_REFRESH_MS = 250
+"""How often librdkafka asks who leads: what it takes to hear of an election is part of every outage."""
 _ROUND_S = 0.025
 _WAITING = 20_000
 _LIMIT_S = 90.0
 _COMMON = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
-    "topic.metadata.refresh.interval.ms": 1000,
+    "topic.metadata.refresh.interval.ms": _REFRESH_MS,
     "socket.connection.setup.timeout.ms": 2000,
     "log_level": 0,
 }
