@@ -17,10 +17,11 @@ from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
-from ottla_broker.replication import isr
+from ottla_broker.replication import isr, recreation, replica_manager
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server import recreating
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
 from ottla_broker.storage.directory_loading import DirectoryLoader
@@ -121,6 +122,14 @@ def _accept_any_controller(self: ReplicaManager, controller_epoch: int) -> bool:
     return True
 
 
+_decide_recreation = recreation.decide_recreation
+
+
+def _made_anew_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any) -> Any:
+    others = [broker for broker in isr if broker != broker_id]
+    return _decide_recreation(broker_id, leader=others[0] if others else leader, isr=others or isr, **known)
+
+
 # -- controller -------------------------------------------------------------------------------------------------------
 
 _decide_isr_change = isr_changes.decide_isr_change
@@ -200,6 +209,16 @@ MISTAKES = (
     Mistake("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
     Mistake(
         "whoever does not lead appends all the same", "fleet", 20, ((Partition, "append", _append_without_leading),)
+    ),
+    Mistake(
+        "an empty replica made anew is left in the ISR",
+        "recreate",
+        40,
+        (
+            (recreating, "decide_recreation", _made_anew_in_the_isr),
+            (replica_manager, "may_lead", lambda is_filling: True),
+        ),
+        is_quick=True,
     ),
     Mistake(
         "a follower cuts its log to its high watermark first",

@@ -20,6 +20,7 @@ NAMES = (
     "moving_fleet",
     "disks",
     "reassigning",
+    "recreate",
     "fleet",
 )
 """In the order in which `run` takes turns."""

@@ -66,7 +66,9 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     assert bootstrap in printed
     brokers = status["brokers"]
     assert isinstance(brokers, list)
-    assert [sorted(broker) for broker in brokers] == [["address", "http", "id", "log_dirs", "pid", "rack"]] * 3
+    assert [sorted(broker) for broker in brokers] == [
+        ["address", "http", "id", "log_dirs", "pid", "rack", "recreation"]
+    ] * 3
     assert [[d["state"] for d in broker["log_dirs"]] for broker in brokers] == [["online"] * 2] * 3
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(300):

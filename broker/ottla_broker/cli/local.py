@@ -112,7 +112,7 @@ def status(
     directory = _the_fleet(data)
     found = _ask(directory, {"command": "status"})
     if output == "json":
-        wanted = ("id", "address", "http", "rack", "pid", "log_dirs")
+        wanted = ("id", "address", "http", "rack", "pid", "log_dirs", "recreation")
         found["brokers"] = [{name: broker[name] for name in wanted} for broker in found["brokers"]]
         sys.stdout.write(json.dumps({name: found[name] for name in ("bootstrap", "ready", "brokers")}) + "\n")
         return
@@ -242,6 +242,9 @@ def _print_started(found: dict[str, Any], directory: Path) -> None:
     _console.print(f"stop it with: {_command('down', directory)}", soft_wrap=True, highlight=False)
 
 
+_RECREATION = (("waiting", "replicas wait"), ("filling", "replicas being filled"), ("lost", "partitions lost"))
+
+
 def _print_table(found: dict[str, Any], directory: Path) -> None:
     down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
     why = f", broker {', '.join(down)} is down" if down else ""
@@ -255,6 +258,9 @@ def _print_table(found: dict[str, Any], directory: Path) -> None:
         table.add_column(column, no_wrap=True, overflow="ignore")
     for broker in found["brokers"]:
         disks = ", ".join(f"{Path(entry['path']).name} {entry['state']}" for entry in broker["log_dirs"])
+        disks += "".join(
+            f", {broker['recreation'][name]} {words}" for name, words in _RECREATION if broker["recreation"].get(name)
+        )
         pid = str(broker["pid"]) if broker["pid"] else "[red]down[/red]"
         table.add_row(str(broker["id"]), broker["address"], broker["http"], broker["rack"], pid, disks)
     _console.print(table, soft_wrap=True, highlight=False)

@@ -99,6 +99,7 @@ class InProcess:
                     "pid": os.getpid() if self.is_running(place.id) else None,
                     "ready": broker is not None and broker.is_ready,
                     "log_dirs": self._log_dirs(place),
+                    "recreation": {} if broker is None else broker.status()["recreation"],
                 }
             )
         return found

@@ -6,6 +6,7 @@ connections break, its session is abandoned and ends by its timeout, nothing is 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from typing import Any
@@ -60,7 +61,9 @@ class Fleet:
         with logs.about(lambda: broker_id):
             try:
                 for directory in self.layout.log_directories(broker_id).values():
-                    os.makedirs(directory, exist_ok=True)
+                    # One that cannot be made or read is a failed disk, with which the broker starts.
+                    with contextlib.suppress(OSError):
+                        os.makedirs(directory, exist_ok=True)
                 broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
                 http = HttpServer(routes(broker))
                 if config.http_listener is not None:

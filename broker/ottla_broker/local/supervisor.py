@@ -48,6 +48,7 @@ class Supervisor:
         self._watchers: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._states: dict[int, dict[str, str]] = {}
+        self._recreation: dict[int, dict[str, Any]] = {}
         """What /status last said of each broker's log directories: path to state."""
 
     async def start(self) -> None:
@@ -102,8 +103,9 @@ class Supervisor:
         for place in self._layout.places():
             if self.is_running(place.id):
                 found = await _get(place.http_port, "/status")
-                directories = json.loads(found).get("log_dirs", []) if found else []
-                self._states[place.id] = {one["path"]: one["state"] for one in directories}
+                status = json.loads(found) if found else {}
+                self._states[place.id] = {one["path"]: one["state"] for one in status.get("log_dirs", [])}
+                self._recreation[place.id] = status.get("recreation", {})
 
     def statuses(self) -> list[dict[str, Any]]:
         found = []
@@ -119,6 +121,7 @@ class Supervisor:
                         {"path": str(path), "state": states.get(str(path), "offline") if is_running else "offline"}
                         for path in self._layout.log_directories(place.id).values()
                     ],
+                    "recreation": self._recreation.get(place.id, {}) if is_running else {},
                 }
             )
         return found
