@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 from bench.scenarios import FAILOVER as NAME
 from bench.spark_read import Results
-from bench.systems import APACHE_KAFKA, OURS, System, SystemFailed
+from bench.systems import APACHE_KAFKA, OURS, System, SystemFailed, ask
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
 
 PARTITIONS = 10_000
 SMOKE_PARTITIONS = 60
@@ -42,20 +45,17 @@ def run(work: Path, is_full: bool, rounds: int, measured: Results) -> None:
 
 
 def _measure(system: System, partitions: int, measured: Results) -> None:
-    from confluent_kafka.admin import AdminClient
-
     for number in range(_TOPICS):
         system.create_topic(f"failover-{number}", partitions // _TOPICS, 2)
     victim = next(broker for broker in range(_BROKERS) if broker != _controller(system))
     survivor = next(port for broker, port in enumerate(system.ports) if broker != victim)
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{survivor}"})
-    before = _leaders(admin)
+    before = _leaders(survivor)
     led = {partition for partition, leader in before.items() if leader == victim}
     os.kill(system.pids[victim], signal.SIGKILL)
     killed = time.monotonic()
     first = 0.0
     while True:
-        leaders = _leaders(admin)
+        leaders = _leaders(survivor)
         waiting = sum(1 for partition in led if leaders.get(partition, -1) in (-1, victim))
         now = time.monotonic()
         if waiting < len(led) and not first:
@@ -82,12 +82,14 @@ def _controller(system: System) -> int:
         client.close()
 
 
-def _leaders(admin: object) -> dict[tuple[str, int], int]:
-    """Leaders by partition of our topics, as the broker knows them."""
-    found = admin.list_topics(timeout=30).topics  # type: ignore[attr-defined]
+def _leaders(port: int) -> dict[tuple[str, int], int]:
+    """Leaders by partition of our topics, as this broker knows them. A client would ask the dead one, too."""
+    metadata = codec.module(ApiKey.METADATA)
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        answer = ask(connection, ApiKey.METADATA, 1, metadata.MetadataRequest(topics=None))
     return {
-        (name, number): part.leader
-        for name, topic in found.items()
-        if name.startswith("failover-")
-        for number, part in topic.partitions.items()
+        (topic.name, part.partition_index): part.leader_id
+        for topic in answer.topics
+        if topic.name.startswith("failover-")
+        for part in topic.partitions
     }
