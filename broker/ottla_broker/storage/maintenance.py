@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
 from ottla_broker.storage.log_state import LogState
@@ -134,7 +135,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             if self.successor is not None:
                 await self.successor._truncate_to(offset)
                 return
-            if offset >= self._assigned:
+            if self.is_torn:
+                offset = min(offset, self.log_end_offset)  # what lies behind goes too, on the disk as well
+            elif offset >= self._assigned:
                 # A leader that appended nothing has left an epoch at the end of its log, which its successor does
                 # not know: it would be asked about, and diverge, for ever.
                 self.epochs.truncate_from_end(self._assigned)
@@ -176,6 +179,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                 self.producers, repairs = await load_producers(contents, self.segments, end, self.high_watermark)
                 for repair in repairs:
                     self._owner.notice(repair)
+            except OSError as error:
+                self._cut_short(error)
+                raise
             finally:
                 # Another list: a read that began meanwhile, and finds its file closed, is told by it (`_outrun`).
                 self.segments = list(self.segments)
@@ -191,8 +197,18 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                 await self._settle()
                 await self._cut_future(lambda future: future.truncate_fully_and_start_at(offset))
                 await self._start_at(offset)
+            except OSError as error:
+                self._cut_short(error)
+                raise
             finally:
                 self._is_truncating = False
+
+    def _cut_short(self, error: OSError) -> None:
+        """A truncation that found no room has left the log ending where it was to, and more than that in the files:
+        nothing may be written behind it, and it is cut again once there is room."""
+        if is_lack_of_room(error):
+            self.is_torn = True
+            self.fill_up()
 
     def _begin_cut(self) -> None:
         self._is_truncating = True
