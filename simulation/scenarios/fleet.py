@@ -87,7 +87,7 @@ async def run(world: World) -> Checker:
     await verify(fleet, workload, clients[0])
     await administrator.finish()
     await all_in_sync(fleet, clients[0], checker)
-    await replicas_are_equal(fleet, clients[0], checker, may_leave_copies=True)
+    await replicas_are_equal(fleet, clients[0], checker)
     durability.look()
     watching.cancel()
     return checker

@@ -131,12 +131,8 @@ async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     raise Violation(f"{SETTLE_S} s after the fault these are not in sync: {'; '.join(behind)}")
 
 
-async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker, *, may_leave_copies: bool = False) -> None:
-    """After a quiet while the replicas of every partition hold the same bytes, and nobody else holds any.
-
-    `may_leave_copies`: a replica that moved away while its directory was offline may be left there until the broker
-    starts again.
-    """
+async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> None:
+    """After a quiet while the replicas of every partition hold the same bytes, and nobody else holds any."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
         logs = [broker.log_bytes() for broker in fleet.brokers]
@@ -150,7 +146,7 @@ async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker, *, 
                 different += [
                     f"{topic}-{number} is left on broker {broker}"
                     for broker, copy in enumerate(copies)
-                    if broker not in replicas and copy != b"absent" and not may_leave_copies
+                    if broker not in replicas and copy != b"absent"
                 ]
         if not different:
             return

@@ -13,6 +13,7 @@ from simulation.checker import Checker
 from simulation.client import Client, PartitionState, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
 from simulation.filesystem import DiskImage
+from simulation.reassignments import Reassigner
 from simulation.scenarios.single import SETTLE_S, broker_settings, verify
 from simulation.workload import Terms, Workload, create_topic
 from simulation.world import World
@@ -131,3 +132,32 @@ def test_a_full_directory_without_a_better_replica_keeps_its_leaders() -> None:
         await scene.until(lambda states: all(len(state.in_sync) == 2 for state in states))
 
     play(2, use)
+
+
+@pytest.mark.parametrize("changes_controller", [False, True])
+def test_a_copy_that_moved_away_while_its_directory_was_offline_goes_when_that_is_back(
+    changes_controller: bool,
+) -> None:
+    async def use(scene: Scene) -> None:
+        fleet = scene.fleet
+        controller = fleet.controller()
+        assert controller is not None
+        broker = next(one for one in fleet.brokers if one is not controller)
+        others = [one.broker_id for one in fleet.brokers if one is not broker]
+        path, image, _ = scene.disk_of(broker, 0)
+        image.failure = errno.EIO
+        await broker.until_directory(path, ("offline",), SETTLE_S)
+        reassigner = Reassigner(scene.world, scene.client, range(3))
+        assert (await reassigner.begin((TOPIC, 0), others)).endswith("NONE")
+        await reassigner.finish()
+        if changes_controller:
+            # Who is controller then was not told of the deletion that failed.
+            controller.crash()
+            controller.start()
+            await controller.wait_started()
+        assert f"{TOPIC}-0" in image.root.entries
+        image.failure = None
+        await scene.until(lambda _: f"{TOPIC}-0" not in image.root.entries)
+        await scene.until(lambda states: all(sorted(state.in_sync) == sorted(state.replicas) for state in states))
+
+    play(3, use)

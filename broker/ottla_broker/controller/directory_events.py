@@ -37,5 +37,6 @@ async def directories_changed(active: ActiveController, watcher: Watcher) -> Non
             else:
                 batch.tell_leadership([replica.broker], replica.topic_partition)
         active.send(batch)
+        active.reassignments.tell_leaving(living)
         await active.deletions.go_on(sorted(context.topics_to_delete))
     await active.store.delete_nodes(paths)

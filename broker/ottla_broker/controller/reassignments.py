@@ -13,8 +13,8 @@ since it alone is conditional on an ISR that nobody has changed; a crash behind 
 When it ends: state, brokers, topic. A crash before the last has the next controller do it again.
 
 Replicas that have to go are told by StopReplica. One whose broker is not alive, or cannot delete, is told again when
-it registers, for as long as this term lasts; after a change of controller our brokers hear from a full LeaderAndIsr
-what they should not have.
+it registers or its log directories change, for as long as this term lasts; after a change of controller our brokers
+hear from a full LeaderAndIsr what they should not have, or find it out when a directory is back.
 """
 
 from __future__ import annotations
@@ -165,6 +165,18 @@ class Reassignments:
 
     async def replicas_came(self, brokers: Collection[int]) -> None:
         """Brokers have registered, or log directories of theirs work again."""
+        self.tell_leaving(brokers)
+        await self.progress(
+            [
+                partition
+                for partition, assignment in self.ongoing().items()
+                if any(broker in brokers for broker in assignment.replicas)
+            ]
+        )
+
+    def tell_leaving(self, brokers: Collection[int]) -> None:
+        """Tells these brokers once more which of their replicas have to go. What has moved away has no state among the
+        broker's replicas: nothing but an event of its directories says that it may be deleted by now."""
         context = self._active.context
         batch = RequestBatch()
         for replica in sorted(self._leaving):
@@ -175,13 +187,6 @@ class Reassignments:
             else:
                 batch.stop(replica, delete=True)
         self._active.send(batch)
-        await self.progress(
-            [
-                partition
-                for partition, assignment in self.ongoing().items()
-                if any(broker in brokers for broker in assignment.replicas)
-            ]
-        )
 
     def stop_answered(
         self, broker: int, deleted: Iterable[TopicPartition], errors: Mapping[TopicPartition, int]

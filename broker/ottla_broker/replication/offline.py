@@ -29,7 +29,7 @@ class Act(Enum):
     WAIT = "wait"
     """It answers KAFKA_STORAGE_ERROR until the controller has given the partition another state."""
     LEAVE = "leave"
-    """The partition is no longer this broker's; the next full LeaderAndIsr takes the copy away."""
+    """The partition is no longer this broker's: the copy is set aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,6 +378,18 @@ class ReplicaManager:
             self._fetchers.add(followers)
             self._tell_listeners(leaders, followers)
 
+    async def leave(self, partitions: Sequence[TopicPartition]) -> None:
+        """Copies that are back and, as the coordination says, no longer this broker's: they are set aside.
+
+        The controller may have asked for their deletion while the directory was offline, and may be another by now. If
+        it asks again they are deleted. What it has assigned here anew meanwhile stays.
+        """
+        async with self._commands:
+            for tp in partitions:
+                if not self._is_stopped and self.partition(*tp) is None:
+                    self._held.pop(tp, None)
+                    await self._take_away(self.log_manager.set_aside, tp)
+
     def _is_newer(self, command: LeadershipCommand) -> bool:
         partition = self.partition(*command.topic_partition)
         return partition is None or command.leader_epoch > partition.leader_epoch

@@ -1,7 +1,8 @@
 """Has the replicas of a log directory that is back lead and follow again, without a restart of the broker.
 
 The partition's state in the coordination is the truth: while the directory was offline, others may have been elected.
-Each replica is held against it (`replication/offline.py`) until it is admitted or is no longer this broker's.
+Each replica is held against it (`replication/offline.py`) until it is admitted; one that is no longer this broker's,
+since its partition was given to others or its topic is gone, is set aside.
 The same for partitions that a person has given up: `forget` makes them anew, empty, where no other copy exists.
 """
 
@@ -76,15 +77,22 @@ class Readmission:
     async def _admit_some(self) -> None:
         assignments: dict[str, znodes.TopicAssignment | None] = {}
         commands: list[LeadershipCommand] = []
+        leaving: list[TopicPartition] = []
+        settled: list[TopicPartition] = []
         for partition, is_whole in list(self._waiting.items()):
             if self._replica_manager.partition(*partition) is not None:
-                del self._waiting[partition]  # the controller was first
+                settled.append(partition)  # the controller was first
                 continue
             if partition.topic not in assignments:
                 assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+            if assignments[partition.topic] is None:
+                settled.append(partition)
+                self._logger.info("%s is back: its topic is gone", partition)
+                leaving.append(partition)
+                continue
             command = await read_command(self._coordination, partition, assignments[partition.topic])
             if command is None:
-                del self._waiting[partition]
+                settled.append(partition)
                 continue
             decision = decide_return(
                 self._broker_id,
@@ -95,10 +103,16 @@ class Readmission:
             )
             if decision.act is Act.WAIT:
                 continue
-            del self._waiting[partition]
+            settled.append(partition)
             self._logger.info("%s is back: %s", partition, decision.reason)
             if decision.act is Act.ADMIT:
                 commands.append(command)
+            elif decision.act is Act.LEAVE:
+                leaving.append(partition)
+        # Only now: had the coordination failed in between, all would be asked about again.
+        for partition in settled:
+            self._waiting.pop(partition, None)
+        await self._replica_manager.leave(leaving)
         await self._replica_manager.readmit(commands)
 
     def forget(self) -> None:

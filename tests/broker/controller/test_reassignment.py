@@ -332,6 +332,22 @@ async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_re
     assert not channels.deleted(1)
 
 
+async def test_a_replica_on_an_offline_directory_is_told_again_at_an_event_of_its_broker(fleet):
+    controller, channels = await fleet_of(fleet, 3)
+    await topic_on(controller, 0, 1)
+    channels.delete_errors.add((1, "t", 0))
+    await alter(controller, (0, 2))
+    await in_sync(fleet, controller, channels, 0, 1, 2)
+    assert channels.deleted(1) == {("t", 0)}
+    channels.delete_errors.clear()
+    for expected in ({("t", 0)}, set()):
+        channels.forget()
+        event = await fleet.tool.create(znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(1), sequence=True)
+        await fleet.until_gone(event)
+        await barrier(controller)
+        assert channels.deleted(1) == expected
+
+
 async def test_the_end_waits_for_a_broker_of_the_target(fleet):
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0)
