@@ -35,6 +35,8 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
 MIGRATION = "/migration"
+POWER_LOST = "/ottla/power_lost"
+"""Ours alone: an ephemeral node per broker that lost power and is not registered yet."""
 
 CONFIG_TYPES = ("topics", "clients", "users", "brokers", "ips")
 DEFAULT_ENTITY = "<default>"

@@ -45,7 +45,7 @@ from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.listeners import SocketServer
-from ottla_broker.server.power_loss import until_out_of_sync
+from ottla_broker.server.power_loss import no_longer_lost, until_out_of_sync
 from ottla_broker.server.producer_ids import ProducerIds
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.server.recreating import Recreating
@@ -350,6 +350,8 @@ class Broker:
         if self.log_manager.is_doubtful:
             self._registration.before = self._let_others_lead
         await self._registration.register()
+        if self.log_manager.is_doubtful:
+            await no_longer_lost(coordination, self.broker_id)
         await self.log_manager.doubts_are_over()
         await services.controller.start()
 

@@ -42,7 +42,7 @@ class RegistrationRefused(Exception):
 async def make_persistent_paths(coordination: Coordination) -> None:
     """Makes what every broker expects to find, parents first."""
     for path in znodes.PERSISTENT_PATHS:
-        await _make_path(coordination, path)
+        await make_path(coordination, path)
 
 
 async def cluster_id(coordination: Coordination, clock: Clock) -> str:
@@ -53,7 +53,7 @@ async def cluster_id(coordination: Coordination, clock: Clock) -> str:
             return znodes.decode_cluster_id(data)
         except NoNode:
             made = base64.urlsafe_b64encode(clock.uuid4().bytes).rstrip(b"=").decode()
-            await _make_path(coordination, znodes.CLUSTER_ID.rpartition("/")[0])
+            await make_path(coordination, znodes.CLUSTER_ID.rpartition("/")[0])
             try:
                 await coordination.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(made))
             except NodeExists:
@@ -222,7 +222,7 @@ async def kept_session(disk: Disk) -> tuple[int, bytes] | None:
         return None
 
 
-async def _make_path(coordination: Coordination, path: str) -> None:
+async def make_path(coordination: Coordination, path: str) -> None:
     made = ""
     for part in path.strip("/").split("/"):
         made += f"/{part}"
