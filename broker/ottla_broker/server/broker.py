@@ -57,6 +57,7 @@ from ottla_broker.server.registration import (
     kept_session,
     make_persistent_paths,
 )
+from ottla_broker.server.remade_replicas import RemadeReplicas
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
 from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
@@ -317,6 +318,7 @@ class Broker:
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
         await self.log_manager.claim(self.broker_id, self.cluster_id)
+        await RemadeReplicas(self.broker_id, coordination, self.log_manager.record_files).recall()
         dynamic_config = self._dynamic_config = DynamicConfig(
             config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
         )

@@ -190,6 +190,9 @@ class LogCreation:
             self._files.take_down(partition, before._replace(is_filling=False))
             try:
                 await self._files.save()
+                if before.replaces:
+                    # Its home may fail and the other directory be all that the next start finds.
+                    await self._files.keep_elsewhere()
             except KafkaError:
                 self._files.take_down(partition, before)
                 raise

@@ -172,6 +172,8 @@ class DirectoryRecordFiles:
         """Those of `record.remade` that are being filled."""
         self.has_changed = False
         """Something was taken down that is not saved yet."""
+        self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere
+        """Makes the record durable where no directory of this broker can take it along. KafkaError."""
         self._paths = paths
         self._live = live
         self._guarded = guarded
@@ -187,6 +189,15 @@ class DirectoryRecordFiles:
             if found.revision > self.record.revision:
                 self.record = found
                 self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
+
+    def recall(self, found: DirectoryRecord) -> None:
+        """Takes in, if it is newer than every directory's, what was kept elsewhere of the replicas made anew; not of
+        the ids: whose directory is at a path is for the directories alone to tell."""
+        if len(self._paths) > 1 and found.revision > self.record.revision:
+            self.record.revision = found.revision
+            self.record.remade = found.remade
+            self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
+            self.has_changed = True
 
     async def note(self, directory: LogDirectory) -> None:
         """Takes down whose directory is at the path; not saved yet."""
@@ -255,3 +266,7 @@ class DirectoryRecordFiles:
         except KafkaError:
             return False  # told by the manager: it is offline, or full
         return True
+
+
+async def _nowhere() -> None:
+    return

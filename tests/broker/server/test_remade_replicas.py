@@ -1,0 +1,117 @@
+"""What a broker of two disks is told of its replicas made anew, when only the older copies are left to it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.server.remade_replicas import RemadeReplicas
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
+
+
+class TwoDisks(Broker):
+    """The storage of broker 1 over two directories, with a coordination."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, 2, {}, LogManagerSettings())
+        self.store = EmbeddedStore(str(root / "coordination"))
+        self.coordination = EmbeddedCoordination(self.store)
+
+    async def start(self, broker_id: int = 1, cluster_id: str = "cluster-A") -> LogManager:
+        await self.manager.inspect()
+        await self.manager.claim(broker_id, cluster_id)
+        await RemadeReplicas(broker_id, self.coordination, self.manager.record_files).recall()
+        await self.manager.load()
+        return self.manager
+
+    def fail(self, number: int) -> None:
+        path = self.paths[number]
+        self.manager.directory_failed(self.manager.disk(path), OSError(errno.EIO, "gone", path))
+
+    async def restart_with(self, *numbers: int) -> LogManager:
+        """After kill -9, with these directories alone."""
+        self.stop()
+        away = [path for number, path in enumerate(self.paths) if number not in numbers]
+        for path in away:
+            take_away(path)
+        self.make()
+        manager = await self.start()
+        for path in away:
+            give_back(path)
+        return manager
+
+
+def take_away(path: str) -> None:
+    Path(path).rename(f"{path}-away")
+    Path(path).write_text("no directory")
+
+
+def give_back(path: str) -> None:
+    Path(path).unlink()
+    Path(f"{path}-away").rename(path)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[TwoDisks]:
+    """t-0 was on d0 and has been made anew on d1, empty so far."""
+    made = TwoDisks(tmp_path)
+    await made.store.open()
+    await made.coordination.start()
+    manager = await made.start()
+    manager.prefer(T0, made.paths[0])
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"old"), 0)
+    await written(log)
+    made.fail(0)
+    anew = await manager.begin_anew(T0, TOPIC_ID, made.paths[1], is_filling=True)
+    anew.append_as_leader(batch(b"new"), 0)
+    await written(anew)
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+    await made.coordination.close()
+    await made.store.close()
+
+
+async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: TwoDisks) -> None:
+    await broker.manager.creation.filled(T0)
+    manager = await broker.restart_with(0)
+    assert manager.get(T0) is None
+    with pytest.raises(KafkaError, match="may be on an offline directory"):
+        await manager.get_or_create(T0, TOPIC_ID, False)
+    found = (await broker.restart()).get(T0)
+    assert found is not None and found.disk.path == broker.paths[1]
+    assert [value for _, value in await read_values(found, 0)] == [b"new"]
+
+
+async def test_one_that_never_had_everything_leaves_the_older_copy_what_it_was(broker: TwoDisks) -> None:
+    """It was not in sync meanwhile, so nothing is committed that the older copy would lack for it."""
+    manager = await broker.restart_with(0)
+    found = manager.get(T0)
+    assert found is not None and [value for _, value in await read_values(found, 0)] == [b"old"]
+
+
+async def test_what_a_directory_knows_later_counts_more(broker: TwoDisks) -> None:
+    """Both were live together since: the newest copy is the one that is there now."""
+    await broker.manager.creation.filled(T0)
+    manager = await broker.restart()
+    await manager.delete(T0)
+    manager.prefer(T0, broker.paths[0])
+    await manager.get_or_create(T0, TOPIC_ID, True)
+    found = (await broker.restart_with(0)).get(T0)
+    assert found is not None and found.disk.path == broker.paths[0]
+
+
+async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: TwoDisks) -> None:
+    await broker.coordination.close()
+    with pytest.raises(KafkaError, match="/ottla/remade-replicas/1"):
+        await broker.manager.creation.filled(T0)
+    assert broker.manager.creation.is_filling(T0)
