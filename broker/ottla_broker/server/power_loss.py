@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
-from ottla_broker.ports.coordination import NoNode
+from ottla_broker.ports.coordination import NodeExists, NoNode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.registration import make_path
 
@@ -80,7 +80,8 @@ async def until_out_of_sync(
 async def _say_so(coordination: Coordination, broker_id: int) -> None:
     await make_path(coordination, znodes.POWER_LOST)
     await no_longer_lost(coordination, broker_id)  # an earlier life's, which would go with its session
-    await coordination.create(f"{znodes.POWER_LOST}/{broker_id}", ephemeral=True)
+    with contextlib.suppress(NodeExists):  # a session has ended at the start: a registration beside this one said so
+        await coordination.create(f"{znodes.POWER_LOST}/{broker_id}", ephemeral=True)
 
 
 async def no_longer_lost(coordination: Coordination, broker_id: int) -> None:
