@@ -110,9 +110,10 @@ def test_every_scenario_and_metric_of_the_report_is_there() -> None:
         "spark-read",
         "partitions-5000", "partitions-1000", "append-read-1m", "append-read-64k", "append-read-1k", "recovery-64k",
         "recovery-1k", "compaction-1k", "compaction-100b", "log-growth",
-        "controlled-shutdown", "failover-6s", "failover-18s", "operator",
+        "controlled-shutdown", "failover-6s", "failover-18s", "operator", "partitions-10000-failover",
     ]  # fmt: skip
-    assert [scenario.name for scenario in SCENARIOS if scenario.when_named] == ["log-growth", "operator"]
+    named = [scenario.name for scenario in SCENARIOS if scenario.when_named]
+    assert named == ["log-growth", "operator", "partitions-10000-failover"]
 
 
 def test_librdkafka_produces_to_the_null_broker_and_its_requests_are_counted(tmp_path: Path) -> None:

@@ -405,13 +405,12 @@ class Broker:
             report_directories=self._report_directories,
         )
         replica_manager.start()
-        self._readmission = Readmission(
-            self.broker_id, coordination, clock, replica_manager, dynamic_config, self._logger
-        )
         assert self._directory_events is not None
-        self._recreating = Recreating(
-            self.broker_id, coordination, clock, replica_manager, self._directory_events.report, self._logger
+        tell = self._directory_events.report
+        self._readmission = Readmission(
+            self.broker_id, coordination, clock, replica_manager, dynamic_config, tell, self._logger
         )
+        self._recreating = Recreating(self.broker_id, coordination, clock, replica_manager, tell, self._logger)
         self._apply_to_log_manager(())
         group_coordinator = self._group_coordinator = GroupCoordinator(
             clock=clock,

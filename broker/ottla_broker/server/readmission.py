@@ -9,7 +9,7 @@ The same for partitions that a person has given up: `forget` makes them anew, em
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla_broker.coordination import znodes
@@ -37,13 +37,16 @@ class Readmission:
         clock: Clock,
         replica_manager: ReplicaManager,
         dynamic_config: DynamicConfig,
+        report: Callable[[], None],
         logger: logging.LoggerAdapter[Any],
     ) -> None:
+        """`report` tells the controller that this broker's log directories have changed."""
         self._broker_id = broker_id
         self._coordination = coordination
         self._clock = clock
         self._replica_manager = replica_manager
         self._dynamic_config = dynamic_config
+        self._report = report
         self._logger = logger
         self._waiting: dict[TopicPartition, bool] = {}
         """Replicas to be admitted, with whether the log is as long as it was."""
@@ -114,6 +117,9 @@ class Readmission:
             self._waiting.pop(partition, None)
         await self._replica_manager.leave(leaving)
         await self._replica_manager.readmit(commands)
+        if commands:
+            # The controller asks again, and hears that they work: one without a leader gets one.
+            self._report()
 
     def forget(self) -> None:
         """Carries out what ottla.log.dirs.forgotten says now: gives up what only those directories held, where they
