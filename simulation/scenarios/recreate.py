@@ -79,7 +79,7 @@ async def _die(world: World, draw: random.Random, broker: SimulatedBroker, path:
     try:
         await broker.until_directory(path, ("offline",), 5.0)
     except Violation:
-        image.failure = errno.EIO
+        image.failure, image.fails_in = errno.EIO, None
         await broker.until_directory(path, ("offline",), SETTLE_S)
 
 

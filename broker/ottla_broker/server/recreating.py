@@ -71,8 +71,10 @@ class Recreating:
     def _candidates(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """(without a log, made anew and out of the controller's sight)."""
         told = self._replica_manager.told_offline()
-        refused = [partition for partition in told if self._recreations.is_filling(partition)]
-        return self._recreations.without_log(told), refused
+        without_log = self._recreations.without_log(told)
+        # Of one that was being filled when its new directory failed too, nothing is left: it is made anew once more.
+        refused = [one for one in told if self._recreations.is_filling(one) and one not in without_log]
+        return without_log, refused
 
     async def _pass(self) -> None:
         without_log, refused = self._candidates()
