@@ -213,10 +213,14 @@ class SimulatedBroker:
                 )
             await asyncio.sleep(0.05)
 
+    def status(self) -> dict[str, Any]:
+        """What /status says."""
+        assert self.broker is not None
+        return self.broker.status()
+
     def directory_state(self, path: str) -> str:
         """What /status says of a log directory."""
-        assert self.broker is not None
-        states: dict[str, str] = {one["path"]: one["state"] for one in self.broker.status()["log_dirs"]}
+        states: dict[str, str] = {one["path"]: one["state"] for one in self.status()["log_dirs"]}
         return states[path]
 
     def lose_power(self) -> dict[Partition, int]:

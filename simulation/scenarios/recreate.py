@@ -56,8 +56,11 @@ async def run(world: World) -> Checker:
         if draw.random() < 0.3:
             await add_topic(workload, draw, clients, f"u{number}", replicas=3)
         workload.check()
-        if not healed:
-            await _until_made_anew(broker, path, checker)
+        if not healed and await _until_made_anew(broker, path, checker):
+            # Sessions ended, and the controller left this broker alone in an ISR before it heard of the disk.
+            world.note(f"{path} comes back, others have not all that it holds")
+            broker.machine.disks[path].failure = None
+            healed = True
         await all_in_sync(fleet, clients[0], checker)
         if not healed:
             world.note(f"{path} comes back")
@@ -111,8 +114,9 @@ async def _in_the_middle(world: World, draw: random.Random, fleet: Fleet, broker
     return healed
 
 
-async def _until_made_anew(broker: SimulatedBroker, path: str, checker: Checker) -> None:
-    """While the disk is still dead, the broker gets every replica of its on another one."""
+async def _until_made_anew(broker: SimulatedBroker, path: str, checker: Checker) -> list[str]:
+    """While the disk is still dead, the broker gets every replica of its on another one; gives those that it must not
+    make anew, as it says, for it was alone in sync."""
     deadline = broker.world.loop.time() + SETTLE_S
     while True:
         present = {
@@ -128,8 +132,9 @@ async def _until_made_anew(broker: SimulatedBroker, path: str, checker: Checker)
             for number in range(partitions)
             if f"{topic}-{number}" not in present
         ]
-        if not missing:
-            return
+        lost = set(broker.status()["recreation"].get("lost_partitions", ()))
+        if all(name in lost for name in missing):
+            return missing
         if broker.world.loop.time() > deadline:
             raise Violation(f"{SETTLE_S} s after {path} died broker {broker.broker_id} has no {', '.join(missing)}")
         await asyncio.sleep(0.2)
