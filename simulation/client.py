@@ -124,10 +124,23 @@ class Client:
             self._opening.pop(address, None)
 
     async def post(
-        self, address: tuple[str, int], api_key: int, version: int, body: Any, *, answered: bool = True
+        self,
+        address: tuple[str, int],
+        api_key: int,
+        version: int,
+        body: Any,
+        *,
+        answered: bool = True,
+        behind: asyncio.Future[Any] | None = None,
     ) -> asyncio.Future[Any] | None:
-        """Sends and gives the future of the answer; None when none will come (`acks=0`)."""
+        """Sends and gives the future of the answer; None when none will come (`acks=0`).
+
+        `behind`: an earlier answer of the same connection. Nothing is sent over the next one once that has failed: an
+        idempotent producer begins again with the first batch that may be missing.
+        """
         link = await self._link(address)
+        if behind is not None and behind.done() and behind.exception() is not None:
+            raise Unavailable("the connection is another one by now")
         if link.is_closed:
             raise Unavailable("the connection closed at once")
         self._correlation_id += 1

@@ -146,6 +146,8 @@ class Producer:
         self._version = self.random.choice((3, 5, 7, 8, 9, 10, 11))
         self._counter = 0
         self._producer_id = -1
+        self._is_known = False
+        self._began_late = False
         self._epoch = -1
         self._sequence = 0
         self._forgiven_at = 0
@@ -273,6 +275,7 @@ class Producer:
                 raise Violation(f"InitProducerId gave {ErrorCode.of(response.error_code).name}")
             return False
         self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+        self._is_known = self._began_late = False
         self._forgiven_at = self.workload.losses(self.partition)
         self._sequence = 0
         for sent in pending:
@@ -288,7 +291,8 @@ class Producer:
             address = await self._leader()
             for sent in pending:
                 body = self._request(self._batch(sent.names, sent.padding, sent.sequence))
-                future = await self.client.post(address, ApiKey.PRODUCE, self._version, body)
+                behind = posted[-1] if posted else None
+                future = await self.client.post(address, ApiKey.PRODUCE, self._version, body, behind=behind)
                 assert future is not None
                 posted.append(future)
         except Unavailable:
@@ -303,6 +307,10 @@ class Producer:
                 left.append(sent)
                 continue
             if code == ErrorCode.NONE:
+                # A broker that knows nothing of a producer takes it from any sequence on, as Apache Kafka does: when it
+                # began to lead between two batches, the first of them is out of order from then on.
+                self._began_late = self._began_late or (bool(left) and not self._is_known)
+                self._is_known = True
                 self._acknowledge(offset, sent.names, asked)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 self._acknowledge(-1, sent.names, asked)
@@ -320,7 +328,7 @@ class Producer:
         if code in _SEQUENCE_ERRORS:
             if not is_first:
                 return  # a batch before it was not taken: both are sent again
-            if self.workload.losses(self.partition) == self._forgiven_at:
+            if self.workload.losses(self.partition) == self._forgiven_at and not self._began_late:
                 raise Violation(
                     f"{self.name} sent sequence {sent.sequence} next to {self.partition}"
                     f" and got {code.name}: {self._message}"
