@@ -331,7 +331,7 @@ class Producer:
             if self.workload.losses(self.partition) == self._forgiven_at and not self._began_late:
                 raise Violation(
                     f"{self.name} sent sequence {sent.sequence} next to {self.partition}"
-                    f" and got {code.name}: {self._message}"
+                    f" with acks={self.acks} and got {code.name}: {self._message}"
                 )
             self._producer_id = -1
         elif not code.retriable and self.workload.still_exists(self.partition[0]):
