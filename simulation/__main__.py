@@ -34,7 +34,6 @@ from simulation.runner import Outcome, quiet_logs, run_seed, run_task
 from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
-OPEN = Path(__file__).with_name("open.txt")
 DEFAULT_MINUTES = 8.0
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The whole fleet under virtual time and faults.")
@@ -43,12 +42,8 @@ console = Console()
 
 def regressions() -> list[tuple[str, int]]:
     """The seeds that found a mistake once: (scenario, seed)."""
-    return _listed(REGRESSIONS)
-
-
-def _listed(path: Path) -> list[tuple[str, int]]:
     found = []
-    for line in path.read_text().splitlines():
+    for line in REGRESSIONS.read_text().splitlines():
         words = line.split("#", 1)[0].split()
         if words:
             found.append((words[0], int(words[1])))
@@ -123,9 +118,6 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
         f" then {limit} from seed {first}.",
         highlight=False,
     )
-    still_failing = _listed(OPEN)
-    for name, seed in still_failing:
-        console.print(f"Left out, for it still fails (simulation/open.txt): {name} seed {seed}", style="red")
 
     turns = in_turn(names)
     outcomes: list[Outcome] = []
@@ -140,9 +132,7 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
                 time.sleep(0.02)
             if stopping or (deadline is not None and time.monotonic() > deadline):
                 return
-            task = turns[number % len(turns)], first + number
-            if task not in still_failing:
-                yield task
+            yield turns[number % len(turns)], first + number
             number += 1
 
     progress = Progress(

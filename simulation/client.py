@@ -124,23 +124,10 @@ class Client:
             self._opening.pop(address, None)
 
     async def post(
-        self,
-        address: tuple[str, int],
-        api_key: int,
-        version: int,
-        body: Any,
-        *,
-        answered: bool = True,
-        behind: asyncio.Future[Any] | None = None,
+        self, address: tuple[str, int], api_key: int, version: int, body: Any, *, answered: bool = True
     ) -> asyncio.Future[Any] | None:
-        """Sends and gives the future of the answer; None when none will come (`acks=0`).
-
-        `behind`: an earlier answer of the same connection. Nothing is sent over the next one once that has failed: an
-        idempotent producer begins again with the first batch that may be missing.
-        """
+        """Sends and gives the future of the answer; None when none will come (`acks=0`)."""
         link = await self._link(address)
-        if behind is not None and behind.done() and behind.exception() is not None:
-            raise Unavailable("the connection is another one by now")
         if link.is_closed:
             raise Unavailable("the connection closed at once")
         self._correlation_id += 1

@@ -52,9 +52,9 @@ class Terms:
     is_promise: Callable[[Partition, int, float], bool] | None = None
     """(partition, offset, when it was asked for): does an acknowledgement that comes now hold in spite of the losses
     since? Without it none does that a loss has crossed."""
-    is_current: Callable[[tuple[str, int]], bool] | None = None
-    """Does no partition that the broker at this address believes to lead have another leader by now? Such a one may
-    answer from the past."""
+    is_current: Callable[[tuple[str, int], Partition | None], bool] | None = None
+    """Does no partition (or not this one) that the broker at this address believes to lead have another leader by now?
+    Such a one may answer from the past."""
     producer_pauses_s: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.3)
     """What a producer waits between its requests, more or less."""
 
@@ -109,9 +109,9 @@ class Workload:
     def still_exists(self, topic: str) -> bool:
         return topic in self.checker.topics
 
-    def is_current(self, address: tuple[str, int]) -> bool:
+    def is_current(self, address: tuple[str, int], partition: Partition | None = None) -> bool:
         """May the broker at this address be believed? See `Terms.is_current`."""
-        return self.terms.is_current is None or self.terms.is_current(address)
+        return self.terms.is_current is None or self.terms.is_current(address, partition)
 
     def losses(self, partition: Partition) -> int:
         """How often promises of the partition were taken back."""
@@ -289,10 +289,10 @@ class Producer:
         asked = (self.workload.world.loop.time(), self.workload.losses(self.partition))
         try:
             address = await self._leader()
+            was_current = self.workload.is_current(address, self.partition)
             for sent in pending:
                 body = self._request(self._batch(sent.names, sent.padding, sent.sequence))
-                behind = posted[-1] if posted else None
-                future = await self.client.post(address, ApiKey.PRODUCE, self._version, body, behind=behind)
+                future = await self.client.post(address, ApiKey.PRODUCE, self._version, body)
                 assert future is not None
                 posted.append(future)
         except Unavailable:
@@ -316,7 +316,10 @@ class Producer:
                 self._acknowledge(-1, sent.names, asked)
             else:
                 is_clean = False
-                self._refused(ErrorCode.of(code), sent, is_first=not left, offset=offset)
+                is_leader = was_current and self.workload.is_current(address, self.partition)
+                # A leader that has been replaced, and does not know it yet, misses what its successor has taken.
+                if is_leader or ErrorCode.of(code) not in _SEQUENCE_ERRORS:
+                    self._refused(ErrorCode.of(code), sent, is_first=not left)
                 left.append(sent)
         pending[:] = left + pending[len(posted) :]
         if self._producer_id < 0:
@@ -324,7 +327,7 @@ class Producer:
                 self.workload.checker.may_repeat(sent.names)
         return is_clean
 
-    def _refused(self, code: ErrorCode, sent: _Sent, *, is_first: bool, offset: int) -> None:
+    def _refused(self, code: ErrorCode, sent: _Sent, *, is_first: bool) -> None:
         if code in _SEQUENCE_ERRORS:
             if not is_first:
                 return  # a batch before it was not taken: both are sent again

@@ -55,7 +55,7 @@ async def run(world: World) -> Checker:
         life_of=fleet.life_of,
         losses_of=durability.losses,
         is_promise=durability.is_promise,
-        is_current=lambda address: _is_current(fleet, leaderships, address),
+        is_current=lambda address, partition: _is_current(fleet, leaderships, address, partition),
         producer_pauses_s=draw.choice(((0.05, 0.1, 0.4), (0.0, 0.02, 0.3, 0.6), (0.2, 0.4))),
     )
     workload = Workload(world, checker, terms)
@@ -169,10 +169,14 @@ def heal(fleet: Fleet) -> None:
                 image.is_hung = False
 
 
-def _is_current(fleet: Fleet, leaderships: Leaderships, address: tuple[str, int]) -> bool:
+def _is_current(
+    fleet: Fleet, leaderships: Leaderships, address: tuple[str, int], partition: tuple[str, int] | None
+) -> bool:
     for broker in fleet.brokers:
         if broker.host == address[0]:
             for replica in broker.partitions():
+                if partition not in (None, (replica.topic, replica.index)):
+                    continue
                 state = leaderships.states.get((replica.topic, replica.index))
                 if replica.is_leader and (state is None or state.epoch != replica.leader_epoch):
                     return False
