@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,8 +69,9 @@ class _JavaClient(Client):
         if not self._stopping.is_set():
             self.errors.append(f"{self.name} ended by itself, see {self._log}")
 
+    @abstractmethod
     def _on(self, name: str, at: float, event: Mapping[str, Any]) -> None:
-        raise NotImplementedError
+        """Takes down what the client says happened `at` that time, in seconds since the epoch."""
 
 
 class JavaProducer(_JavaClient):

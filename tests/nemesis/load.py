@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,7 +38,7 @@ def value_of(data: bytes) -> str:
     return data.split(b" ", 1)[0].decode()
 
 
-class Client:
+class Client(ABC):
     """A thread; `stop` ends it in order. `errors` are things that should not happen whatever is broken."""
 
     def __init__(self, name: str, history: History) -> None:
@@ -62,8 +63,9 @@ class Client:
         except Exception as error:
             self.errors.append(f"{self.name} ended: {error!r}")
 
+    @abstractmethod
     def _run(self) -> None:
-        raise NotImplementedError
+        """Sends or reads until `_stopping` is set."""
 
 
 class SteadyProducer(Client):
