@@ -89,6 +89,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"OTTLA_TEST_ALL=1 and {why()}", pytrace=False)
 
 
+LONG_TEST_S = 30.0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names a long test at once: a run that is cut off should have said where its time went."""
+    if report.duration >= LONG_TEST_S:
+        print(f"\n{report.nodeid}: {report.when} took {report.duration:.0f} s", flush=True)
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
     """One real ZooKeeper 3.9 for the whole run (marker `java`). Tests take a chroot of their own in it.

@@ -99,15 +99,16 @@ class WorkersContract:
         assert (cleaned.end, cleaned.records_read, cleaned.records_kept) == (10, 10, 2)
         assert not await disk.exists("t-0/00000000000000000000.log")
 
-    async def test_what_the_answer_raises_ends_the_job(self, workers: Workers, disk: Disk) -> None:
+    async def test_what_the_answer_raises_ends_the_job_and_the_next_runs(self, workers: Workers, disk: Disk) -> None:
         await write_keyed_log(disk, "t-0")
+        await write_torn_log(disk, "t-1")
 
         async def answer(question: object) -> object:
             raise ValueError("no such segment")
 
         with pytest.raises(ValueError, match="no such segment"):
             await workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
-        await write_torn_log(disk, "t-1")
+        # At once: whatever worked on the failed job is being ended.
         assert (await workers.run("recover-log", disk.path, "t-1", 0, 4096, False)).next_offset == 10
 
     async def test_close_cancels_what_is_pending(self, workers: Workers, disk: Disk) -> None:

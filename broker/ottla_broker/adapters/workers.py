@@ -67,10 +67,7 @@ class ProcessWorkers:
         frame = pickle.dumps((job, os.path.abspath(directory), answer is not None, arguments))
         self._waiting.append(_Task(job, frame, future, answer))
         self._wakeup.set()
-        if self._idle < len(self._waiting) and len(self._runners) < self._max_processes:
-            runner = self._loop.create_task(self._serve(), name="worker process")
-            self._runners[runner] = None
-            runner.add_done_callback(self._on_runner_done)
+        self._start_runner_if_short()
         return future
 
     def close(self) -> None:
@@ -86,6 +83,12 @@ class ProcessWorkers:
         if self._runners:
             await asyncio.wait(list(self._runners))
 
+    def _start_runner_if_short(self) -> None:
+        if self._idle < len(self._waiting) and len(self._runners) < self._max_processes:
+            runner = self._loop.create_task(self._serve(), name="worker process")
+            self._runners[runner] = None
+            runner.add_done_callback(self._on_runner_done)
+
     def _on_runner_done(self, runner: asyncio.Task[None]) -> None:
         self._runners.pop(runner, None)
         if not runner.cancelled() and (error := runner.exception()) is not None:
@@ -94,6 +97,8 @@ class ProcessWorkers:
                 task = self._waiting.popleft()
                 if not task.future.done():
                     task.future.set_exception(RuntimeError(f"no worker process could be started: {error}"))
+        # While this one's child was ending it still counted, and took no job: one that came then has nobody.
+        self._start_runner_if_short()
 
     async def _serve(self) -> None:
         """One child's life: jobs in order, until it has been idle or dies."""
