@@ -1,4 +1,4 @@
-"""What the reference documents promise of a compacted log (0.8.2: G20 to G26 and G29, 2.6: G43), seen by a consumer."""
+"""What the reference documents promise of a compacted log, to a consumer (0.8.2: G20 to G26, G29, G43; 2.6: G43)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.groups.offsets import CommittedOffset
+from ottla_broker.groups.records import OffsetKey, offset_record, offset_tombstone, read_key
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings
@@ -24,6 +26,7 @@ from tests.broker.storage.cleaner.cleaning import (
     keyed,
     pairs,
 )
+from tests.broker.storage.logs import written
 
 
 @pytest.fixture
@@ -135,6 +138,51 @@ async def test_a_tombstone_counts_from_its_first_cleaning_not_from_its_timestamp
     append(log, keyed((b"gone", None), timestamp=START_MS - 30 * DAY_MS))
     await storage.clean(log)
     assert pairs(await consume(log)) == [(0, b"gone", None)]
+
+
+async def test_offsets_older_than_their_retention_are_gone_from_the_disk(storage: Storage) -> None:
+    """G43 of the 0.8.2 document: an expired offset is marked deleted by a tombstone, and purged at compaction."""
+    storage.values = {**storage.values, "delete.retention.ms": 1000}
+    log = await storage.start()
+    expired, kept = TopicPartition("orders", 0), TopicPartition("payments", 0)
+    committed = CommittedOffset(41, -1, "by hand", START_MS, -1)
+    for record in (*(offset_record("g", one, committed) for one in (expired, kept)), offset_tombstone("g", expired)):
+        append(log, keyed((record.key, record.value)))
+    await storage.clean(log)
+    assert [read_key(one.key) for one in await consume(log) if one.key] == [
+        OffsetKey("g", kept),
+        OffsetKey("g", expired),  # the tombstone, for whoever reads from the start
+    ]
+    storage.pass_time(1001)
+    append(log, keyed((b"more", b"records")))
+    await storage.clean(log)
+    await log.flush()
+    files = [file.read_bytes() for file in (storage.path / "t-0").glob("*.log")]
+    assert any(b"payments" in data for data in files)
+    assert not any(b"orders" in data for data in files)
+
+
+async def test_no_record_stays_uncompacted_for_longer_than_max_compaction_lag(storage: Storage) -> None:
+    """KIP-354: what is older is cleaned although the log is not dirty enough, and no segment stays open for longer."""
+    storage.values = {**storage.values, "min.cleanable.dirty.ratio": 0.9, "max.compaction.lag.ms": 60_000}
+    log = await storage.start()
+    append(log, keyed(*((b"k%d" % number, bytes(100)) for number in range(100))))
+    await close_segment(log)
+    storage.pass_time(60_001)
+    await storage.clean(log)
+    append(log, keyed((b"k0", b"again"), timestamp=storage.wall_ms))
+    storage.pass_time(60_000)
+    await storage.clean(log)
+    assert len(await consume(log)) == 101, "not dirty enough, and not old enough"
+    storage.pass_time(1)
+    await storage.clean(log)
+    assert len(await consume(log)) == 100
+    append(log, keyed((b"k1", b"of an open segment"), timestamp=storage.wall_ms))
+    open_since = log.segments[-1].base_offset
+    storage.pass_time(60_001)
+    append(log, keyed((b"k1", b"rolls it"), timestamp=storage.wall_ms))
+    await written(log)
+    assert log.segments[-1].base_offset > open_since
 
 
 async def test_cleaning_takes_no_more_space_than_one_additional_segment(tmp_path: Path) -> None:
