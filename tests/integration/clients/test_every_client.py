@@ -12,7 +12,16 @@ import pytest
 
 from ottla_broker.testing import Cluster
 from tests.integration.clients.conftest import EVERY_ADMIN, EVERY_CLIENT
-from tests.integration.clients.driver import Administrator, Driver, Gathering, GroupMember, Member, Record, await_that
+from tests.integration.clients.driver import (
+    Administrator,
+    Driver,
+    Gathering,
+    GroupMember,
+    Member,
+    Record,
+    TopicDescription,
+    await_that,
+)
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, create_again, numbered
 
@@ -154,9 +163,15 @@ def test_producing_creates_a_topic(driver: Driver, bootstrap: str, name: str) ->
 def test_a_topic_is_created_described_altered_and_deleted(driver: Administrator, bootstrap: str, name: str) -> None:
     driver.create_topic(bootstrap, name, 3, 2, {"retention.ms": "86400000"})
     await_that(lambda: name in driver.topics(bootstrap), "it is listed")
-    await_that(lambda: -1 not in driver.describe_topic(bootstrap, name).leaders.values(), "it has leaders")
-    described = driver.describe_topic(bootstrap, name)
-    assert sorted(described.leaders) == [0, 1, 2]
+    # Each broker hears of it by itself, and any of them may be asked.
+    seen: list[TopicDescription] = []
+
+    def has_leaders() -> bool:
+        seen.append(driver.describe_topic(bootstrap, name))
+        return sorted(seen[-1].leaders) == [0, 1, 2] and -1 not in seen[-1].leaders.values()
+
+    await_that(has_leaders, "it has leaders")
+    described = seen[-1]
     assert sorted(described.leaders.values()) == [0, 1, 2], "leadership is spread"
     assert all(len(set(replicas)) == 2 for replicas in described.replicas.values())
     assert all(frozenset(described.replicas[part]) == found for part, found in described.in_sync_replicas.items())
@@ -164,7 +179,7 @@ def test_a_topic_is_created_described_altered_and_deleted(driver: Administrator,
 
     driver.alter_topic(bootstrap, name, {"retention.ms": "3600000", "max.message.bytes": "2000000"})
     await_that(lambda: driver.topic_config(bootstrap, name)["retention.ms"] == "3600000", "the new retention is told")
-    assert driver.topic_config(bootstrap, name)["max.message.bytes"] == "2000000"
+    await_that(lambda: driver.topic_config(bootstrap, name)["max.message.bytes"] == "2000000", "and the new size")
 
     driver.grow_topic(bootstrap, name, 5)
     await_that(lambda: len(driver.describe_topic(bootstrap, name).leaders) == 5, "it has five partitions")

@@ -208,6 +208,7 @@ async def test_a_converged_operator_writes_nothing_but_its_lease(
                     "everything is looked at",
                 )
 
+        await look_at_everything()  # the events of becoming ready are written after the status that says so
         since = audit.mark(log)
         await look_at_everything()
         assert dict(audit.writes(log, since)) == {}
