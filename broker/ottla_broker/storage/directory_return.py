@@ -109,7 +109,9 @@ class DirectoryReturns:
             # Consumers have seen it; the checkpoint may be older.
             log.maybe_advance_high_watermark(before.high_watermark)
             is_filling = manager.creation.is_filling(partition)
-            logs[partition] = log.log_end_offset >= before.log_end_offset and not is_filling
+            # After a loss of power its end may be gone, and of one that was away since the start nobody knows.
+            has_its_end = log.log_end_offset >= before.log_end_offset and not directory.is_doubtful
+            logs[partition] = has_its_end and not is_filling
         manager.notice(f"log directory {path} is back with {len(logs)} logs")
         try:
             await manager.record_files.seen(directory)

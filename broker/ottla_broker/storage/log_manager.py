@@ -267,8 +267,7 @@ class LogManager:
         for directory in self.directories:
             if directory.is_doubtful:
                 directory.is_doubtful = False
-                if self.states.is_live(directory.path):
-                    await self._on_directory(directory.disk, directory.disk.delete(POWER_LOST))
+                await self.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
@@ -441,28 +440,28 @@ class LogManager:
         the directory fails.
         """
         await self.moves.cancel(partition)
-        await self.creation.forget(partition)
         log = self._logs.pop(partition, None)
+        disk, name = self._strays.pop(partition, (None, "")) if log is None else (None, "")
         if log is not None:
             aside = await self.rename_away(log, DELETE_DIRECTORY)
             self.clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
-            return
-        disk, name = self._strays.pop(partition, (None, ""))
-        if disk is not None:
+        elif disk is not None:
             aside = set_aside_name(partition, self.clock.uuid4().hex, DELETE_DIRECTORY)
             await self._on_directory(disk, disk.rename(name, aside))
             delay_ms = self._config_of(partition.topic).file_delete_delay_ms
             self.clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
+        # Behind the rename: a start that finds the log and an older copy must be able to tell them apart.
+        await self.creation.forget(partition)
 
     async def set_aside(self, partition: TopicPartition) -> None:
         """Forgets the log and renames its directory to `-stray`, which nobody reads and nothing but a `delete` of this
         partition, or a person, removes. KafkaError KAFKA_STORAGE_ERROR when the directory fails."""
         await self.moves.cancel(partition)
-        await self.creation.forget(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
             name = await self.rename_away(log, STRAY_DIRECTORY)
             self._strays[partition] = (log.disk, name)
+        await self.creation.forget(partition)  # behind the rename, as in `delete`
 
     async def rename_away(self, log: Log, suffix: str) -> str:
         """See `moves.Keeper`; nobody finds the log any more."""
@@ -615,7 +614,7 @@ class LogManager:
         self._watch.start()
         self.chores.start()
 
-    async def on_live(self, path: str, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
+    async def on_live(self, path: str, work: Callable[[Disk], Awaitable[object]]) -> None:
         """The work on one directory, when it is live; a failure takes it offline, which `directory_failed` tells."""
         if self.states.is_live(path):
             try:

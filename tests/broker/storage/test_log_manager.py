@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,21 @@ async def test_a_second_broker_on_the_same_directory_is_refused(make: Make) -> N
     await make().start()
     with pytest.raises(LogDirectoryError, match=r"another process holds its \.lock"):
         await make().start()
+
+
+async def test_a_directory_that_fails_when_the_doubts_are_over_keeps_no_broker_from_starting(
+    make: Make, tmp_path: Path
+) -> None:
+    broker = make(2)
+    await broker.start()
+    for name in ("d0", "d1"):
+        (tmp_path / name / "ottla.boot-id").write_text("another boot")
+    manager = await broker.restart()
+    assert manager.is_doubtful
+    manager.disk(broker.paths[0]).give_up(OSError(errno.EIO, "gone"))
+    await manager.doubts_are_over()
+    assert manager.offline_paths == [broker.paths[0]] and not manager.is_doubtful
+    assert not (tmp_path / "d1" / "ottla.power-lost").exists()
 
 
 async def test_another_boot_without_a_clean_end_is_a_power_loss(make: Make, tmp_path: Path) -> None:

@@ -82,6 +82,14 @@ def remove(path: str | Path) -> None:
     Path(path).unlink()
 
 
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def remove_directory(path: Path) -> None:
+    path.rmdir()
+
+
 def exchange_id(path: str | Path) -> str:
     """Gives the directory another directory.id; the one it had."""
     meta = Path(path, "meta.properties")
@@ -180,6 +188,39 @@ async def test_a_deleted_replica_leaves_nothing_that_its_namesake_would_be_taken
     await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
     assert not broker.manager.creation.is_filling(T0)
     assert not (await broker.restart()).creation.is_filling(T0)
+
+
+async def test_a_deletion_that_fails_half_way_leaves_the_newest_copy_the_one_that_counts(broker: Broker) -> None:
+    """Else the next start finds the partition twice and nobody to tell which is the older one."""
+    fail(broker, 0)
+    await write(await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1]), b"new")
+    in_the_way = Path(broker.paths[1], "recovery-point-offset-checkpoint.tmp")
+    make_directory(in_the_way)
+    with pytest.raises(KafkaError):
+        await broker.manager.delete(T0)
+    assert "t-0" in listed(broker.paths[1])
+    remove_directory(in_the_way)
+    found = (await broker.restart()).get(T0)
+    assert found is not None and found.disk.path == broker.paths[1] and await values(found) == [b"new"]
+    assert names(broker, 0) == ["t-0.stray"]
+
+
+async def test_what_a_directory_that_lost_power_brings_back_is_not_taken_for_whole(broker: Broker) -> None:
+    """It was away at the start, so nobody knows how long its logs were; their ends may be gone."""
+    broker.stop()
+    path, away = broker.paths[0], broker.paths[0] + "-away"
+    write_text(Path(path, "ottla.boot-id"), "another boot")
+    move(path, away)
+    write_text(path, "no directory")
+    broker.make()
+    returned: list[dict[TopicPartition, bool]] = []
+    broker.manager._on_directory_return = lambda _, logs: returned.append(dict(logs))
+    manager = await broker.start()
+    assert manager.offline_paths == [path]
+    remove(path)
+    move(away, path)
+    await give_back(broker, 0)
+    assert returned == [{T0: False}]
 
 
 async def test_another_directory_at_a_path_is_a_failed_directory_and_may_be_accepted(broker: Broker) -> None:
