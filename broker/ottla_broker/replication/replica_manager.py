@@ -643,6 +643,8 @@ class ReplicaManager:
     def _shrink_isrs(self) -> None:
         if self._is_stopped:
             return
+        # Of an append in this very turn the sessions have not heard: who rested in them would seem to lag since then.
+        self._run_woken()
         for partition in self.partitions():
             partition.shrink_isr()
         self.clock.call_later(self.lag_max_ms / 2000, self._shrink_isrs)

@@ -226,7 +226,9 @@ class Fleet:
             made.states[index] = LeaderAndIsr(replicas[0], 0, isr or replicas, self.controller_epoch, 0)
         await self.command(topic, is_new=True)
 
-    async def elect(self, topic: str, leader: int, isr: tuple[int, ...], index: int = 0) -> None:
+    async def elect(
+        self, topic: str, leader: int, isr: tuple[int, ...], index: int = 0, to: Iterable[int] | None = None
+    ) -> None:
         state = self.topics[topic].states[index]
         self.topics[topic].states[index] = replace(
             state,
@@ -235,7 +237,7 @@ class Fleet:
             isr=isr,
             partition_epoch=state.partition_epoch + 1,
         )
-        await self.command(topic)
+        await self.command(topic, to=to)
 
     async def command(
         self, topic: str, *, is_new: bool = False, to: Iterable[int] | None = None, version: int = 7

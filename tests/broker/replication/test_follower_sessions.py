@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import StopCommand
 from ottla_broker.replication.fetchers import Fetcher
 from tests.broker.replication.fleet import Fleet, Node, until
 
@@ -74,6 +76,49 @@ async def test_a_follower_at_rest_is_caught_up_for_as_long_as_it_asks(tmp_path: 
     assert (await fleet.produce(1, "orders", "b")).error_code == 0
     assert asked.last_caught_up_ms - before >= 300
     assert not fleet.isr_requests
+    fleet.stop()
+
+
+async def test_a_follower_at_rest_is_in_sync_when_the_isr_is_looked_after_in_the_turn_of_an_append(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(
+        tmp_path, {"replica.lag.time.max.ms": "300", "min.insync.replicas": "2", "replica.fetch.wait.max.ms": "20"}
+    )
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    await fleet.create("flights", (1, 2))
+    leader = fleet.nodes[1]
+    partition = leader.partition("orders")
+    assert (await fleet.produce(1, "orders", "a")).error_code == 0
+    ledger = next(iter(sessions_of(leader)._sessions.values())).content
+    await until(lambda: not ledger.active, "everything is told")
+    before = leader.manager.now_ms()
+    while leader.manager.now_ms() - before < 600:
+        assert (await fleet.produce(1, "flights", "x")).error_code == 0
+
+    def append_and_look() -> None:
+        partition.on_log_append()
+        leader.manager._shrink_isrs()
+
+    partition.log.on_append = append_and_look
+    assert (await fleet.produce(1, "orders", "b")).error_code == 0
+    assert not fleet.isr_requests
+    fleet.stop()
+
+
+async def test_nobody_waits_for_a_follower_at_rest_that_the_controller_has_taken_out_of_the_isr(tmp_path: Path) -> None:
+    """As it does with a broker that shuts down: the leader hears first, and the other one fetches no more."""
+    fleet = Fleet(tmp_path)
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    assert (await fleet.produce(1, "orders", "a")).error_code == 0
+    ledger = next(iter(sessions_of(fleet.nodes[1])._sessions.values())).content
+    await until(lambda: not ledger.active, "everything is told")
+    stop = StopCommand(TopicPartition("orders", 0), 1, False)
+    await fleet.nodes[2].manager.stop_replicas(fleet.controller_epoch, [stop])
+    await fleet.elect("orders", 1, (1,), to=(1,))
+    assert (await fleet.produce(1, "orders", "b", timeout_ms=3000)).error_code == 0
     fleet.stop()
 
 

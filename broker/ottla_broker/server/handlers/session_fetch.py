@@ -233,7 +233,8 @@ class Ledger:
         if item in self.active:
             return
         self.active[item] = None
-        if self.replica_id >= 0 and item.partition is not None:
+        # Whoever is out of the ISR since it came to rest was taken out by the controller: nobody is to wait for it.
+        if self.replica_id >= 0 and item.partition is not None and self.replica_id in item.partition.in_sync.committed:
             follower = item.partition.followers.get(self.replica_id)
             if follower is not None and follower.log_end_offset >= 0:
                 follower.on_repeated_fetch(self._last_fetch_ms)
