@@ -55,6 +55,8 @@ class DataTurns:
         self._is_same_turn = False
         """No turn of the loop has begun since the slice did."""
         self._waiting: deque[Waiting] = deque()
+        self._is_due = False
+        """`_go_on` is called in the next turn."""
 
     def may_go_on(self, now: float) -> bool:
         """Whether a data request that comes at `now`, with the slice over, begins another one; else it waits."""
@@ -65,9 +67,8 @@ class DataTurns:
 
     def wait(self, connection: Waiting) -> None:
         """`take_turn` is called in a later turn of the loop."""
-        if not self._waiting:
-            self._clock.call_soon(self._go_on)
         self._waiting.append(connection)
+        self._go_on_later()
 
     def _begin(self, now: float) -> None:
         self.ends = now + DATA_SLICE_S
@@ -78,10 +79,18 @@ class DataTurns:
     def _next_turn(self) -> None:
         self._is_same_turn = False
 
+    def _go_on_later(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._clock.call_soon(self._go_on)
+
     def _go_on(self) -> None:
+        self._is_due = False
         waiting, monotonic = self._waiting, self._clock.monotonic
         self._begin(monotonic())
-        while waiting and monotonic() < self.ends:
-            waiting.popleft().take_turn()
-        if waiting:
-            self._clock.call_soon(self._go_on)
+        try:
+            while waiting and monotonic() < self.ends:
+                waiting.popleft().take_turn()
+        finally:
+            if waiting:  # also when one failed: the loop reports it, and nobody else would ever have a turn again
+                self._go_on_later()
