@@ -1,7 +1,7 @@
 """A real API server in the place of the Kubernetes in memory, so that the same tests run against both.
 
 There are no controllers: `settle` does their work as it does in memory, but through the API, with everything the API
-server checks, defaults and refuses. What was listed is kept until something is written.
+server checks, defaults and refuses. Nobody else writes, so what was listed of a kind is kept until one of it is written.
 """
 
 from __future__ import annotations
@@ -57,17 +57,20 @@ class RealKubernetes(InMemoryKubernetes):
         self.not_starting = set()
         self._version = 0
         self._known: dict[str, Obj] = {}
-        self._listed: dict[str, dict[str, Obj]] | None = None
+        self._listed: dict[str, dict[str, Obj]] = {}
+        self._written: set[str] = set()
+        """Kinds that `put`, `remove` and `settle` have written: what they listed before counts until they are done."""
         self._port: KubernetesClient | None = None
         for kind in SEEN:
             for obj in self._list(kind):
                 self._delete_now(kind, obj)
-        self._listed = None
+        self._listed.clear()
 
     # What the test does
 
     def put(self, obj: Obj) -> Obj:
         kind, wanted = _kind(obj), _without_server_fields(obj)
+        self._written.add(kind.kind)
         status = wanted.pop("status", {})
         live = self.api.get(kind, name_of(obj))
         if live is None:
@@ -109,6 +112,7 @@ class RealKubernetes(InMemoryKubernetes):
 
     def remove(self, kind: Kind, name: str) -> None:
         obj = self.there(kind, name)
+        self._written.add(kind.kind)
         if kind == CLAIM and self._is_mounted(name):
             self.api.patch(kind, name, {"metadata": {"finalizers": [PROTECTION]}})
         self.api.delete(kind, name, grace_s=0)
@@ -119,11 +123,13 @@ class RealKubernetes(InMemoryKubernetes):
     def settle(self) -> None:
         for pod in self._list(POD):
             if is_deleting(pod):
+                self._written.add(POD.kind)
                 self.api.delete(POD, name_of(pod), grace_s=0)
                 del self._all_of(POD)[name_of(pod)]
         for claim in self._list(CLAIM):
             if is_deleting(claim):
                 if not self._is_mounted(name_of(claim)):
+                    self._written.add(CLAIM.kind)
                     self.api.patch(CLAIM, name_of(claim), {"metadata": {"finalizers": None}})
                     del self._all_of(CLAIM)[name_of(claim)]
             elif dig(claim, "status", "phase") != "Bound":
@@ -135,39 +141,39 @@ class RealKubernetes(InMemoryKubernetes):
     # The port: what the operator's own client does
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
-        return await (await self._client(reads=True)).get(kind, namespace, name)
+        return await (await self._client()).get(kind, namespace, name)
 
     async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
-        return await (await self._client(reads=True)).list(kind, namespace, selector)
+        return await (await self._client()).list(kind, namespace, selector)
 
     async def create(self, obj: Obj) -> Obj:
         if self.api.get(_kind(obj), name_of(obj)) is None:  # else it is refused: no write
             self._record("create", obj)
-        return await (await self._client()).create(obj)
+        return await (await self._client(_kind(obj))).create(obj)
 
     async def apply(self, obj: Obj) -> Obj:
         self._record("apply", obj)
-        return await (await self._client()).apply(obj)
+        return await (await self._client(_kind(obj))).apply(obj)
 
     async def replace_status(self, obj: Obj) -> Obj:
         self._record("status", obj)
-        return await (await self._client()).replace_status(obj)
+        return await (await self._client(_kind(obj))).replace_status(obj)
 
     async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
         self._record("finalizers", obj)
-        changed = await (await self._client()).set_finalizers(obj, finalizers)
+        changed = await (await self._client(_kind(obj))).set_finalizers(obj, finalizers)
         self._refresh()
         return changed
 
     async def replace(self, obj: Obj) -> Obj:
         self._record("replace", obj)
-        return await (await self._client()).replace(obj)
+        return await (await self._client(_kind(obj))).replace(obj)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
         live = self.api.get(kind, name)
         if live is not None and uid_of(live) == uid:
             self._record("delete", live)
-        return await (await self._client()).delete(kind, namespace, name, uid)
+        return await (await self._client(kind)).delete(kind, namespace, name, uid)
 
     async def close(self) -> None:
         if self._port is not None:
@@ -175,29 +181,31 @@ class RealKubernetes(InMemoryKubernetes):
 
     # Inside
 
-    async def _client(self, *, reads: bool = False) -> KubernetesClient:
+    async def _client(self, writes: Kind | None = None) -> KubernetesClient:
         if self._port is None:
             self._port = await KubernetesClient.connect()
-        if not reads:
-            self._listed = None
+        if writes is not None:
+            self._listed.pop(writes.kind, None)
         return self._port
 
     def _all_of(self, kind: Kind) -> dict[str, Obj]:
         """The objects of a kind by name, as they were listed last."""
-        if self._listed is None:
-            self._listed = {}
-            for known in SEEN:
-                items = [{**obj, "apiVersion": known.api_version, "kind": known.kind} for obj in self.api.list(known)]
-                self._listed[known.kind] = {name_of(obj): obj for obj in items}
-            self._listed[SERVICE.kind].pop("kubernetes", None)
-        return self._listed[kind.kind]
+        listed = self._listed.get(kind.kind)
+        if listed is None:
+            items = [{**obj, "apiVersion": kind.api_version, "kind": kind.kind} for obj in self.api.list(kind)]
+            listed = self._listed[kind.kind] = {name_of(obj): obj for obj in items}
+            if kind == SERVICE:
+                listed.pop("kubernetes", None)
+        return listed
 
     def _list(self, kind: Kind) -> list[Obj]:
         return [copy.deepcopy(obj) for _, obj in sorted(self._all_of(kind).items())]
 
     def _refresh(self) -> None:
         """Tells what has changed since it told last, as watches do."""
-        self._listed = None
+        for written in self._written:
+            self._listed.pop(written, None)
+        self._written.clear()
         now = {uid_of(obj): obj for kind in SEEN for obj in self._all_of(kind).values()}
         before, self._known = self._known, now
         for uid, obj in before.items():
@@ -223,14 +231,15 @@ class RealKubernetes(InMemoryKubernetes):
                 raise
 
     def _collect_garbage(self, owner: str) -> None:
-        self._listed = None
         for kind in SEEN:
             for obj in self._list(kind):
                 if any(reference["uid"] == owner for reference in dig(obj, "metadata", "ownerReferences") or []):
+                    self._written.add(kind.kind)
                     self.api.delete(kind, name_of(obj), grace_s=0)
                     self._collect_garbage(uid_of(obj))
 
     def _set_status(self, kind: Kind, obj: Obj, status: Obj) -> None:
+        self._written.add(kind.kind)
         self.api.patch(kind, name_of(obj), {"status": status}, subresource="status")
 
     def _run(self, stateful_set: Obj) -> None:
@@ -259,6 +268,7 @@ class RealKubernetes(InMemoryKubernetes):
             }
             spec = copy.deepcopy(template["spec"])
             wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            self._written.add(POD.kind)
             pod = self.api.request("POST", path_of(POD, "default", None), wanted)
         if pod is not None and not is_deleting(pod):
             self._start(pod)
@@ -274,6 +284,7 @@ class RealKubernetes(InMemoryKubernetes):
             if not node:
                 return
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            self._written.add(POD.kind)
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(pod)}, "target": target}
             self.api.request("POST", f"{path_of(POD, 'default', name_of(pod))}/binding", binding)
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")

@@ -77,7 +77,7 @@ class World(RealKubernetes):
     """Only the pods are played; everything else is done by controllers."""
 
     def play(self) -> None:
-        self._listed = None
+        self._listed.clear()
         for claim in self._list(CLAIM):
             if dig(claim, "status", "phase") != "Bound" and not is_deleting(claim):
                 self._set_status(CLAIM, claim, {"phase": "Bound"})
@@ -90,7 +90,7 @@ class World(RealKubernetes):
             except Refused as refused:
                 if refused.status not in (404, 409):
                     raise  # else a controller was faster
-        self._listed = None
+        self._listed.clear()
 
     def condition(self, kind: Kind, name: str) -> bool:
         found = self.api.get(kind, name)
