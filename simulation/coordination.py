@@ -6,9 +6,9 @@ its answers and watch events come back in one order too, so that a watch is told
 completes, however long both take.
 
 Faults: `Store.expire` ends a session at the server, `Store.disconnect` takes the connection away for a while (a
-request on its way may or may not have been done: ConnectionLoss), `Store.slow_s` delays everything, `Store.remove` is
-somebody with a shell. A dead or abandoned process's session ends by its
-timeout.
+request on its way may or may not have been done: ConnectionLoss), `Store.slow_s` delays everything,
+`SimulatedCoordination.hold` keeps back what the server says to one process, `Store.remove` is somebody with a shell. A
+dead or abandoned process's session ends by its timeout.
 """
 
 from __future__ import annotations
@@ -352,6 +352,7 @@ class SimulatedCoordination:
         self._last_in = 0.0
         self._undelivered: dict[int, tuple[WatchEvent, Watcher]] = {}
         self._next_event = 0
+        self._kept_back: list[Callable[[], None]] | None = None
         process.on_kill(self._die)
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -511,6 +512,9 @@ class SimulatedCoordination:
 
     def _come_back(self, deliver: Callable[[], None]) -> None:
         """Answers and events share one order."""
+        if self._kept_back is not None:
+            self._kept_back.append(deliver)
+            return
         now = self._world.loop.time()
         self._last_in = max(self._last_in, now + self._store.delay())
         generation = self._generation
@@ -520,6 +524,20 @@ class SimulatedCoordination:
                 deliver()
 
         self._process.call_at(self._last_in, arrive)
+
+    def hold(self) -> None:
+        """From now on no answer and no event of the server arrives, as from one that lags behind; what the process asks
+        for is done all the same. It lasts until `let_go`, or until the connection is lost."""
+        if self._kept_back is None:
+            self._world.trace.event("hold", self.session_id)
+            self._kept_back = []
+
+    def let_go(self) -> None:
+        """What was kept back arrives, in its order."""
+        kept_back, self._kept_back = self._kept_back or [], None
+        self._world.trace.event("let-go", self.session_id, len(kept_back))
+        for deliver in kept_back:
+            self._come_back(deliver)
 
     def _travel(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._world.loop.create_future()
@@ -550,6 +568,7 @@ class SimulatedCoordination:
 
     def _lose_connection(self) -> None:
         self._is_connected = False
+        self._kept_back = None
         self._generation += 1
         lost, self._requests = self._requests, []
         self._process.call_soon(self._suspend, lost)

@@ -8,7 +8,7 @@ delivered; it retries as the official clients do, and an answer that those would
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -511,17 +511,30 @@ async def _bounds(client: Client, partition: Partition) -> tuple[int, int]:
 
 
 async def create_topic(
-    workload: Workload, client: Client, name: str, partitions: int, replicas: int, configs: dict[str, str]
+    workload: Workload,
+    client: Client,
+    name: str,
+    partitions: int,
+    replicas: int,
+    configs: dict[str, str],
+    *,
+    assignment: Sequence[Sequence[int]] = (),
 ) -> bool:
     """Creates a topic and waits until it has leaders; True when the creation was acknowledged.
+
+    `assignment` are the replicas of each partition, where the brokers are not to choose them.
 
     An unknown outcome is asked for by metadata, as an administrator would.
     """
     create = codec.module(ApiKey.CREATE_TOPICS)
     topic = create.CreatableTopic(
         name=name,
-        num_partitions=partitions,
-        replication_factor=replicas,
+        num_partitions=-1 if assignment else partitions,
+        replication_factor=-1 if assignment else replicas,
+        assignments=[
+            create.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in enumerate(assignment)
+        ],
         configs=[create.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
     body = create.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)

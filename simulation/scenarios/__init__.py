@@ -21,6 +21,7 @@ NAMES = (
     "disks",
     "reassigning",
     "recreate",
+    "late_orders",
     "fleet",
 )
 """In the order in which `run` takes turns."""

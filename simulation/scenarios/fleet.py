@@ -55,13 +55,13 @@ async def run(world: World) -> Checker:
         life_of=fleet.life_of,
         losses_of=durability.losses,
         is_promise=durability.is_promise,
-        is_current=lambda address, partition: _is_current(fleet, leaderships, address, partition),
+        is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
         producer_pauses_s=draw.choice(((0.05, 0.1, 0.4), (0.0, 0.02, 0.3, 0.6), (0.2, 0.4))),
     )
     workload = Workload(world, checker, terms)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2, 3)]
     await fleet.start()
-    watching = world.spawn(_watch(durability), name="judge")
+    watching = world.spawn(watch(durability), name="judge")
     started_s = world.loop.time()
     keeper = Keeper(world, fleet.brokers)
     administrator = Administrator(workload, fleet, leaderships, clients, replicas)
@@ -110,7 +110,8 @@ def _settings(draw: random.Random, replicas: int, *, flushed: bool) -> dict[str,
     }
 
 
-async def _watch(durability: Durability) -> None:
+async def watch(durability: Durability) -> None:
+    """Has the judge look every _LOOK_S."""
     while True:
         await asyncio.sleep(_LOOK_S)
         durability.look()
@@ -169,9 +170,10 @@ def heal(fleet: Fleet) -> None:
                 image.is_hung = False
 
 
-def _is_current(
+def is_current(
     fleet: Fleet, leaderships: Leaderships, address: tuple[str, int], partition: tuple[str, int] | None
 ) -> bool:
+    """`Terms.is_current` of a fleet whose state znodes are watched."""
     for broker in fleet.brokers:
         if broker.host == address[0]:
             for replica in broker.partitions():
