@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.mixed.fleet import BROKERS, PARTITIONS, Kind, MixedFleet
+from tests.mixed.fleet import BROKERS, PARTITIONS, Kind, MixedFleet, State
 from tests.nemesis.checker import Finding, findings
 from tests.nemesis.history import Acknowledged, History, now
 from tests.nemesis.load import TOPIC, Client, FinalReader, Reader, SteadyProducer
@@ -125,6 +125,8 @@ class Campaign:
         before, controller = slot.kind, fleet.slots[state.controller].kind
         began = time.monotonic()
         fleet.end(step.broker, step.ends)
+        if before is Kind.OURS and step.ends is signal.SIGTERM and state.controller != step.broker:
+            self._check_handed_over(step.broker, state)
         fleet.start_again(step.broker, step.comes_back)
         self._until_whole()
         fleet.balance()
@@ -133,6 +135,14 @@ class Campaign:
             f"broker {step.broker}, {before.value}, {step.ends.name}, back as {step.comes_back.value}, controller "
             f"{state.controller} ({controller.value}): whole after {time.monotonic() - began:.1f} s"
         )
+
+    def _check_handed_over(self, broker: int, before: State) -> None:
+        """Our broker, whichever kind the controller is, led nothing any more when it left."""
+        self._fleet.until(lambda: broker not in self._fleet.state().brokers, f"broker {broker} is no longer registered")
+        led = [index for index, leader in enumerate(before.leaders) if leader == broker]
+        assert led, f"broker {broker} led nothing that it could hand over: {before}"
+        kept = self._fleet.led_to_the_end(led)
+        assert not kept, f"broker {broker} left while it led {kept} of {led}: {self._fleet.state()}"
 
     def _until_whole(self) -> None:
         """Every replica is in sync, and every partition has taken a record since this was asked."""

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -190,6 +190,16 @@ class MixedFleet:
 
     def end(self, broker_id: int, number: signal.Signals) -> None:
         self.slots[broker_id].end(number)
+
+    def led_to_the_end(self, partitions: Sequence[int]) -> list[int]:
+        """Which of these were not given to another leader before the broker that led them left, a moment ago.
+
+        By the order of ZooKeeper's transactions: the end of a registration is the last change of /brokers/ids.
+        """
+        brokers = self._store.exists("/brokers/ids")
+        assert brokers is not None
+        states = {index: self._store.get(znodes.PartitionState.path(TOPIC, index))[1] for index in partitions}
+        return [index for index, stat in states.items() if stat.mzxid > brokers.pzxid]
 
     def make_controller(self, broker_id: int) -> None:
         """Has the brokers elect a controller until it is this one, by Kafka's own way: /controller is removed."""

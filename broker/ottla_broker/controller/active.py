@@ -449,7 +449,8 @@ class ActiveController:
                 if online and not online.intersection(current.isr) and partition.topic not in unclean:
                     unclean[partition.topic] = await self._is_unclean_allowed(partition.topic)
                 allowed = unclean.get(partition.topic, False)
-                election = decide_after_offline(replicas, current, online=online, unclean=allowed)
+                adding = context.assignment_of(partition).adding
+                election = decide_after_offline(replicas, current, online=online, unclean=allowed, adding=adding)
             if election is not None:
                 elections[partition] = election
         return elections

@@ -7,7 +7,9 @@ with a Verdict. Not here: reading and writing state znodes (`active`), who asks 
 The rules
 1. A leader is online, and comes from the ISR, in the order of the assignment.
 2. Only with `unclean.leader.election.enable` of the topic may a replica outside the ISR lead; then the ISR is that
-   replica alone and the partition is RECOVERING (KIP-704): records may be lost.
+   replica alone and the partition is RECOVERING (KIP-704): records may be lost. A replica that a reassignment is
+   adding comes last: it may have copied nothing yet, the others were in sync once. (Apache Kafka takes the first online
+   one of the assignment, which has those being added at its head.)
 3. An ISR never becomes empty: when none of it is online it stays as it was, with leader -1. Any of its members
    holds every committed record, so whichever returns first may lead.
 4. Every change that is written raises the leader epoch by one, so that the leader before is fenced.
@@ -33,7 +35,7 @@ Then broker 2 dies as well. Broker 3 is online but was not in sync:
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
@@ -73,13 +75,25 @@ def decide_initial(replicas: Sequence[int], online: Set[int], controller_epoch: 
 
 
 def decide_after_offline(
-    replicas: Sequence[int], current: LeaderAndIsr, *, online: Set[int], unclean: bool
+    replicas: Sequence[int],
+    current: LeaderAndIsr,
+    *,
+    online: Set[int],
+    unclean: bool,
+    adding: Collection[int] = (),
 ) -> Election | None:
     """The leadership once only the brokers in `online` hold a usable replica.
 
     Covers a dead broker, a failed log directory, a broker that returns, and a partition without leader: whatever
-    the ISR or the leader loses or can have again. `unclean` is the topic's `unclean.leader.election.enable`.
-    None when the present leadership stands.
+    the ISR or the leader loses or can have again. `unclean` is the topic's `unclean.leader.election.enable`,
+    `adding` are the replicas that a reassignment is adding. None when the present leadership stands.
+
+    Broker 3 is to take the place of 1, which is the whole ISR and dies; 2 has fallen behind:
+
+    >>> before = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1,), partition_epoch=7, controller_epoch=1)
+    >>> decision = decide_after_offline((3, 2, 1), before, online=frozenset({2, 3}), unclean=True, adding=(3,))
+    >>> decision.leadership.leader
+    2
     """
     in_sync = tuple(broker for broker in current.isr if broker in online)
     if current.leader in online:
@@ -102,7 +116,8 @@ def decide_after_offline(
             current.led_by(leader, isr, current.recovery_state),
             f"{why}: {leader} is the first online replica of the ISR {_join(current.isr)}",
         )
-    outsider = next((broker for broker in replicas if broker in online), None)
+    outsiders = sorted((broker for broker in replicas if broker in online), key=lambda broker: broker in adding)
+    outsider = outsiders[0] if outsiders else None
     if unclean and outsider is not None:
         return Election(
             current.led_by(outsider, (outsider,), LeaderRecoveryState.RECOVERING),
@@ -142,8 +157,12 @@ def judge_preferred(replicas: Sequence[int], current: LeaderAndIsr | None, *, on
     return Verdict(ErrorCode.NONE, reason, Election(elected, reason))
 
 
-def judge_unclean(replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int]) -> Verdict:
+def judge_unclean(
+    replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int], adding: Collection[int] = ()
+) -> Verdict:
     """Whether any replica can lead a partition without leader, at the price of records if it must be.
+
+    `adding` as in `decide_after_offline`.
 
     >>> state = LeaderAndIsr(leader=-1, leader_epoch=4, isr=(1,), partition_epoch=7, controller_epoch=1)
     >>> judge_unclean((1, 2, 3), state, online=frozenset({2, 3})).election.leadership.isr
@@ -153,7 +172,9 @@ def judge_unclean(replicas: Sequence[int], current: LeaderAndIsr | None, *, onli
     """
     if current is not None and current.leader in online:
         return Verdict(ErrorCode.ELECTION_NOT_NEEDED, f"the partition has the leader {current.leader}")
-    election = None if current is None else decide_after_offline(replicas, current, online=online, unclean=True)
+    election = None
+    if current is not None:
+        election = decide_after_offline(replicas, current, online=online, unclean=True, adding=adding)
     if election is None or election.leadership.leader == NO_LEADER:
         return Verdict(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_join(replicas)} is online")
     return Verdict(ErrorCode.NONE, election.reason, election)

@@ -88,17 +88,19 @@ async def hold_elections(
 ) -> dict[TopicPartition, Verdict]:
     """Judges each partition, writes and tells what follows; the verdict on each of them."""
     context = active.context
-    judge = judge_preferred if election_type is ElectionType.PREFERRED else judge_unclean
     verdicts: dict[TopicPartition, Verdict] = {}
+
+    def judge(partition: TopicPartition) -> Verdict:
+        assignment, current = context.assignment_of(partition), context.leadership.get(partition)
+        online = context.electable_brokers(partition)
+        if election_type is ElectionType.PREFERRED:
+            return judge_preferred(assignment.replicas, current, online=online)
+        return judge_unclean(assignment.replicas, current, online=online, adding=assignment.adding)
 
     async def decide(pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
         elections = {}
         for partition in pending:
-            verdict = verdicts[partition] = judge(
-                context.replicas_of(partition),
-                context.leadership.get(partition),
-                online=context.electable_brokers(partition),
-            )
+            verdict = verdicts[partition] = judge(partition)
             if verdict.election is not None:
                 elections[partition] = verdict.election
         return elections

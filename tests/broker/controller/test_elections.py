@@ -47,6 +47,13 @@ def test_a_decision_is_stable_deciding_again_changes_nothing(situation, unclean)
         assert decide_after_offline(replicas, decision.leadership, online=online, unclean=unclean) is None
 
 
+def test_an_unclean_election_takes_a_replica_that_is_being_added_only_for_want_of_others():
+    current = LeaderAndIsr(1, 4, (1,), 7, 1)
+    for online, leader in (({2, 3, 4}, 2), ({3, 4}, 4), ({3}, 3)):
+        decision = decide_after_offline((3, 2, 4, 1), current, online=frozenset(online), unclean=True, adding=(3,))
+        assert (decision.leadership.leader, decision.leadership.isr) == (leader, (leader,))
+
+
 @given(situations())
 def test_an_unclean_election_only_happens_when_nobody_in_sync_is_online(situation):
     replicas, current, online = situation

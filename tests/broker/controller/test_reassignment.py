@@ -8,6 +8,7 @@ import pytest
 from ottla_broker.controller import reassignment
 from ottla_broker.controller.administration import TopicIsrChanges
 from ottla_broker.controller.isr_changes import IsrChange
+from ottla_broker.controller.leader_elections import ElectionType
 from ottla_broker.controller.reassignment import Phase, next_step, plan
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.values import LeaderAndIsr, ReplicaAssignment
@@ -312,6 +313,24 @@ async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet):
     # Broker 1 was not there to hear it: it is told when it comes back.
     await fleet.register(1)
     await channels.until(lambda: channels.deleted(1) == {("t", 0)})
+
+
+async def test_an_unclean_election_takes_what_is_being_added_last(fleet):
+    controller, channels = await fleet_of(fleet, 4)
+    await topic_on(controller, 1, 2)
+    await alter(controller, (3, 2))
+    await fleet.kill(2)
+    await channels.until(lambda: channels.metadata(0, "t").isr == [1])
+    await fleet.register(2)
+    await fleet.kill(1)
+    await channels.until(lambda: channels.metadata(0, "t").leader == -1)
+    await channels.until(lambda: 2 in channels.open_brokers)
+    (result,) = await controller.elect_leaders([T0], ElectionType.UNCLEAN, timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.NONE
+    # Broker 3, at the head of the assignment, has copied nothing that anybody knows of; broker 2 was in sync once.
+    assert await stored(fleet) == ((3, 2, 1), (3,), (1,))
+    state, _ = await fleet.state("t")
+    assert (state.leader, state.isr) == (2, (2,))
 
 
 async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_returns(fleet):
