@@ -1,7 +1,7 @@
 """A real API server in the place of the Kubernetes in memory, so that the same tests run against both.
 
 There are no controllers: `settle` does their work as it does in memory, but through the API, with everything the API
-server checks, defaults and refuses. Nobody else writes, so what was listed of a kind is kept until one of it is written.
+server checks, defaults and refuses. Nobody else writes, so what was listed of a kind is kept until one is written.
 """
 
 from __future__ import annotations
