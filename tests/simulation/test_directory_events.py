@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ottla_broker.coordination.znodes import PartitionState as PartitionStateNode
 from simulation.checker import Checker
 from simulation.client import Client, PartitionState, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
@@ -117,6 +118,46 @@ def test_a_replica_without_others_has_its_leader_back_with_its_directory() -> No
         await broker.until_directory(path, ("online",), SETTLE_S)
 
     play(1, use)
+
+
+def test_a_state_that_cannot_be_read_keeps_no_other_replica_from_being_made_anew_or_coming_back() -> None:
+    async def use(scene: Scene) -> None:
+        controller = scene.fleet.controller()
+        broker = next(one for one in scene.fleet.brokers if one is not controller)
+        assert await create_topic(scene.workload, scene.client, "odd", 2, 3, {})
+        await asyncio.sleep(1.0)
+        path, image = next(
+            (path, broker.machine.disks[path])
+            for path in broker.paths
+            if {"odd-0", "odd-1"} & broker.machine.disks[path].root.entries.keys()
+        )
+        there = [name for name in image.root.entries if name.startswith(f"{TOPIC}-")]
+        assert there
+        odd = next(name for name in image.root.entries if name.startswith("odd-"))
+        state = PartitionStateNode.path("odd", int(odd[-1]))
+        store = broker.coordination
+        assert store is not None
+
+        def holds_odd() -> bool:
+            return any(f"{one.topic}-{one.index}" == odd for one in broker.partitions())
+
+        before, _ = await store.get(state)
+        await store.set(state, b"nonsense")
+        image.failure = errno.EIO
+        other = broker.machine.disks[next(one for one in broker.paths if one != path)]
+        async with asyncio.timeout(SETTLE_S):
+            while not all(name in other.root.entries for name in there):
+                await asyncio.sleep(0.1)
+        image.failure = None
+        await broker.until_directory(path, ("online",), SETTLE_S)
+        await asyncio.sleep(2.0)
+        assert not holds_odd()
+        await store.set(state, before)
+        async with asyncio.timeout(SETTLE_S):
+            while not holds_odd():
+                await asyncio.sleep(0.1)
+
+    play(3, use)
 
 
 def test_a_full_directory_without_a_better_replica_keeps_its_leaders() -> None:

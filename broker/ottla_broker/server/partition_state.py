@@ -11,7 +11,7 @@ from ottla_broker.replication.commands import LeadershipCommand
 
 
 async def read_assignment(coordination: Coordination, topic: str) -> znodes.TopicAssignment | None:
-    """None for a topic that is gone. CoordinationError."""
+    """None for a topic that is gone. CoordinationError, ZnodeError."""
     try:
         data, _ = await coordination.get(znodes.topic_path(topic))
     except NoNode:
@@ -22,7 +22,8 @@ async def read_assignment(coordination: Coordination, topic: str) -> znodes.Topi
 async def read_command(
     coordination: Coordination, partition: TopicPartition, assignment: znodes.TopicAssignment | None
 ) -> LeadershipCommand | None:
-    """The LeaderAndIsr of the partition's state; None for a partition that is gone. CoordinationError."""
+    """The LeaderAndIsr of the partition's state; None for a partition that is gone. CoordinationError,
+    ZnodeError."""
     replicas = () if assignment is None else assignment.partitions.get(partition.partition, ())
     if assignment is None or not replicas:
         return None

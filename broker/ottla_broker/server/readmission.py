@@ -50,6 +50,8 @@ class Readmission:
         self._logger = logger
         self._waiting: dict[TopicPartition, bool] = {}
         """Replicas to be admitted, with whether the log is as long as it was."""
+        self._unreadable: dict[TopicPartition, None] = {}
+        """Of those, the ones whose state cannot be read, as a person has been told."""
         self._is_running = False
 
     def add(self, logs: Mapping[TopicPartition, bool], *, is_new: bool = False) -> None:
@@ -86,14 +88,20 @@ class Readmission:
             if self._replica_manager.partition(*partition) is not None:
                 settled.append(partition)  # the controller was first
                 continue
-            if partition.topic not in assignments:
-                assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+            try:
+                if partition.topic not in assignments:
+                    assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+                command = await read_command(self._coordination, partition, assignments[partition.topic])
+            except znodes.ZnodeError as error:
+                if partition not in self._unreadable:
+                    self._unreadable[partition] = None
+                    self._logger.error("%s is back, and waits: %s", partition, error)
+                continue
             if assignments[partition.topic] is None:
                 settled.append(partition)
                 self._logger.info("%s is back: its topic is gone", partition)
                 leaving.append(partition)
                 continue
-            command = await read_command(self._coordination, partition, assignments[partition.topic])
             if command is None:
                 settled.append(partition)
                 continue
@@ -115,6 +123,7 @@ class Readmission:
         # Only now: had the coordination failed in between, all would be asked about again.
         for partition in settled:
             self._waiting.pop(partition, None)
+            self._unreadable.pop(partition, None)
         await self._replica_manager.leave(leaving)
         await self._replica_manager.readmit(commands)
         if commands:
@@ -158,20 +167,24 @@ class Readmission:
         manager = self._replica_manager.log_manager
         begun: dict[TopicPartition, bool] = {}
         for topic in list(self._replica_manager.metadata.topics):
-            assignment = await read_assignment(self._coordination, topic)
+            try:
+                assignment = await read_assignment(self._coordination, topic)
+            except znodes.ZnodeError as error:
+                self._logger.error("nothing of %s is given up: %s", topic, error)
+                continue
             if assignment is None:
                 continue
             for index, replicas in sorted(assignment.partitions.items()):
                 partition = TopicPartition(topic, index)
                 if self._broker_id not in replicas or not manager.may_be_lost_with(partition, path):
                     continue
-                command = await read_command(self._coordination, partition, assignment)
-                if command is None or command.isr != (self._broker_id,):
-                    continue
                 try:
+                    command = await read_command(self._coordination, partition, assignment)
+                    if command is None or command.isr != (self._broker_id,):
+                        continue
                     await manager.begin_anew(partition, command.topic_id)
-                except KafkaError as error:
-                    self._logger.error("%s cannot begin anew: %s", partition, error.message)
+                except (KafkaError, znodes.ZnodeError) as error:
+                    self._logger.error("%s cannot begin anew: %s", partition, error)
                     continue
                 self._logger.critical(
                     "%s: its records are given up, they were only on %s; it begins anew, empty", partition, path

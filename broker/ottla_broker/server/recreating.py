@@ -89,9 +89,13 @@ class Recreating:
         assignments: dict[str, znodes.TopicAssignment | None] = {}
         has_changed = False
         for partition in chosen:
-            if partition.topic not in assignments:
-                assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
-            command = await read_command(self._coordination, partition, assignments[partition.topic])
+            try:
+                if partition.topic not in assignments:
+                    assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+                command = await read_command(self._coordination, partition, assignments[partition.topic])
+            except znodes.ZnodeError as error:
+                recreations.waiting[partition] = str(error)
+                continue
             has_changed |= await self._look(partition, command, is_filling=partition in refused)
         if has_changed:
             self._report()
