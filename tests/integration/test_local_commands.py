@@ -133,6 +133,70 @@ def test_a_disk_that_is_gone_costs_its_broker_nothing_else_until_it_is_back(ottl
     assert [one["pid"] for one in after] == [one["pid"] for one in before]
 
 
+ONE_BROKER = """\
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaCluster
+metadata: {name: one}
+spec:
+  brokers:
+    replicas: 1
+    disks: [{name: d0, size: 1Gi}, {name: d1, size: 1Gi}]
+---
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaTopic
+metadata: {name: t}
+spec: {clusterRef: {name: one}, partitions: 4, replicas: 1}
+"""
+
+
+def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla: Ottla) -> None:
+    def forget(*arguments: str, status: int) -> str:
+        command = [sys.executable, "-m", "ottla_broker.cli.main", "disk", "forget", "--broker", "0", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=ottla.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    (ottla.folder / "one.yaml").write_text(ONE_BROKER)
+    ottla("up", "-f", "one.yaml")
+    bootstrap = str(ottla.status()["bootstrap"])
+
+    def produce(name: str) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
+        for partition in range(4):
+            producer.produce("t", f"{name} {partition}", partition=partition)
+        assert producer.flush(40) == 0
+
+    produce("before")
+    data = Path(".ottla/one")
+    here, away = ottla.folder / data / "broker-0" / "d1", ottla.folder / "d1-away"
+    held = sorted(path.name for path in here.glob("t-*"))
+    assert held and len(held) < 4
+    this = ("--data", str(data), "--dir", "d1")
+    assert "is not offline: nothing is given up" in forget(*this, "--yes", status=1)
+    here.rename(away)
+    eventually(lambda: disk_states(ottla, 0)[1] == "offline")
+    asked = forget(*this, status=1)
+    assert "without a person's word" in asked and all(name in asked for name in held)
+    assert f"{len(held)} partitions have begun anew, empty" in forget(*this, "--yes", status=0)
+    produce("after")
+    for partition, values in read_all(bootstrap, "t", 4).items():
+        lost = f"t-{partition}" in held
+        assert values == ([f"after {partition}"] if lost else [f"before {partition}", f"after {partition}"])
+    away.rename(here)
+    eventually(lambda: disk_states(ottla, 0)[1] == "online")
+    assert len(list(here.glob("t-*-stray"))) == len(held)
+    ottla("down")
+    assert "is not running" in forget(*this, "--yes", status=1)
+
+
 def test_what_cannot_be_used_as_data_directory_is_named_and_nothing_else_is_deleted(ottla: Ottla) -> None:
     file = ottla.folder / "file"
     file.write_text("mine")
