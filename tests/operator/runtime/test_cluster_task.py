@@ -24,6 +24,7 @@ from ottla_operator.api.objects import (
     annotation,
     dig,
     is_owned_by,
+    new,
     uid_of,
 )
 from tests.operator.fleet import CLUSTER, Fleet
@@ -450,6 +451,24 @@ async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made
     fleet.kubernetes.remove(STATEFUL_SET, "orders-broker-1")
     await fleet.converge()
     assert "orders-broker-1-d0-1" not in fleet.claims(), "the other claim remembers it"
+
+
+async def test_a_claim_that_a_person_makes_in_place_of_a_lost_one_is_taken_and_may_be_formatted() -> None:
+    fleet = await _running()
+    name = "orders-broker-1-d0-1"
+    labels = fleet.kubernetes.there(CLAIM, name)["metadata"]["labels"]
+    spec = fleet.kubernetes.there(CLAIM, name)["spec"]
+    fleet.kubernetes.remove(CLAIM, name)
+    fleet.kubernetes.remove(POD, "orders-broker-1-0")
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[1] == "ClaimLost"
+    spec = {key: spec[key] for key in ("accessModes", "resources", "storageClassName")}
+    fleet.kubernetes.put(new(CLAIM, "default", name, labels, spec=spec))
+    await fleet.step()
+    leave = fleet.kubernetes.there(CONFIG_MAP, names.format_leave("orders", 1))
+    assert leave["data"]["dirs"] == "/var/lib/ottla/d0/log"
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[0] == "True"
 
 
 async def test_an_offline_directory_is_shown() -> None:
