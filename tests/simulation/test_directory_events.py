@@ -80,6 +80,14 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1) -> 
     assert world.problems == []
 
 
+async def eventually(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SETTLE_S):
+        while True:
+            if is_true():
+                return
+            await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize("fault", ["failed", "full"])
 def test_leaders_move_off_a_directory_at_once_and_its_replicas_are_in_sync_again_afterwards(fault: str) -> None:
     async def use(scene: Scene) -> None:
@@ -145,17 +153,13 @@ def test_a_state_that_cannot_be_read_keeps_no_other_replica_from_being_made_anew
         await store.set(state, b"nonsense")
         image.failure = errno.EIO
         other = broker.machine.disks[next(one for one in broker.paths if one != path)]
-        async with asyncio.timeout(SETTLE_S):
-            while not all(name in other.root.entries for name in there):
-                await asyncio.sleep(0.1)
+        await eventually(lambda: all(name in other.root.entries for name in there))
         image.failure = None
         await broker.until_directory(path, ("online",), SETTLE_S)
         await asyncio.sleep(2.0)
         assert not holds_odd()
         await store.set(state, before)
-        async with asyncio.timeout(SETTLE_S):
-            while not holds_odd():
-                await asyncio.sleep(0.1)
+        await eventually(holds_odd)
 
     play(3, use)
 
