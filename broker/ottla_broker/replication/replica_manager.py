@@ -584,6 +584,9 @@ class ReplicaManager:
                     errors[tp] = ErrorCode.FENCED_LEADER_EPOCH
                     continue
                 errors[tp] = await self._stop_one(command, partition)
+                if command.delete and errors[tp] is ErrorCode.NONE:
+                    self._told_offline.pop(tp, None)  # it is gone, and not to be made anew
+                    self._last_epochs.pop(tp, None)
                 if partition is not None:
                     stopped.append(partition)
             self._tell_listeners([], stopped)

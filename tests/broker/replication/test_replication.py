@@ -13,6 +13,7 @@ from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import stop_replica as stop_replica_api
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import StopCommand
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
 
 
@@ -399,3 +400,14 @@ async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
     await three.elect("orders", 2, (1, 2, 3))
     await three.elect("orders", 3, (1, 2, 3))
     assert heard == [([0], []), ([], [0])]
+
+
+async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) -> None:
+    """Else it would be looked for, and made anew, with the next log directory that fails."""
+    manager = three.nodes[1].manager
+    three.nodes[1].partition("orders").log.fill_up()
+    await three.elect("orders", 1, (1, 2, 3))
+    orders = TopicPartition("orders", 0)
+    assert manager.told_offline() == [orders]
+    await manager.stop_replicas(three.controller_epoch, [StopCommand(orders, 1, True)])
+    assert manager.told_offline() == []
