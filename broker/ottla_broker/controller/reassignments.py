@@ -221,7 +221,7 @@ class Reassignments:
             if context.is_deleting(partition.topic) or not context.replicas_of(partition):
                 return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             if self._active.is_unreadable(partition):
-                return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The partition's state cannot be read.")
+                return _unreadable()
             topic = context.topic(partition.topic)
         except KafkaError as error:
             return error
@@ -264,6 +264,9 @@ class Reassignments:
         vanished = await self._take_turns(list(wanted), plan, announce=True)
         for partition in vanished:
             answers[partition] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        for partition in wanted:
+            if self._active.is_unreadable(partition):
+                answers[partition] = _unreadable()
         return answers
 
     async def _carry_out(self, partitions: Sequence[TopicPartition], *, announce: bool) -> None:
@@ -301,6 +304,8 @@ class Reassignments:
 
         batch = RequestBatch()
         await active.elect(partitions, batch, decide=decide)
+        for partition in [partition for partition in turns if active.is_unreadable(partition)]:
+            del turns[partition]  # what was decided has not been written
         vanished: list[TopicPartition] = []
         begun = {p: turn for p, turn in turns.items() if not turn.is_end and turn.after != turn.before}
         vanished += await self._write(begun)
@@ -378,3 +383,7 @@ class Reassignments:
         gone = [partition for partition in partitions if partition in self._asked]
         if gone:
             self._asked = await self._active.store.forget_reassignment_requests(gone)
+
+
+def _unreadable() -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The partition's state cannot be read.")

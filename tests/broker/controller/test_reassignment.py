@@ -445,3 +445,23 @@ async def test_an_old_znode_that_is_no_json_is_left_alone(fleet):
     await topic_on(controller, 0)
     await barrier(controller)
     assert controller.is_active and await fleet.exists(znodes.REASSIGN_PARTITIONS)
+
+
+async def test_nothing_moves_whose_state_has_become_unreadable(fleet):
+    """The replicas that would go may be the only ones in sync."""
+    controller, channels = await fleet_of(fleet, 3)
+    await topic_on(controller, 0, 1, 2)
+    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"nonsense")
+    channels.forget()
+    assert await alter(controller, (0, 1)) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await stored(fleet) == ((0, 1, 2), (), ())
+    assert not channels.requests(api_key=ApiKey.STOP_REPLICA)
+
+
+async def test_an_election_whose_state_has_become_unreadable_is_not_reported_as_held(fleet):
+    controller, channels = await fleet_of(fleet, 3)
+    await topic_on(controller, 0, 1)
+    assert await alter(controller, (1, 0)) is ErrorCode.NONE
+    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"nonsense")
+    (result,) = await controller.elect_leaders([T0], ElectionType.PREFERRED, timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.UNKNOWN_SERVER_ERROR
