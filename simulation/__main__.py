@@ -30,7 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from simulation.campaign import Campaign
 from simulation.mistakes import MISTAKES, Found, find, mistake
 from simulation.report import coverage_table, summary_lines
-from simulation.runner import Outcome, quiet_logs, run_seed, run_task
+from simulation.runner import Outcome, prepare, quiet_logs, run_seed, run_task
 from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -57,7 +57,7 @@ def _runs(tasks: Iterator[tuple[str, int]], jobs: int) -> Iterator[Iterator[Outc
         quiet_logs()
         yield map(run_task, tasks)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=quiet_logs, maxtasksperchild=200) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=prepare, maxtasksperchild=200) as pool:
         yield pool.imap_unordered(run_task, tasks)
 
 
@@ -217,7 +217,7 @@ def mistakes(
     except KeyError as error:
         raise typer.BadParameter(f"there is no mistake {error}", param_hint="--only") from error
     missed = 0
-    with multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count() or 1, initializer=quiet_logs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs or os.cpu_count() or 1, initializer=prepare) as pool:
         for found in pool.imap(find, names):
             missed += found.seed is None
             _tell(found)

@@ -16,6 +16,7 @@ from typing import Any
 from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol.errors import KafkaError
+from simulation.loop import Handle
 from simulation.world import EPOCH_MS, Process
 
 
@@ -24,7 +25,7 @@ class _Timer:
 
     __slots__ = ("_clock", "_handle", "_key")
 
-    def __init__(self, clock: SimulatedClock, key: int, handle: asyncio.TimerHandle) -> None:
+    def __init__(self, clock: SimulatedClock, key: int, handle: Handle) -> None:
         self._clock = clock
         self._key = key
         self._handle = handle

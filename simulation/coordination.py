@@ -41,6 +41,7 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
+from simulation.loop import Handle
 from simulation.world import Process, World
 
 
@@ -66,7 +67,7 @@ class _Session:
     password: bytes
     timeout_s: float
     link: SimulatedCoordination | None = None
-    expiry: asyncio.TimerHandle | None = None
+    expiry: Handle | None = None
     ephemerals: dict[str, None] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import IO, Any
 
 from simulation.checker import Checker
-from simulation.scenarios import scenario
+from simulation.scenarios import NAMES, scenario
 from simulation.world import World
 
 WALL_LIMIT_S = 180
@@ -106,6 +106,15 @@ def run_task(task: tuple[str, int]) -> Outcome:
 
 def _on_alarm(signum: int, frame: FrameType | None) -> Any:
     raise HangError(f"the run hangs: not over after {WALL_LIMIT_S} s of real time")
+
+
+def prepare() -> None:
+    """For a process that runs many seeds: loads all scenarios, and no collection looks at what is loaded again."""
+    quiet_logs()
+    for name in NAMES:
+        scenario(name)
+    gc.collect()
+    gc.freeze()
 
 
 def quiet_logs() -> None:
