@@ -59,7 +59,8 @@ class TimerWheel:
         return sum(isinstance(operation, kind) for bucket in self._buckets.values() for operation in bucket)
 
     def arm(self, operation: Expiring, delay_s: float) -> None:
-        tick_s = 0.01 if delay_s < 1.0 else tick_of(delay_s)
+        # Nearly all fetches wait for less than a second, nearly all produce requests for less than a minute.
+        tick_s = 0.01 if delay_s < 1.0 else 0.1 if delay_s < 60.0 else tick_of(delay_s)
         now = self._clock.monotonic()
         number = int((now + delay_s) / tick_s) + 1
         key = (tick_s, number)
