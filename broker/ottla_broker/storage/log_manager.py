@@ -420,6 +420,12 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} cannot be moved while a log directory is offline: {', '.join(self.states.offline)}",
             )
+        if self.creation.is_filling(partition):
+            # The record of the directories names its home: a start that finds it elsewhere would let it lead.
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} was made anew and does not have every record yet: it can be moved when it has",
+            )
         work = self.creation.on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
         future: Log = await self._on_directory(disk, work)
         return future

@@ -223,6 +223,19 @@ async def test_what_a_directory_that_lost_power_brings_back_is_not_taken_for_who
     assert returned == [{T0: False}]
 
 
+async def test_a_replica_that_is_being_filled_is_not_moved(broker: Broker) -> None:
+    """The next start would not find it where the record says that it is being filled, and let it lead."""
+    fail(broker, 0)
+    log = await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await give_back(broker, 0)
+    other = broker.manager.disk(broker.paths[2])
+    with pytest.raises(KafkaError, match="does not have every record yet") as caught:
+        await broker.manager.moves.begin(log, other)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    await broker.manager.creation.filled(T0)
+    assert await broker.manager.moves.begin(log, other) is not None
+
+
 async def test_another_directory_at_a_path_is_a_failed_directory_and_may_be_accepted(broker: Broker) -> None:
     """Both are of this broker, so nothing but directory.id tells them apart."""
     broker.stop()
