@@ -16,7 +16,8 @@ a new replica gets (`placement`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from ottla_broker.ports.clock import Clock
@@ -171,12 +172,23 @@ class Moves:
         await self.cancel(partition)
         if current.disk is disk:
             return None
+        async with self._not_cleaned(partition):
+            # The marker of a move that ended in a crash: of two copies only the newer one may have it.
+            await self._keeper.guarded(current.disk, _unmark(current))
+            future = await self._keeper.open_future(disk, partition, name, current)
+            return self._add(current, future)
+
+    @asynccontextmanager
+    async def _not_cleaned(self, partition: TopicPartition) -> AsyncIterator[None]:
+        """Nothing of the log is cleaned from here on, until the move that begins in the block is over."""
         if self.cleaning is not None:
             await self.cleaning.abort_and_pause(partition)
-        # The marker of a move that ended in a crash: of two copies only the newer one may have it.
-        await self._keeper.guarded(current.disk, _unmark(current))
-        future = await self._keeper.open_future(disk, partition, name, current)
-        return self._add(current, future)
+        try:
+            yield
+        except BaseException:
+            if self.cleaning is not None:
+                self.cleaning.resume(partition)
+            raise
 
     def _add(self, current: Log, future: Log) -> Move:
         move = self._moves[current.topic_partition] = Move(current, future)
@@ -185,18 +197,17 @@ class Moves:
 
     async def take_back(self, current: Log, future: Log) -> None:
         """After a start: the copy goes on from where it still agrees with the log. Raises KafkaError."""
-        if self.cleaning is not None:
-            await self.cleaning.abort_and_pause(current.topic_partition)
-        if future.assigned_offset > current.assigned_offset:
-            # Records that a power loss took from the log: what it gets at these offsets will be others.
-            await future.truncate_to(current.assigned_offset)
-        if not await _ends_alike(current, future):
-            await future.truncate_fully_and_start_at(current.log_start_offset)
-        marker = f"{future.directory}/{MOVE_MARKER}"
-        if not await self._keeper.guarded(future.disk, future.disk.exists(marker)):
-            # Another program's copy.
-            await self._keeper.guarded(future.disk, future.disk.write_file(marker, marker_text(current)))
-        self._add(current, future)
+        async with self._not_cleaned(current.topic_partition):
+            if future.assigned_offset > current.assigned_offset:
+                # Records that a power loss took from the log: what it gets at these offsets will be others.
+                await future.truncate_to(current.assigned_offset)
+            if not await _ends_alike(current, future):
+                await future.truncate_fully_and_start_at(current.log_start_offset)
+            marker = f"{future.directory}/{MOVE_MARKER}"
+            if not await self._keeper.guarded(future.disk, future.disk.exists(marker)):
+                # Another program's copy.
+                await self._keeper.guarded(future.disk, future.disk.write_file(marker, marker_text(current)))
+            self._add(current, future)
 
     async def cancel(self, partition: TopicPartition) -> None:
         """Ends a move and deletes the copy; one that has swapped already is waited for."""

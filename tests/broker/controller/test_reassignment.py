@@ -459,7 +459,7 @@ async def test_nothing_moves_whose_state_has_become_unreadable(fleet):
 
 
 async def test_an_election_whose_state_has_become_unreadable_is_not_reported_as_held(fleet):
-    controller, channels = await fleet_of(fleet, 3)
+    controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     assert await alter(controller, (1, 0)) is ErrorCode.NONE
     await fleet.tool.set(znodes.PartitionState.path("t", 0), b"nonsense")

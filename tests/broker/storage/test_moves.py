@@ -411,3 +411,17 @@ async def test_a_log_is_not_cleaned_while_it_moves(broker: Broker) -> None:
     moved = await swapped(broker, await begun(broker, log))
     assert cleaner.asked[2:] == [("pause", T0), ("moved", log.disk.path, moved.disk.path), ("resume", T0)]
     assert isinstance(log.disk, DirectoryDisk)
+
+
+async def test_a_log_whose_move_is_refused_is_cleaned_on(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 3, SMALL_SEGMENTS, LogManagerSettings())
+    manager = await broker.start()
+    cleaner = manager.moves.cleaning = Cleaner()
+    log = await filled(manager)
+    away, other = [path for path in broker.paths if path != log.disk.path]
+    manager.directory_failed(manager.disk(away), OSError(errno.EIO, "gone", away))
+    with pytest.raises(KafkaError, match="while a log directory is offline"):
+        await manager.moves.begin(log, manager.disk(other))
+    assert cleaner.asked == [("pause", T0), ("resume", T0)]
+    broker.stop()
+    await broker.workers.wait_closed()
