@@ -258,7 +258,7 @@ MISTAKES = (
     Mistake(
         "a broker takes commands that were meant for its life before",
         "late_orders",
-        60,
+        40,
         ((ReplicaManager, "is_stale_broker_epoch", _no_epoch_is_stale),),
         is_quick=True,
         first_seed=25,
@@ -266,7 +266,7 @@ MISTAKES = (
     Mistake(
         "the controller takes any incarnation of a broker into an ISR",
         "late_orders",
-        60,
+        40,
         ((isr_writes, "decide_isr_change", _any_incarnation),),
         is_quick=True,
         first_seed=10,
@@ -274,7 +274,7 @@ MISTAKES = (
     Mistake(
         "a controller writes without looking whether it still is one",
         "late_orders",
-        60,
+        40,
         ((ControllerStore, "_fence", _unfenced),),
         is_quick=True,
         first_seed=8,
@@ -282,7 +282,7 @@ MISTAKES = (
     Mistake(
         "brokers obey controllers that have been replaced",
         "late_orders",
-        60,
+        40,
         ((ReplicaManager, "accept_controller", _accept_any_controller),),
         is_quick=True,
         first_seed=6,
