@@ -339,6 +339,9 @@ class ReplicaManager:
                 self.logger.error("%s: %s", command.topic_partition, created.message)
                 errors[command.topic_partition] = created.code
                 continue
+            if self._is_too_new(command):  # made anew since it was checked
+                errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
             self._held.pop(command.topic_partition, None)
             self._full.take_back(command.topic_partition)
             partition = self._carry_out(command, created)
@@ -439,8 +442,7 @@ class ReplicaManager:
             if decision.act is not Act.ADMIT:
                 self.logger.info("%s is not used yet: %s", tp, decision.reason)
                 return ErrorCode.NONE if decision.act is Act.LEAVE else ErrorCode.KAFKA_STORAGE_ERROR, False
-        if command.leader == self.broker_id and not may_lead(is_filling=self.recreations.is_filling(tp)):
-            self.logger.warning("%s was made anew and has not had every record yet: it does not lead", tp)
+        if self._is_too_new(command):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         known_id = ZERO_UUID if partition is None else partition.topic_id
         if command.topic_id != ZERO_UUID and known_id not in (ZERO_UUID, command.topic_id):
@@ -461,6 +463,14 @@ class ReplicaManager:
         if self.broker_id not in command.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False
         return ErrorCode.NONE, True
+
+    def _is_too_new(self, command: LeadershipCommand) -> bool:
+        """Whether the replica is to lead, was made anew, and has not had every record yet."""
+        tp = command.topic_partition
+        if command.leader != self.broker_id or may_lead(is_filling=self.recreations.is_filling(tp)):
+            return False
+        self.logger.warning("%s was made anew and has not had every record yet: it does not lead", tp)
+        return True
 
     async def _logs_of(self, commands: Sequence[LeadershipCommand]) -> list[Log | BaseException]:
         """The log of each, created where there is none, all at once: each creation waits for several syncs."""

@@ -13,7 +13,8 @@ from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import stop_replica as stop_replica_api
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import StopCommand
+from ottla_broker.replication.commands import LeadershipCommand, StopCommand
+from ottla_broker.storage.directory_record import Remade
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
 
 
@@ -411,3 +412,20 @@ async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) 
     assert manager.told_offline() == [orders]
     await manager.stop_replicas(three.controller_epoch, [StopCommand(orders, 1, True)])
     assert manager.told_offline() == []
+
+
+async def test_a_replica_that_is_made_anew_while_a_command_waits_does_not_lead_with_nothing(three: Fleet) -> None:
+    """The command waits for another follower to stop; meanwhile its own replica's place is taken by an empty one."""
+    node = three.nodes[2]
+    orders = TopicPartition("orders", 0)
+    follower = node.manager._fetchers._followers[orders]
+    is_stopped = asyncio.Event()
+    follower._task = node.clock.spawn(is_stopped.wait(), name="what the follower is at")
+    command = LeadershipCommand(orders, three.topics["orders"].topic_id, 2, 1, 1, 1, (2,), (1, 2, 3), False)
+    asked = node.clock.spawn(node.manager.apply_leadership(1, [command]), name="LeaderAndIsr")
+    await until(lambda: follower._is_stopped, "the command waits")
+    home = node.partition("orders").log.disk.path
+    node.log_manager.record_files.take_down(orders, Remade(home, True, ("/gone",)))
+    is_stopped.set()
+    assert await asked == {orders: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert not node.partition("orders").is_leader
