@@ -236,13 +236,19 @@ class Segment:
             return []
         if self._index_write is None and (entries := index.unwritten_offset_entries):
             index.unwritten_offset_entries = bytearray()
-            self._index_write = self.disk.append_to(self.name(INDEX), (entries,))
+            self._index_write = self._append_entries(INDEX, entries)
             self._index_write.add_done_callback(partial(self._on_index_written, index, entries, False))
         if self._time_index_write is None and (entries := index.unwritten_time_entries):
             index.unwritten_time_entries = bytearray()
-            self._time_index_write = self.disk.append_to(self.name(TIME_INDEX), (entries,))
+            self._time_index_write = self._append_entries(TIME_INDEX, entries)
             self._time_index_write.add_done_callback(partial(self._on_index_written, index, entries, True))
         return [write for write in (self._index_write, self._time_index_write) if write is not None]
+
+    def _append_entries(self, suffix: str, entries: bytearray) -> asyncio.Future[int]:
+        """Behind the batches that the entries tell of, also while those wait for the files of a new segment."""
+        if self.file is None and self._opening is not None:
+            return self.when_open(lambda segment: segment.disk.append_to(segment.name(suffix), (entries,)))
+        return self.disk.append_to(self.name(suffix), (entries,))
 
     def _on_index_written(
         self, index: GrowingIndex, entries: bytearray, is_time: bool, write: asyncio.Future[int]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import PATCH
 from ottla_broker.storage.log import Log
@@ -270,6 +272,33 @@ async def test_a_follower_may_begin_more_than_2_to_the_31_offsets_on(make: Make)
         log.append_as_follower(records)
     await written(log)
     assert await read_values(log, 0) == [(2**40, b"v"), (2**40 + 1, b"v")]
+
+
+async def test_index_entries_are_written_behind_the_batches_that_they_tell_of(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a segment that is rolled before its files are open."""
+    ahead: list[str] = []
+    append_to = DirectoryDisk._append_to
+
+    def looked_at(disk: DirectoryDisk, name: str, buffers: Sequence[Buffer]) -> int:
+        path = tmp_path / name
+        entries = b"".join(map(bytes, buffers))
+        if path.suffix == ".index" and entries:
+            position = int.from_bytes(entries[-4:], "big")
+            if position >= path.with_suffix(".log").stat().st_size:
+                ahead.append(f"{path.name}: byte {position}")
+        return append_to(disk, name, buffers)
+
+    monkeypatch.setattr(DirectoryDisk, "_append_to", looked_at)
+    log = await make(segment_bytes=400, index_interval_bytes=0).open()
+    for number in range(50):
+        log.append_as_leader(batch(b"in one turn %d" % number), 99)
+    assert len(log.segments) > 3
+    await written(log)
+    await log.close()
+    assert ahead == []
+    assert disagreements(tmp_path / "t-0") == []
 
 
 async def test_what_a_kill_leaves_agrees_with_itself_at_every_write(make: Make, tmp_path: Path) -> None:
