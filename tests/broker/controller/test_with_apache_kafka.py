@@ -6,6 +6,7 @@ First alone, with Apache brokers only, where every error answer is seen; then wh
 import asyncio
 import contextlib
 import logging
+import socket
 import subprocess
 import threading
 import uuid
@@ -90,6 +91,7 @@ class ApacheBroker:
         from ottla_broker.local.jars import find_java, kafka_class_path
 
         directory.mkdir(exist_ok=True)
+        self._client_port = port if client_port is None else client_port
         listeners = f"{LISTENER}://127.0.0.1:{port}"
         if client_port is not None:
             listeners += f",CLIENT://127.0.0.1:{client_port}"
@@ -118,6 +120,11 @@ class ApacheBroker:
     def check(self):
         """Fails, with what it has printed, when it has ended by itself."""
         assert self.process.poll() is None, f"Apache Kafka ended:\n{self._output.read_text(errors='replace')[-3000:]}"
+
+    def is_listening(self):
+        """It registers before it does."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._client_port)) == 0
 
     def kill(self):
         self.process.kill()
