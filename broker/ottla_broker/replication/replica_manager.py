@@ -30,7 +30,7 @@ from ottla_broker.replication.full_directories import FullDirectories
 from ottla_broker.replication.gauges import register_gauges
 from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, may_take_command
-from ottla_broker.replication.partition import NO_EPOCH, Partition, Waiter
+from ottla_broker.replication.partition import NO_EPOCH, NO_LEADER, Partition, Waiter
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.replication.recreation import may_lead
 from ottla_broker.replication.recreations import Recreations
@@ -453,6 +453,9 @@ class ReplicaManager:
         if partition is not None and command.leader_epoch == known_epoch:
             if tp in self._told_offline:
                 return ErrorCode.NONE, self._full.is_handed_over(tp)
+            if partition.is_stopped and command.leader not in (NO_LEADER, self.broker_id):
+                # Stopped by a controller that took it for offline and has learned better: nothing else starts it again.
+                return ErrorCode.NONE, True
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
                 return ErrorCode.NONE, False

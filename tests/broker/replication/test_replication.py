@@ -392,6 +392,16 @@ async def test_a_stopped_follower_follows_no_more(three: Fleet) -> None:
     assert three.topics["orders"].states[0].isr == (1, 2)
 
 
+async def test_a_stopped_follower_follows_again_when_the_controller_repeats_itself(three: Fleet) -> None:
+    """It was stopped because its directory was offline, was back before the command came, and is told so next."""
+    await three.ask(3, ApiKey.STOP_REPLICA, 4, stop_request(4, 0, delete=False), INTERNAL)
+    assert three.nodes[3].partition("orders").is_stopped
+    assert (await three.command("orders"))[3] == [ErrorCode.NONE]
+    await three.produce(1, "orders", "a")
+    assert ends(three) == [1, 1, 1]
+    assert (await three.command("orders"))[3] == [ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
 async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
     heard: list[tuple[list[int], list[int]]] = []
     node: Node = three.nodes[2]
