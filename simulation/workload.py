@@ -57,6 +57,8 @@ class Terms:
     Such a one may answer from the past."""
     producer_pauses_s: tuple[float, ...] = (0.0, 0.001, 0.01, 0.05, 0.3)
     """What a producer waits between its requests, more or less."""
+    stretch: Callable[[], float] = lambda: 1.0
+    """By how much producers stretch their pauses now."""
 
 
 class Workload:
@@ -163,8 +165,9 @@ class Producer:
         return self.random.choice((0, 0, 10, 50, 200, 900))
 
     async def _pause(self) -> None:
-        pauses_s = self.workload.terms.producer_pauses_s
-        await asyncio.sleep(self.random.choice(pauses_s) * (0.5 + self.random.random()))
+        terms = self.workload.terms
+        seconds = self.random.choice(terms.producer_pauses_s) * (0.5 + self.random.random())
+        await asyncio.sleep(seconds * terms.stretch())
 
     def _request(self, batch: bytes) -> Any:
         produce = codec.module(ApiKey.PRODUCE)

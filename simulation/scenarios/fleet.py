@@ -33,6 +33,9 @@ MIN_ACKNOWLEDGED = 300
 MIN_FAULTS = 5
 _LONGEST_S = 120.0
 """Faults do not go on for longer, whatever is missing; what is missing comes when they are healed."""
+_STRIKING = 0.7
+"""The part of MIN_MESSAGES during which faults begin; the last ones end, and the end is judged, in what is left."""
+_SLOWEST = 10.0
 _MOST_AT_ONCE = 4
 _LOOK_S = 0.05
 
@@ -57,6 +60,7 @@ async def run(world: World) -> Checker:
         is_promise=durability.is_promise,
         is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
         producer_pauses_s=draw.choice(((0.05, 0.1, 0.4), (0.0, 0.02, 0.3, 0.6), (0.2, 0.4))),
+        stretch=lambda: _stretch(world),
     )
     workload = Workload(world, checker, terms)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2, 3)]
@@ -117,6 +121,16 @@ async def watch(durability: Durability) -> None:
         durability.look()
 
 
+def _stretch(world: World) -> float:
+    """By how much producers slow down: a run of many partitions would have its messages long before its time is over,
+    and shows nothing by going on at that rate.
+
+    With twice the messages that it needs by now, in MIN_VIRTUAL_S, eight times.
+    """
+    needed = MIN_MESSAGES * min(1.0, world.loop.time() / MIN_VIRTUAL_S)
+    return min(_SLOWEST, max(1.0, world.counters.messages / max(needed, 1.0)) ** 3)
+
+
 async def _strike(world: World, scene: Scene, coverage: Coverage, workload: Workload, started_s: float) -> None:
     """Faults, several at once, until the run has had enough of everything."""
     draw = scene.draw
@@ -135,7 +149,7 @@ async def _strike(world: World, scene: Scene, coverage: Coverage, workload: Work
         is_enough = (
             lasted_s > MIN_VIRTUAL_S - 5.0
             and number >= MIN_FAULTS
-            and world.counters.messages > MIN_MESSAGES * 0.8
+            and world.counters.messages > MIN_MESSAGES * _STRIKING
             and checker.acknowledged_count > MIN_ACKNOWLEDGED / 2
         )
         if is_enough or lasted_s > _LONGEST_S:
