@@ -243,6 +243,8 @@ def _field(data: bytes | None) -> bytes:
 
 def _varint(value: int) -> bytes:
     value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return value.to_bytes(1, "big")
     out = bytearray()
     while value & ~0x7F:
         out.append(value & 0x7F | 0x80)
@@ -251,10 +253,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    shift = result = 0
+def _read_varint(data: memoryview | bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    shift, result = 7, byte & 0x7F
     while True:
-        byte = view[position]
+        byte = data[position]
         position += 1
         result |= (byte & 0x7F) << shift
         if not byte & 0x80:
@@ -272,15 +278,16 @@ def _markers(view: memoryview) -> tuple[str, ...]:
 
 
 def _names(view: memoryview, count: int) -> Iterator[str]:
+    data = bytes(view)
     position = 0
     for _ in range(count):
-        length, position = _read_varint(view, position)
+        length, position = _read_varint(data, position)
         end = position + length
         position += 1
         for _ in range(2):
-            _, position = _read_varint(view, position)
-        key, position = _read_varint(view, position)
+            _, position = _read_varint(data, position)
+        key, position = _read_varint(data, position)
         position += max(key, 0)
-        size, position = _read_varint(view, position)
-        yield bytes(view[position : position + size]).split(b"\0", 1)[0].decode()
+        size, position = _read_varint(data, position)
+        yield data[position : position + size].split(b"\0", 1)[0].decode()
         position = end

@@ -24,6 +24,16 @@ class Unavailable(Exception):
     """No answer: nobody there, a broken connection, a timeout. Whether the request was done is unknown."""
 
 
+class _NoAnswer(Exception):
+    """It did not come in time."""
+
+
+def _give_up(future: asyncio.Future[Any], reason: str) -> None:
+    if not future.done():
+        future.set_exception(_NoAnswer(reason))
+        future.exception()  # whoever gave up waiting need not hear of it
+
+
 class _Link:
     """One connection with the requests that wait for their answers, which come in order."""
 
@@ -145,14 +155,19 @@ class Client:
 
     async def answer(self, future: asyncio.Future[Any], address: tuple[str, int], timeout_s: float) -> Any:
         """Waits for an answer; after `timeout_s` the connection is given up, as clients do. Raises Unavailable."""
+        if future.done():
+            return future.result()
+        # A timer of our own: `asyncio.timeout` costs as much as all the rest of a request.
+        timer = self.world.call_later(timeout_s, _give_up, future, f"no answer within {timeout_s} s")
         try:
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError as error:
+            return await future
+        except _NoAnswer as late:
             link = self._links.pop(address, None)
             if link is not None:
                 link.connection.close()
-            raise Unavailable(f"no answer within {timeout_s} s") from error
+            raise Unavailable(str(late)) from late
+        finally:
+            timer.cancel()
 
     async def refresh(self, topics: list[str] | None = None) -> ClusterState:
         """Metadata of all topics, or of these, from any broker. Raises Unavailable."""

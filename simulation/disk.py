@@ -327,16 +327,17 @@ class SimulatedDisk:
     def _schedule(self) -> None:
         if not self._lane or self._is_serving or self._is_waiting_for_wake:
             return
-        self._began = self._world.loop.time()
-        if self._image.is_hung:
+        world, image = self._world, self._image
+        self._began = now = world.loop.time()
+        if image.is_hung:
             self._is_waiting_for_wake = True
-            self._image.waiting.append(self.wake)
+            image.waiting.append(self.wake)
             return
         self._is_serving = True
         seconds = self._lane[0].seconds
-        if self._image.slow_s:
-            seconds += self._image.slow_s * self._random.random()
-        self._world.call_later(seconds, self._serve)
+        if image.slow_s:
+            seconds += image.slow_s * self._random.random()
+        world.loop.call_at(now + seconds, self._serve, context=world.context)
 
     def wake(self) -> None:
         """The image hangs no longer."""

@@ -87,7 +87,10 @@ class Durability:
         """Broker → when one of its replicas was last seen to have been cut."""
         self.on_loss: Callable[[Partition], None] = lambda partition: None
         self._ledgers: dict[Partition, _Ledger] = {}
-        self._seen: dict[tuple[int, Partition], tuple[int, int, int, int, bool]] = {}
+        self._seen: dict[int, dict[Partition, tuple[int, int, int, int, bool]]] = {
+            broker.broker_id: {} for broker in brokers
+        }
+        """Broker → what its replicas were when they were last compared."""
         leaderships.observers.append(self._on_leadership)
         leaderships.before_change = self.look
 
@@ -116,23 +119,26 @@ class Durability:
     def look(self) -> None:
         """Compares every replica of a live broker with what was committed, those that lead first."""
         followers = []
+        states = self.leaderships.states
         for broker in self.brokers:
+            number = broker.broker_id
+            all_seen = self._seen[number]
             for partition in broker.partitions():
-                key = (partition.topic, partition.index)
-                state = self.leaderships.states.get(key)
-                if state is None or partition.log.is_failed or partition.leader_epoch < 0:
-                    continue
+                key: Partition = partition.topic_partition
+                state = states.get(key)
                 log = partition.log
+                if state is None or log.is_failed or partition.leader_epoch < 0:
+                    continue
                 is_leader = partition.is_leader
                 now = (partition.leader_epoch, state.epoch, log.high_watermark, log.log_end_offset, is_leader)
-                before = self._seen.get((broker.broker_id, key))
+                before = all_seen.get(key)
                 if before == now:
                     continue
-                self._seen[(broker.broker_id, key)] = now
+                all_seen[key] = now
                 if before is not None and now[3] < before[3]:
-                    self.truncations_at[broker.broker_id] = self.world.loop.time()
+                    self.truncations_at[number] = self.world.loop.time()
                 if is_leader:
-                    self.leaderships.leads(key, partition.leader_epoch, broker.broker_id)
+                    self.leaderships.leads(key, partition.leader_epoch, number)
                     ledger = self._ledger(key)
                     ledger.highest = max(ledger.highest, log.high_watermark)
                 if key[0].startswith(INTERNAL_PREFIX):
@@ -218,8 +224,7 @@ class Durability:
     def _on_leadership(self, key: Partition, before: Leadership | None, after: Leadership | None) -> None:
         if after is None:
             self._ledgers.pop(key, None)
-            for seen in [seen for seen in self._seen if seen[1] == key]:
-                del self._seen[seen]
+            self._forget_seen(key)
             return
         ledger = self._ledger(key)
         known = before.in_sync if before is not None else ()
@@ -286,12 +291,15 @@ class Durability:
             view = ledger.view(broker.broker_id)
             view.limit = min(view.limit, start)
             view.restart()
-        for seen in [seen for seen in self._seen if seen[1] == key]:
-            del self._seen[seen]
+        self._forget_seen(key)
         self.checker.power_lost(key, start)
         self.on_loss(key)
 
     # -- small things -----------------------------------------------------------------------------------------------
+
+    def _forget_seen(self, key: Partition) -> None:
+        for seen in self._seen.values():
+            seen.pop(key, None)
 
     def _ledger(self, key: Partition) -> _Ledger:
         ledger = self._ledgers.get(key)

@@ -134,54 +134,61 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     # -- one turn ---------------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
+        """Runs turn after turn until somebody stops the loop."""
         queue = self._queue
-        if not queue:
-            self._advance()
-        elif self._has_spent:
-            self._queue_due()
-        process_of = PROCESS
         popleft = queue.popleft
-        ran = 0
-        for _ in range(len(queue)):
-            handle = popleft()
-            callback, args, context = handle
-            if callback is None:
-                continue
-            owner = context.get(process_of)
-            if owner is not None and not owner.alive:
-                continue
-            ran += 1
-            try:
-                context.run(callback, *args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                about = {"message": f"Exception in callback {callback!r}", "exception": error}
-                self.call_exception_handler(about)
-        self.callbacks_run += ran
-        self._callbacks_at_now += ran
-        if self._callbacks_at_now > LIVELOCK_CALLBACKS:
-            raise LivelockError(f"{self._callbacks_at_now} callbacks at virtual time {self._now:.6f}")
+        process_of = PROCESS
+        while True:
+            if not queue:
+                self._advance()
+            elif self._has_spent:
+                self._queue_due()
+            ran = 0
+            for _ in range(len(queue)):
+                callback, args, context = popleft()
+                if callback is None:
+                    continue
+                owner = context.get(process_of)
+                if owner is not None and not owner.alive:
+                    continue
+                ran += 1
+                try:
+                    context.run(callback, *args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    about = {"message": f"Exception in callback {callback!r}", "exception": error}
+                    self.call_exception_handler(about)
+            self.callbacks_run += ran
+            self._callbacks_at_now += ran
+            if self._callbacks_at_now > LIVELOCK_CALLBACKS:
+                raise LivelockError(f"{self._callbacks_at_now} callbacks at virtual time {self._now:.6f}")
+            if self._stopping:  # type: ignore[attr-defined]
+                return
 
     def _advance(self) -> None:
         """Moves every timer of the next instant to the queue, jumping there when it lies ahead."""
-        timers = self._timers
-        while timers and timers[0][2][0] is None:
-            heapq.heappop(timers)
-        if not timers:
+        timers, queue = self._timers, self._queue
+        while timers:
+            when, _, handle = heapq.heappop(timers)
+            if handle[0] is not None:
+                break
+        else:
             if self._stopping:  # type: ignore[attr-defined]
                 return
             raise DeadlockError(self._describe_pending())
-        when = timers[0][0]
         if when > VIRTUAL_LIMIT_S and not self.has_no_limit:
             raise LivelockError(f"virtual time passes {VIRTUAL_LIMIT_S} s; {self._describe_pending()}")
-        if when > self._now:
-            self._now = when
+        now = self._now
+        if when > now:
+            self._now = now = when
             self._callbacks_at_now = 0
-        self._queue_due()
+        # `<= now`, not `== when`: timers that were due in the past run in the order they were made, too.
+        queue.append(handle)
+        while timers and timers[0][0] <= now:
+            queue.append(heapq.heappop(timers)[2])
 
     def _queue_due(self) -> None:
-        # `<= now`, not `== when`: timers that were due in the past run in the order they were made, too.
         timers, now, queue = self._timers, self._now, self._queue
         while timers and timers[0][0] <= now:
             queue.append(heapq.heappop(timers)[2])

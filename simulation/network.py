@@ -112,9 +112,10 @@ class Fabric:
         seconds = 0.00002 + 0.0003 * draw() if source == target else 0.0001 + 0.001 * draw()
         if draw() < 0.02:
             seconds += 0.05 * draw()
-        extra = self._slow.get(source, 0.0) + self._slow.get(target, 0.0)
-        if extra:
-            seconds += extra * draw()
+        if self._slow:
+            extra = self._slow.get(source, 0.0) + self._slow.get(target, 0.0)
+            if extra:
+                seconds += extra * draw()
         return seconds
 
     def new_id(self) -> int:
@@ -285,20 +286,21 @@ class SimulatedConnection:
         self._is_transmitting = False
         if self._closed_reason is not None:
             return
+        queue = self._queue
         room = WINDOW_BYTES - self.outgoing.held_bytes
         parts: list[bytes | memoryview] = []
-        while self._queue and room > 0:
-            chunk = self._queue.popleft()
-            data = _bytes_of(chunk)
-            if len(data) > room:
-                self._queue.appendleft(data[room:])
-                data = data[:room]
+        size = 0
+        while queue and room > size:
+            data = _bytes_of(queue.popleft())
+            if len(data) > room - size:
+                queue.appendleft(data[room - size :])
+                data = data[: room - size]
             parts.append(data)
-            room -= len(data)
-            self._unsent -= len(data)
+            size += len(data)
         if parts:
+            self._unsent -= size
             self._push_split(b"".join(parts))
-        if self._queue or not parts:
+        if queue or not parts:
             return
         if self._is_closing:
             self.close()
@@ -348,34 +350,27 @@ class SimulatedConnection:
 
     def _parse_all(self, handler: ConnectionHandler) -> None:
         buffer = self._buffer
+        kernel = self._kernel
         while True:
-            if self._kernel:
-                for data in self._kernel:
-                    self.incoming.held_bytes -= len(data)
-                    buffer += data
-                self._kernel.clear()
+            if not buffer and len(kernel) == 1 and _is_one_frame(kernel[0], self._max_frame_bytes):
+                # As most segments are. A copy of its own, as below.
+                data = kernel.popleft()
+                self.incoming.held_bytes -= len(data)
                 self.other._schedule_transmit()
-            position = 0
-            try:
-                while not self._is_paused and self._closed_reason is None and len(buffer) - position >= 4:
-                    (length,) = _LENGTH.unpack_from(buffer, position)
-                    if length < 0 or length > self._max_frame_bytes:
-                        self._end(f"frame length {length} is not between 0 and {self._max_frame_bytes}")
-                        self.outgoing.push(None)
-                        return
-                    if len(buffer) - position - 4 < length:
-                        break
-                    # A copy of its own for every frame: who keeps a slice keeps it valid, and may patch it in place.
-                    frame = memoryview(buffer[position + 4 : position + 4 + length])
-                    position += 4 + length
-                    self.network.fabric.world.counters.messages += 1
-                    handler.on_frame(frame)
-            finally:
-                if position:
-                    del buffer[:position]
+                self.network.fabric.world.counters.messages += 1
+                handler.on_frame(memoryview(bytearray(memoryview(data)[4:])))
+            else:
+                if kernel:
+                    for data in kernel:
+                        self.incoming.held_bytes -= len(data)
+                        buffer += data
+                    kernel.clear()
+                    self.other._schedule_transmit()
+                if buffer and not self._take_frames(handler, buffer):
+                    return
             if self._is_paused or self._closed_reason is not None:
                 return
-            if not self._kernel:
+            if not kernel:
                 break
         if self._kernel_end is not None:
             reason = self._kernel_end
@@ -385,6 +380,28 @@ class SimulatedConnection:
             self._end(reason)
             if was_orderly:
                 self.outgoing.push(None)
+
+    def _take_frames(self, handler: ConnectionHandler, buffer: bytearray) -> bool:
+        """Hands over the whole frames of the buffer; False when one is none and the connection ends."""
+        position = 0
+        try:
+            while not self._is_paused and self._closed_reason is None and len(buffer) - position >= 4:
+                (length,) = _LENGTH.unpack_from(buffer, position)
+                if length < 0 or length > self._max_frame_bytes:
+                    self._end(f"frame length {length} is not between 0 and {self._max_frame_bytes}")
+                    self.outgoing.push(None)
+                    return False
+                if len(buffer) - position - 4 < length:
+                    break
+                # A copy of its own for every frame: who keeps a slice keeps it valid, and may patch it in place.
+                frame = memoryview(buffer[position + 4 : position + 4 + length])
+                position += 4 + length
+                self.network.fabric.world.counters.messages += 1
+                handler.on_frame(frame)
+        finally:
+            if position:
+                del buffer[:position]
+        return True
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -539,17 +556,21 @@ def _fail(answer: asyncio.Future[SimulatedConnection], error: OSError) -> None:
         answer.exception()  # whoever asked may have given up meanwhile
 
 
+def _is_one_frame(data: bytes, max_frame_bytes: int) -> bool:
+    return len(data) >= 4 and int.from_bytes(data[:4], "big", signed=True) == len(data) - 4 <= max_frame_bytes
+
+
 def _length(chunk: Chunk | memoryview) -> int:
-    if isinstance(chunk, memoryview):
-        return chunk.nbytes
-    return len(chunk) if isinstance(chunk, (bytes, bytearray)) else chunk.length
+    if isinstance(chunk, (bytes, bytearray)):
+        return len(chunk)
+    return chunk.nbytes if isinstance(chunk, memoryview) else chunk.length
 
 
 def _bytes_of(chunk: Chunk | memoryview) -> memoryview:
-    if isinstance(chunk, memoryview):
-        return chunk.cast("B") if chunk.format != "B" else chunk
     if isinstance(chunk, (bytes, bytearray)):
         return memoryview(chunk)
+    if isinstance(chunk, memoryview):
+        return chunk.cast("B") if chunk.format != "B" else chunk
     try:
         data = chunk.read()
     finally:
