@@ -171,6 +171,23 @@ async def test_a_second_connection_of_a_session_takes_over_from_one_that_waits(o
     assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
+async def test_an_append_pays_for_no_session_whose_client_has_gone(one: Fleet, session: Session) -> None:
+    partition = one.nodes[1].partition("orders")
+    await session.fetch({0: 0, 1: 0})
+    assert await session.fetch({}) == {}
+    assert len(partition.watermark_waiters) == 1
+    await one.produce(1, "orders", "a")
+    await until(lambda: not partition.watermark_waiters, "the session has heard of it")
+    await one.produce(1, "orders", "b")
+    assert not partition.watermark_waiters
+    # It was only late: it hears of everything, and of what comes next.
+    assert values_of((await session.fetch({}))[0].records) == ["a", "b"]
+    waiting = one.clock.spawn(session.fetch({0: 2}, max_wait_ms=60_000), name="long poll")
+    await until(lambda: partition.watermark_waiters, "the fetch waits")
+    await one.produce(1, "orders", "c")
+    assert values_of((await waiting)[0].records) == ["c"]
+
+
 async def test_an_error_is_told_every_time_and_the_state_behind_it_once(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0, 1: 0})
     part = fetch_api.FetchPartition(partition=0, fetch_offset=0, current_leader_epoch=9, partition_max_bytes=100)

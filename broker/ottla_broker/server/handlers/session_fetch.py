@@ -12,10 +12,10 @@ Behaviour
     session waits (over a second connection) takes its place; the former gets INVALID_FETCH_SESSION_EPOCH.
 
 What a fetch costs depends on what has changed, not on the partitions of its session. Each partition of a session stands
-among the waiters of its replica all the time. One is *active* when its client named it in the request, when something
-happened to its replica, or while there is more to say; only active ones are looked at. When there is nothing to say of
-it, it comes to rest. For what wakes nobody (retention moves a log's start), all are looked at in turns, each at
-least every `SWEEP_MS` of a session that is used.
+among the waiters of its replica, but for the time from the first news to the next request. One is *active* when its
+client named it in the request, when something happened to its replica, or while there is more to say; only active ones
+are looked at. When there is nothing to say of it, it comes to rest. For what wakes nobody (retention moves a log's
+start), all are looked at in turns, each at least every `SWEEP_MS` of a session that is used.
 
 A follower that rests at its leader's end acknowledges that end with each fetch, without being looked at: the time of
 the session's last fetch is noted for it when it becomes active again, and whoever is not in the ISR never rests.
@@ -97,6 +97,19 @@ class SessionItem(Item):
 
     def on_progress(self) -> None:
         self.ledger.on_progress(self)
+
+    def park(self) -> None:
+        """Nobody wants to hear more of it until the next request, which may never come: no append is to pay for it."""
+        self.is_woken = True
+        assert self.partition is not None
+        for waiters in self.ledger.waiters_of(self.partition):
+            waiters.pop(self, None)
+
+    def return_to_waiters(self) -> None:
+        self.is_woken = False
+        if self.partition is not None:
+            for waiters in self.ledger.waiters_of(self.partition):
+                waiters[self] = None
 
     def attach(self, partition: Partition) -> None:
         if self.partition is partition:
@@ -189,14 +202,13 @@ class Ledger:
             return
         self._activate(item)
         if self.waiting is None:
-            item.is_woken = True  # nobody wants to hear more of it until the next request
+            item.park()
         else:
             self._wake((self.waiting,))
 
     def rest(self, item: SessionItem) -> None:
         """There is nothing to say of it."""
         del self.active[item]
-        item.is_woken = False
 
     def rotate(self, answered: Iterable[tuple[SessionItem, PartitionData]], max_bytes: int) -> None:
         """Whoever had records comes behind the others next time.
@@ -332,6 +344,8 @@ class _IncrementalFetch(Fetching):
             item.error = 0
             item.diverging = None
             item.preferred = -1
+            if item.is_woken:
+                item.return_to_waiters()
             partition = item.partition
             if partition is None or partition.is_removed or partition.log.is_failed:
                 self._find(item)
@@ -363,8 +377,6 @@ class _IncrementalFetch(Fetching):
 
     def _wait(self, longest_s: float) -> None:
         self._ledger.waiting = self
-        for item in self._items:
-            item.is_woken = False
         self._is_registered = True
         self._services.replica_manager.wheel.arm(self, longest_s)
 
