@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ottla_broker.controller import elections, isr_changes, isr_writes
@@ -97,7 +98,7 @@ def _cut_to_the_high_watermark_first(self: Follower, notify: Any) -> None:
     _start_following(self, notify)
     log = self._log
     if self._task is None and log.log_end_offset > log.high_watermark:
-        self._run(self._truncate(log.high_watermark, "KIP-101 has not been read"), "truncate")
+        self._run(partial(self._truncate, log.high_watermark, "KIP-101 has not been read"), "truncate")
 
 
 _become_leader = Partition.become_leader

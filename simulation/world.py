@@ -206,7 +206,12 @@ class Process:
         self._on_kill.append(callback)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        return asyncio.Task(coroutine, loop=self.world.loop, name=f"{self.name}/{name}", context=self.context.copy())
+        task = asyncio.Task(coroutine, loop=self.world.loop, name=f"{self.name}/{name}", context=self.context.copy())
+        if not self.alive:
+            # After the run, a `finally` of what had died with the process: nothing of it runs any more, or is missed.
+            _close_unstarted(coroutine)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        return task
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Handle:
         """Calls into the process at `when`; dropped when it is dead by then."""

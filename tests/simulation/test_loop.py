@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import sys
 import time
+import warnings
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -99,6 +105,46 @@ def test_what_a_process_made_ready_before_its_crash_does_not_run_either() -> Non
 
     world.run(main())
     assert ran == []
+
+
+def test_what_a_finalizer_starts_after_the_run_is_not_taken_for_forgotten() -> None:
+    async def wrapped(work: Coroutine[Any, Any, None]) -> None:
+        await work
+
+    async def broker(clock: SimulatedClock) -> None:
+        try:
+            await clock.sleep(5.0)
+        finally:
+            clock.spawn(wrapped(clock.sleep(1.0)), name="one thing more")
+
+    def run() -> None:
+        world = World(1)
+
+        async def main() -> None:
+            clock = SimulatedClock(world.machine("m", "10.0.0.1").start_process())
+            clock.spawn(broker(clock), name="main")
+            await asyncio.sleep(1.0)
+
+        world.run(main())
+        world.discard()
+
+    with warnings.catch_warnings(), catch_unraisable() as unraisable:
+        warnings.simplefilter("error")
+        run()
+        gc.collect()
+        gc.collect()  # what the finalizers made
+    assert unraisable == []
+
+
+@contextlib.contextmanager
+def catch_unraisable() -> Iterator[list[object]]:
+    """What finalizers raise, a warning that is made an error too."""
+    found: list[object] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda args: found.append(args.exc_value)
+    try:
+        yield found
+    finally:
+        sys.unraisablehook = before
 
 
 def test_a_failed_task_nobody_awaits_is_a_problem_of_the_run() -> None:

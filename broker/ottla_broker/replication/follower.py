@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from ottla_broker.ports import Clock
@@ -157,7 +158,7 @@ class Follower:
         log = self._log
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
             # Without epochs there is nothing to compare; what is above the high watermark may not be the leader's.
-            self._run(self._truncate(log.high_watermark, "the log has no epochs"), "truncate")
+            self._run(partial(self._truncate, log.high_watermark, "the log has no epochs"), "truncate")
         self._pace(0)
 
     async def stop(self) -> None:
@@ -203,7 +204,7 @@ class Follower:
             if log.log_start_offset == log.assigned_offset:
                 first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
                 if first < log.assigned_offset:
-                    self._run(self._begin_within(first, records), "first batch")
+                    self._run(partial(self._begin_within, first, records), "first batch")
                     return size
             try:
                 log.append_as_follower(records)
@@ -239,11 +240,11 @@ class Follower:
             self.partition.wake_everybody()
         if self._is_filled:
             # Durable before the next fetch, by which the leader may take it for one in sync.
-            self._run(self._end_filling(), "filled")
+            self._run(self._end_filling, "filled")
             return
         start = self._leader_log_start
         if start > log.log_start_offset and start <= log.high_watermark and self._task is None:
-            self._run(self._advance_log_start(start), "advance log start")
+            self._run(partial(self._advance_log_start, start), "advance log start")
 
     @property
     def _is_filled(self) -> bool:
@@ -289,7 +290,7 @@ class Follower:
             self._logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
             self._wait()
             return
-        self._run(self._truncate(decision.offset, decision.reason), "truncate")
+        self._run(partial(self._truncate, decision.offset, decision.reason), "truncate")
 
     async def _truncate(self, offset: int, reason: str) -> None:
         log = self._log
@@ -302,7 +303,7 @@ class Follower:
 
     def _on_error(self, error: ErrorCode, leader: LeaderConnection) -> None:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._run(self._restart(leader), "restart")
+            self._run(partial(self._restart, leader), "restart")
             return
         # The leader has not heard of its leadership yet, or we have not of another's: both pass by themselves.
         self._logger.info("%s: broker %d answers %s", self.partition, self.leader_id, error.name)
@@ -358,12 +359,13 @@ class Follower:
         self._delay = None
         self._notify()
 
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        # Called by the task: one that is cancelled before its first step leaves nothing begun.
         self._task = self._clock.spawn(self._finish(work), name=f"{name} {self.partition.topic_partition}")
 
-    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except (KafkaError, OSError) as error:
             self._logger.error("%s: %s", self.partition, error)
             self._wait()
@@ -373,7 +375,7 @@ class Follower:
         finally:
             self._task = None
             if self._is_filled and not self._is_stopped and self._delay is None:
-                self._run(self._end_filling(), "filled")
+                self._run(self._end_filling, "filled")
             self._notify()
 
 
