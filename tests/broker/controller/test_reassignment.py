@@ -377,7 +377,7 @@ async def test_the_end_waits_for_a_broker_of_the_target(fleet):
     await channels.until(lambda: 2 in channels.metadata(0, "t").offline_replicas)
     channels.storage_errors.clear()
     await fleet.register(2)
-    await channels.until(lambda: channels.leadership(2, "t") is not None)
+    await channels.until(lambda: 2 not in channels.metadata(0, "t").offline_replicas)
     await in_sync(fleet, controller, channels, 0, 2)
     assert await stored(fleet) == ((2,), (), ())
 
