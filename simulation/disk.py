@@ -370,6 +370,8 @@ class SimulatedDisk:
                 raise call.group.error
             self._image.count_call()
             if self._image.failure is not None:
+                for look in self._world.last_looks:
+                    look()
                 raise OSError(self._image.failure, os.strerror(self._image.failure), self.path)
             result = call.act()
         except OSError as raised:

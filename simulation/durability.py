@@ -10,8 +10,9 @@ written there. Here that is kept per partition, exactly:
   platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
 * Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it.
 
-`look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, and right
-before anything that may take a promise back, so the order of events is exact.
+`look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, right before
+anything that may take a promise back, and right before a process ends or a disk fails, which may have acknowledged
+something since the last look: so the order of events is exact.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class Durability:
         """Broker → what its replicas were when they were last compared."""
         leaderships.observers.append(self._on_leadership)
         leaderships.before_change = self.look
+        world.last_looks.append(self.look)
 
     # -- what the workload asks -------------------------------------------------------------------------------------
 
@@ -127,9 +129,14 @@ class Durability:
                 key: Partition = partition.topic_partition
                 state = states.get(key)
                 log = partition.log
-                if state is None or log.is_failed or partition.leader_epoch < 0:
+                if state is None or partition.leader_epoch < 0:
                     continue
                 is_leader = partition.is_leader
+                if log.is_failed:
+                    if is_leader:
+                        ledger = self._ledger(key)
+                        ledger.highest = max(ledger.highest, log.high_watermark)
+                    continue
                 now = (partition.leader_epoch, state.epoch, log.high_watermark, log.log_end_offset, is_leader)
                 before = all_seen.get(key)
                 if before == now:

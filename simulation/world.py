@@ -102,6 +102,8 @@ class World:
         self.coverage: dict[tuple[str, str], int] = {}
         """(fault, what the fleet was doing) → how often."""
         self.faults = 0
+        self.last_looks: list[Callable[[], None]] = []
+        """Called just before a process ends or a call on a disk fails: a judge sees what was true until then."""
         self.graveyard: list[set[asyncio.Task[Any]]] = []
         self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
@@ -136,6 +138,7 @@ class World:
         try:
             return self.loop.run_until_complete(self.spawn(main, name="scenario"))
         finally:
+            self.last_looks.clear()
             for machine in self.machines.values():
                 if machine.process is not None:
                     machine.process.kill()
@@ -239,6 +242,8 @@ class Process:
         """Ends the process without running anything more of it. Idempotent."""
         if not self.alive:
             return
+        for look in self.world.last_looks:
+            look()
         self.alive = False
         # Kept to the end of the run: the finalizer of a coroutine would run its `finally` after all.
         self.world.graveyard.append(asyncio.all_tasks(self.world.loop))

@@ -84,6 +84,20 @@ def test_a_crash_runs_nothing_further_of_the_process() -> None:
     world.run(main())
 
 
+def test_before_a_process_ends_a_judge_looks_once_more() -> None:
+    world = World(1)
+    seen: list[bool] = []
+
+    async def main() -> None:
+        process = world.machine("m", "10.0.0.1").start_process()
+        world.last_looks.append(lambda: seen.append(process.alive))
+        process.machine.crash_process()
+        process.kill()
+
+    world.run(main())
+    assert seen == [True]
+
+
 def test_what_a_process_made_ready_before_its_crash_does_not_run_either() -> None:
     world = World(1)
     ran: list[str] = []
