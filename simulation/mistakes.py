@@ -205,7 +205,7 @@ MISTAKES = (
         400,
         ((recovery, "is_batch_intact", lambda batch, magic: True),),
         is_quick=True,
-        first_seed=70,
+        first_seed=120,
     ),
     Mistake("a log is lost at a restart", "single", 10, ((DirectoryLoader, "load", _load_nothing),), is_quick=True),
     Mistake(
