@@ -57,6 +57,11 @@ def racks_of_nodes(snapshot: Snapshot) -> list[str]:
     return sorted({value for node in snapshot.nodes or () if (value := label(node, key))})
 
 
+def adds_brokers(snapshot: Snapshot) -> bool:
+    """Whether `decide_identities` may give out ids and racks, which are then kept."""
+    return len(snapshot.broker_ids()) < snapshot.cluster.brokers.replicas
+
+
 def decide_identities(snapshot: Snapshot) -> Identities:
     """Ids and racks of the brokers: those that exist keep theirs, and missing ones are added.
 

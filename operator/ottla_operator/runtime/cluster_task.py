@@ -20,6 +20,7 @@ from ottla_operator.api.objects import (
     EVENT,
     KAFKA_CLUSTER,
     KINDS,
+    NODE,
     POD,
     SECRET,
     STORAGE_CLASS,
@@ -38,6 +39,7 @@ from ottla_operator.model.cluster import parse_cluster
 from ottla_operator.planning.cluster import Pass, decide_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.difference import difference
+from ottla_operator.planning.identity import adds_brokers
 from ottla_operator.planning.snapshot import Delete, Images, Snapshot
 from ottla_operator.planning.zookeeper import super_secret
 from ottla_operator.runtime.store import Key, Store
@@ -129,6 +131,10 @@ class ClusterTask:
             storage_classes=facts.storage_classes,
             has_super_secret=facts.has_super_secret,
         )
+        if self._reads_nodes and adds_brokers(snapshot):
+            # A broker keeps its rack for good. The watch of nodes may be behind that of clusters: whoever labels nodes
+            # and applies a cluster at once would get all brokers into the racks that were seen first.
+            snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         reports, kafka = await self._ask_brokers(snapshot)
         return replace(snapshot, reports=reports, kafka=kafka)
 

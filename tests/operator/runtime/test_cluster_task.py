@@ -47,6 +47,18 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
     return document
 
 
+async def test_racks_are_those_of_the_nodes_as_they_are_now_not_as_they_were_seen_last() -> None:
+    """The watch of nodes is behind that of clusters."""
+    fleet = Fleet()
+    see = fleet.kubernetes.on_change
+    assert see is not None
+    fleet.kubernetes.on_change = lambda event, obj: None if obj["kind"] == NODE.kind else see(event, obj)
+    for index, zone in enumerate(("room-a", "room-b", "room-b")):
+        fleet.kubernetes.put(node(f"n{index + 1}", zone))
+    await fleet.converge()
+    assert sorted(fleet.racks().values()) == ["room-a", "room-a", "room-b"]
+
+
 async def test_a_document_becomes_an_ensemble_and_brokers_in_three_racks() -> None:
     fleet = await _running()
     assert fleet.condition("Ready")[:2] == ("True", "AsDeclared")
