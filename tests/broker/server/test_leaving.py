@@ -1,0 +1,41 @@
+"""A broker that hands its leaderships over, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.server.controller_client import ControllerClient
+from ottla_broker.server.leaving import hand_over
+from simulation.clock import SimulatedClock
+from simulation.network import Fabric, SimulatedNetwork
+from simulation.world import World
+
+LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
+
+
+@pytest.mark.parametrize("tries", [3, 10])
+def test_a_fleet_that_stops_as_a_whole_does_not_wait_for_a_controller_again_and_again(tries: int) -> None:
+    """Nobody is in office any more: all tries together take as long as one request to a controller may."""
+    world = World(1)
+    config = {
+        "controlled.shutdown.max.retries": tries,
+        "controlled.shutdown.retry.backoff.ms": 5000,
+        "controller.socket.timeout.ms": 30_000,
+        "inter.broker.protocol.version": "3.9",
+    }
+
+    async def main() -> bool:
+        process = world.machine("m", "10.0.0.1").start_process()
+        clock = SimulatedClock(process)
+        network = SimulatedNetwork(Fabric(world), process.machine, process)
+        controller = ControllerClient(7, network, clock, MetadataCache(7), "INTERNAL", 30_000)
+        leaving = process.spawn(hand_over(controller, clock, config, 7, 1, LOGGER), name="leaving")
+        await asyncio.wait([leaving])
+        return leaving.result()
+
+    assert world.run(main()) is False
+    assert 30 <= world.loop.time() < 31
