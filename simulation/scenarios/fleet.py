@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from simulation.administration import Administrator
 from simulation.checker import Checker, Violation
@@ -40,6 +41,24 @@ _MOST_AT_ONCE = 4
 _LOOK_S = 0.05
 
 
+def judged(
+    world: World, fleet: Fleet, *, is_flushed: bool, **terms: Any
+) -> tuple[Checker, Leaderships, Durability, Workload]:
+    """A workload on the fleet and what judges it; `terms` are those of `Terms` that a scenario chooses."""
+    checker = Checker()
+    leaderships = Leaderships(world, fleet.store)
+    durability = Durability(world, fleet.brokers, leaderships, checker, is_flushed=is_flushed)
+    chosen = Terms(
+        durable_acks=(-1,),
+        life_of=fleet.life_of,
+        losses_of=durability.losses,
+        is_promise=durability.is_promise,
+        is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
+        **terms,
+    )
+    return checker, leaderships, durability, Workload(world, checker, chosen)
+
+
 async def run(world: World) -> Checker:
     draw = world.stream("scenario")
     count = draw.choice((3, 3, 3, 3, 4, 5, 5, 7))
@@ -50,19 +69,13 @@ async def run(world: World) -> Checker:
         f"{count} brokers, {len(fleet.brokers[0].paths)} disks, {replicas} replicas,"
         f" {'flush.messages=1' if flushed else 'flush.messages not 1'}"
     )
-    checker = Checker()
-    leaderships = Leaderships(world, fleet.store)
-    durability = Durability(world, fleet.brokers, leaderships, checker, is_flushed=flushed)
-    terms = Terms(
-        durable_acks=(-1,),
-        life_of=fleet.life_of,
-        losses_of=durability.losses,
-        is_promise=durability.is_promise,
-        is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
+    checker, leaderships, durability, workload = judged(
+        world,
+        fleet,
+        is_flushed=flushed,
         producer_pauses_s=draw.choice(((0.05, 0.1, 0.4), (0.0, 0.02, 0.3, 0.6), (0.2, 0.4))),
         stretch=lambda: _stretch(world),
     )
-    workload = Workload(world, checker, terms)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2, 3)]
     await fleet.start()
     watching = world.spawn(watch(durability), name="judge")

@@ -28,10 +28,10 @@ from simulation.client import Client
 from simulation.cluster import CLIENT_PORT, Fleet, SimulatedBroker
 from simulation.durability import Durability
 from simulation.leaderships import Leaderships
-from simulation.scenarios.fleet import heal, is_current, watch
+from simulation.scenarios.fleet import heal, judged, watch
 from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import broker_settings, verify
-from simulation.workload import Terms, Workload, create_topic, delete_topic
+from simulation.workload import Workload, create_topic, delete_topic
 from simulation.world import World
 
 TOPIC = "late"
@@ -265,17 +265,7 @@ async def run(world: World) -> Checker:
     }
     settings.pop("log.flush.interval.messages", None)  # a loss of power is to take something
     fleet = Fleet(world, 3, settings)
-    checker = Checker()
-    leaderships = Leaderships(world, fleet.store)
-    durability = Durability(world, fleet.brokers, leaderships, checker, is_flushed=False)
-    terms = Terms(
-        durable_acks=(-1,),
-        life_of=fleet.life_of,
-        losses_of=durability.losses,
-        is_promise=durability.is_promise,
-        is_current=lambda address, partition: is_current(fleet, leaderships, address, partition),
-    )
-    workload = Workload(world, checker, terms)
+    checker, leaderships, durability, workload = judged(world, fleet, is_flushed=False)
     client = Client(world, fleet.fabric, "client-1", "10.1.0.1", fleet.bootstrap)
     await fleet.start()
     watching = world.spawn(watch(durability), name="judge")
