@@ -13,29 +13,38 @@ require() { # command, Debian package
   fi
 }
 
+is_from() { # hash of a pom, folder
+  [ "$(cat "$2/.pom.sha256" 2> /dev/null)" = "$1" ]
+}
+
 fetch() { # pom folder, destination folder
   local destination=$cache/$2 wanted
   wanted=$(sha256sum < "$1/pom.xml" | cut -d' ' -f1)
-  if [ -f "$destination/.pom.sha256" ] && [ "$(cat "$destination/.pom.sha256")" = "$wanted" ]; then
-    return
-  fi
+  if is_from "$wanted" "$destination"; then return; fi
   require java openjdk-17-jdk-headless
   require mvn maven
-  echo "fetch-jars: fetching into $destination (once, about half a minute)"
-  # Into a folder of its own first: a run that is cut off leaves no half set behind, and one that is
-  # under way at the same time does no harm.
-  local fresh
   mkdir -p "$cache"
+  exec 9> "$cache/.fetch-jars.lock"
+  flock 9 # another one that is under way is waited for, and may have fetched it
+  if is_from "$wanted" "$destination"; then return; fi
+  echo "fetch-jars: fetching into $destination (once, about half a minute)"
+  # Into a folder of its own first: a run that is cut off leaves no half set behind.
+  local fresh attempt
+  rm -rf "$cache/.$2".??????
   fresh=$(mktemp -d "$cache/.$2.XXXXXX")
   cp "$1/pom.xml" "$fresh/pom.xml"
-  if ! mvn --quiet --batch-mode -f "$fresh/pom.xml" \
-    org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
-    -DincludeScope=runtime -DoutputDirectory="$fresh/flat" > "$fresh/log" 2>&1; then
-    cat "$fresh/log" >&2
-    rm -rf "$fresh"
-    echo "fetch-jars: Maven could not fetch what scripts/jars/$1/pom.xml names" >&2
-    exit 1
-  fi
+  for attempt in 1 2 3; do # a repository has its bad moments; what is fetched already is not fetched again
+    if mvn --quiet --batch-mode --update-snapshots -f "$fresh/pom.xml" \
+      org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+      -DincludeScope=runtime -DoutputDirectory="$fresh/flat" > "$fresh/log" 2>&1; then break; fi
+    if [ "$attempt" = 3 ]; then
+      cat "$fresh/log" >&2
+      rm -rf "$fresh"
+      echo "fetch-jars: Maven could not fetch what scripts/jars/$1/pom.xml names" >&2
+      exit 1
+    fi
+    sleep 5
+  done
   echo "$wanted" > "$fresh/flat/.pom.sha256"
   chmod 755 "$fresh/flat"
   rm -rf "$destination"

@@ -21,19 +21,10 @@ need nsenter util-linux
 [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
 [ ${#packages[@]} -gt 0 ] || exit 0
 
-if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
-  echo "install-kubernetes: missing Debian packages, to be installed as root: apt-get install ${packages[*]}" >&2
-  exit 1
-fi
-echo "install-kubernetes: installing ${packages[*]}"
 policy=/usr/sbin/policy-rc.d # while it says 101, no package starts a daemon
-if [ ! -e "$policy" ]; then
+if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null && [ ! -e "$policy" ]; then
   trap 'rm -f "$policy"' EXIT
   printf '#!/bin/sh\nexit 101\n' > "$policy"
   chmod +x "$policy"
 fi
-export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"; } > /dev/null; then
-  echo "install-kubernetes: apt-get could not install ${packages[*]}" >&2
-  exit 1
-fi
+"$(dirname "$0")/install-packages.sh" install-kubernetes "${packages[@]}"

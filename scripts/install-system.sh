@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
-# Installs what the full test run and the benchmark need from outside Python: Java 17, Maven and kcat (Debian
-# packages, only what is missing, only as root on Debian) and the jars of fetch-jars.sh. Otherwise one line names what
-# is missing. With --check nothing is installed: it prints what is missing and ends with 1, or with 0 when all is there.
+# Installs what the full test run and the benchmark need from outside Python: Java 17, Maven, kcat and the tools of
+# networks and file systems (Debian packages, only what is missing, only as root on Debian) and the jars of
+# fetch-jars.sh. Otherwise one line names what is missing. With --check nothing is installed: it prints what is missing
+# and ends with 1, or with 0 when all is there.
 set -euo pipefail
 cd "$(dirname "$0")"
 cache=${OTTLA_CACHE:-$HOME/.cache/ottla}
 
 packages=()
-command -v javac > /dev/null || packages+=(openjdk-17-jdk-headless) # javac: a test compiles a small program
-command -v mvn > /dev/null || packages+=(maven)
-command -v kcat > /dev/null || packages+=(kcat)
+need() { command -v "$1" > /dev/null || packages+=("$2"); } # command, Debian package
+need javac openjdk-17-jdk-headless # javac: a test compiles a small program
+need mvn maven
+need kcat kcat
+if [ "$(id -u)" = 0 ]; then # for the tests with networks that are cut and disks that fail: root's alone
+  need ip iproute2
+  need iptables iptables
+  need mkfs.ext4 e2fsprogs
+  need mount mount
+  need openssl openssl
+fi
 
 jars_are_current() {
   local pair wanted
@@ -37,16 +46,5 @@ case ${1:-} in
     ;;
 esac
 
-if [ ${#packages[@]} -gt 0 ]; then
-  if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
-    echo "install-system: missing Debian packages, to be installed as root: apt-get install ${packages[*]}" >&2
-    exit 1
-  fi
-  echo "install-system: installing ${packages[*]}"
-  export DEBIAN_FRONTEND=noninteractive
-  if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"; } > /dev/null; then
-    echo "install-system: apt-get could not install ${packages[*]}" >&2
-    exit 1
-  fi
-fi
+./install-packages.sh install-system "${packages[@]}"
 exec ./fetch-jars.sh

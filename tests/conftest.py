@@ -16,7 +16,15 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+
+# No example has a time limit of its own: it would tell a busy machine from an idle one. In CI, which hypothesis knows
+# by its variable, the examples are the same every time.
+hypothesis.settings.register_profile(
+    "ottla", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("ottla")
 
 # `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
 # without all the others.
