@@ -6,12 +6,12 @@ Started alone they need no root: tests/operator/real_api runs the operator again
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.certificates import Certificates
 from e2e.machine import CommandFailed, Daemons, run
+from ottla_broker.local.ports import HOST, free_ports
 
 SERVICES = "10.96.0.0/16"
 FIRST_SERVICE = "10.96.0.1"
@@ -32,11 +32,8 @@ class Place:
 
 def loopback() -> Place:
     """Free ports of the loopback."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [listening.getsockname()[1] for listening in sockets]
-    for listening in sockets:
-        listening.close()
-    return Place("127.0.0.1", *ports)
+    api, etcd, etcd_peer = free_ports(3)
+    return Place(HOST, api, etcd, etcd_peer)
 
 
 class ControlPlane:

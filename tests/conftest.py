@@ -97,6 +97,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(f"OTTLA_TEST_ALL=1 and {why()}", pytrace=False)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each process of the run (pytest-xdist) has ports of its own: what one has chosen and not bound yet, or has given
+    up while a broker of it restarts, no other takes."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker.startswith("gw"):
+        from ottla_broker.local.ports import RANGE_VARIABLE, searched
+
+        ports, workers = searched(), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        if mine := ports[len(ports) * int(worker[2:]) // workers : len(ports) * (int(worker[2:]) + 1) // workers]:
+            os.environ[RANGE_VARIABLE] = f"{mine[0]}-{mine[-1]}"
+
+
 LONG_TEST_S = 30.0
 
 
@@ -136,6 +148,6 @@ def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on now."""
-    from ottla_broker.local.zookeeper import free_port as find_free_port
+    from ottla_broker.local.ports import free_port as find_free_port
 
     return find_free_port()

@@ -14,7 +14,7 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.zookeeper import free_port
+from ottla_broker.local.ports import free_port
 
 _LIMIT_S = 90.0
 _POLL_S = 0.05

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla_broker.local.zookeeper import free_port
+from ottla_broker.local.ports import free_port
 
 _LIMIT_S = 60.0
 _POLL_S = 0.02

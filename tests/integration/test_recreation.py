@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla_broker.local.zookeeper import free_port
+from ottla_broker.local.ports import free_port
 from ottla_broker.testing import Cluster, cluster
 from tests.broker.controller.test_with_apache_kafka import ApacheBroker
 from tests.integration.file_systems import fuse_mount, why_not

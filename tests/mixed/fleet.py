@@ -19,7 +19,7 @@ from kazoo.exceptions import NoNodeError
 
 from ottla_broker.coordination import znodes
 from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.local.zookeeper import free_port
+from ottla_broker.local.ports import free_port
 from tests.nemesis.load import TOPIC
 
 PARTITIONS = 6

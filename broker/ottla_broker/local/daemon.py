@@ -26,7 +26,8 @@ from ottla_broker.adapters.process import freeze_garbage, run
 from ottla_broker.coordination.embedded import StoreInUse, StoreUnreadable
 from ottla_broker.local.control import ControlError, ControlServer
 from ottla_broker.local.jars import MissingRequirement
-from ottla_broker.local.layout import HOST, BrokerPlace, FleetStateError, Layout
+from ottla_broker.local.layout import BrokerPlace, FleetStateError, Layout
+from ottla_broker.local.ports import HOST
 from ottla_broker.local.supervisor import BrokerEnded, Supervisor
 from ottla_broker.local.topics import apply_topics
 from ottla_broker.local.zookeeper import ZooKeeperFailed

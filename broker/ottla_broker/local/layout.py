@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ottla_broker.local.ports import HOST, free_ports
 from ottla_operator.model.cluster import KafkaCluster, default_broker_config
 
 FIRST_CLIENT_PORT = 9092
 DEFAULT_RACKS = 3
-HOST = "127.0.0.1"
 _OWN_DIRECTORY = re.compile(r"broker-[0-9]+|zookeeper")
 _OWN_FILE = re.compile(r"fleet\.(json|json\.tmp|log|lock)|documents\.yaml|coordination\.sqlite.*|control\.sock")
 SESSION_TIMEOUT_MS = 6000
@@ -80,9 +80,9 @@ class Layout:
         for broker_id in range(self.cluster.brokers.replicas):
             if broker_id not in known:
                 first = self._first_client_port
-                client = _next_free_port(first, taken) if first else _any_free_ports(1, taken)[0]
+                client = _next_free_port(first, taken) if first else free_ports(1, taken)[0]
                 taken.add(client)
-                internal, http = _any_free_ports(2, taken)
+                internal, http = free_ports(2, taken)
                 taken.update((internal, http))
                 known[broker_id] = BrokerPlace(broker_id, client, internal, http)
         self.state.brokers = [known[broker_id] for broker_id in sorted(known)]
@@ -207,20 +207,3 @@ def _is_free(port: int) -> bool:
 
 def _next_free_port(first: int, taken: Iterable[int]) -> int:
     return next(port for port in range(first, 65536) if port not in taken and _is_free(port))
-
-
-def _any_free_ports(count: int, taken: set[int]) -> list[int]:
-    probes: list[socket.socket] = []
-    ports: list[int] = []
-    try:
-        while len(ports) < count:
-            probe = socket.socket()
-            probes.append(probe)  # held until all are chosen, so that no port comes twice
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-            if port not in taken:
-                ports.append(port)
-    finally:
-        for probe in probes:
-            probe.close()
-    return ports

@@ -6,9 +6,7 @@ given, and can be started again on them under the same port. Blocking: call it f
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -17,43 +15,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla_broker.local.jars import find_java, zookeeper_class_path
+from ottla_broker.local.ports import HOST, free_port
 
-HOST = "127.0.0.1"
 POLL_S = 0.02
 START_ATTEMPTS = 5
-_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FIRST_PORT = 20_000
-_PORT_TRIES = 100
 STOP_TIMEOUT_S = 10.0
 JVM_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
 class ZooKeeperFailed(RuntimeError):
     """The server ended, or did not answer in time; the message ends with the last lines of its log."""
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now.
-
-    Below those that the system gives to outgoing connections, if there are any: one of them may well be such a
-    connection's own by the time that a slow program, a JVM say, binds it.
-    """
-    first_outgoing = _first_outgoing_port()
-    for _ in range(_PORT_TRIES if first_outgoing > _FIRST_PORT else 0):
-        port = random.randrange(_FIRST_PORT, first_outgoing)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((HOST, port))
-            return port
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _first_outgoing_port() -> int:
-    try:
-        return int(_PORT_RANGE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def answers(port: int, timeout_s: float = 1.0) -> bool:

@@ -26,7 +26,7 @@ def wait_until(is_true, what):
 @pytest.fixture
 def mixed(tmp_path, zookeeper):
     """(fleet of our brokers 0 and 1, a function that starts Apache broker 7 or 8, the chroot)."""
-    from ottla_broker.local.zookeeper import free_port
+    from ottla_broker.local.ports import free_port
     from ottla_broker.testing import cluster
 
     connect = f"{zookeeper.connect}/reassigned/{uuid.uuid4()}"

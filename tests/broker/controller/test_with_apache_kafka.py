@@ -134,7 +134,7 @@ class ApacheBroker:
 @pytest.fixture
 async def apache(tmp_path, zookeeper):
     """(controller, channels, start a broker, its bootstrap addresses): brokers 1 and 2 are Apache Kafka."""
-    from ottla_broker.local.zookeeper import free_port
+    from ottla_broker.local.ports import free_port
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
     brokers, ports = {}, {}
@@ -240,7 +240,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin import NewTopic as ClientTopic
 
-    from ottla_broker.local.zookeeper import free_port
+    from ottla_broker.local.ports import free_port
     from ottla_broker.testing import cluster
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"

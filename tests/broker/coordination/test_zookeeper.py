@@ -16,7 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
-from ottla_broker.local.zookeeper import ZooKeeperServer, free_port
+from ottla_broker.local.ports import free_port
+from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.ports.coordination import (
     Check,
     ConnectionLoss,

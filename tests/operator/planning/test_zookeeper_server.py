@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.local.zookeeper import free_port
+from ottla_broker.local.ports import free_ports
 from ottla_operator.planning.zookeeper import LOGBACK, ready_script, start_script, static_config
 
 pytestmark = pytest.mark.java
@@ -54,9 +54,9 @@ class Server:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not holds():
-        assert time.monotonic() < deadline, "not within a minute"
+        assert time.monotonic() < deadline, "not within three minutes"
         time.sleep(0.2)
 
 
@@ -72,7 +72,8 @@ def ensemble(tmp_path: Path) -> Iterator[list[Server]]:
         'org.apache.zookeeper.server.quorum.QuorumPeerMain "$2/zoo.cfg"\n'
     )
     script.chmod(0o755)
-    ports = {number: (free_port(), free_port(), free_port()) for number in (1, 2, 3)}
+    chosen = free_ports(9)
+    ports = {number: chosen[3 * number - 3 : 3 * number] for number in (1, 2, 3)}
     members = "".join(
         f"server.{number}=127.0.0.1:{peer}:{election}:participant;0.0.0.0:{client}\n"
         for number, (peer, election, client) in ports.items()
