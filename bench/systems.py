@@ -18,6 +18,7 @@ from typing import Any
 
 from bench import java
 from bench.usage import cpu_seconds, resident_bytes
+from ottla_broker.local.ports import free_port
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 
@@ -54,12 +55,6 @@ log.segment.delete.delay.ms=1000
 
 class SystemFailed(RuntimeError):
     """A system under test did not start, stop or answer; the message carries the end of its log."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

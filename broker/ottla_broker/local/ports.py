@@ -1,4 +1,10 @@
-"""Free TCP ports of the loopback, for whom has to name a port before somebody binds it."""
+"""Free TCP ports of the loopback, for whom has to name a port before somebody binds it.
+
+Between the choice and the bind lies the start of a program, and until then nobody holds the port. So that it is not
+chosen twice meanwhile, it is left in TIME_WAIT, as after a connection that a server has closed: for a minute the system
+gives it to nobody who asks for any port, and whoever looks whether it is free finds it taken. A server, which binds its
+port by number and with SO_REUSEADDR (as asyncio, Java and Go do), gets it at once.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,7 @@ RANGE_VARIABLE = "OTTLA_PORTS"
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT = 20_000
 _TRIES = 100
+_LIMIT_S = 10.0
 
 
 def free_port() -> int:
@@ -23,7 +30,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
-    """So many different ports that nobody listens on now, none of `taken`.
+    """So many different ports that nobody listens on, none of `taken`, and none that was given within a minute.
 
     Below those that the system gives to outgoing connections and to who asks for any port, if there are such: one of
     these may well be somebody else's by the time that a slow program, a JVM say, binds it, or while a broker restarts.
@@ -34,16 +41,13 @@ def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
         if len(found) == count:
             return found
         port = random.choice(ports)
-        if port not in taken and port not in found and _is_free(port):
-            found.append(port)
+        if port not in taken:
+            with contextlib.suppress(OSError, OverflowError):
+                found.append(_reserved(port))
     while len(found) < count:
-        with contextlib.ExitStack() as held:  # until all are chosen, so that no port comes twice
-            while len(found) < count:
-                probe = held.enter_context(socket.socket())
-                probe.bind((HOST, 0))
-                port = int(probe.getsockname()[1])
-                if port not in taken and port not in found:
-                    found.append(port)
+        port = _reserved(0)
+        if port not in taken:
+            found.append(port)
     return found
 
 
@@ -59,10 +63,15 @@ def searched() -> range:
     return range(_FIRST_PORT, first_outgoing)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((HOST, port))
-        except (OSError, OverflowError):
-            return False
-    return True
+def _reserved(port: int) -> int:
+    """The port, any for 0, left in TIME_WAIT. OSError when it is taken."""
+    with socket.socket() as listening:
+        listening.settimeout(_LIMIT_S)
+        listening.bind((HOST, port))  # without SO_REUSEADDR: what was given within a minute is taken
+        # The connection has it from the socket that it came to, and a server may bind beside one that has it.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.listen(1)
+        found = int(listening.getsockname()[1])
+        with socket.create_connection((HOST, found), _LIMIT_S):
+            listening.accept()[0].close()  # before the other end: the first to close keeps the port in TIME_WAIT
+        return found

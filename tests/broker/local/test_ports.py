@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,33 @@ def test_a_fleet_keeps_its_ports_while_a_broker_of_it_is_down(tmp_path: Path, mo
     assert max(ports) < first_outgoing()
 
 
+def unused() -> int:
+    """A port that nobody listens on, and that `free_ports` has not given."""
+    with socket.create_server((HOST, 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 def test_a_range_can_be_given_and_what_is_taken_in_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RANGE_VARIABLE, "")
-    a, b, c = free_ports(3)
+    a, b, c = unused(), unused(), unused()
     for first, last in ((a, a), (min(b, c), max(b, c))):
         monkeypatch.setenv(RANGE_VARIABLE, f"{first}-{last}")
         assert list(searched()) == list(range(first, last + 1))
     monkeypatch.setenv(RANGE_VARIABLE, f"{a}-{a}")
-    assert free_ports(1) == [a]
-    assert free_ports(1, taken=[a]) != [a]
-    with ExitStack() as held:
-        held.enter_context(socket.create_server((HOST, a)))
+    with socket.create_server((HOST, a)):
         assert a not in free_ports(2)
+    assert free_ports(1, taken=[a]) != [a]
+    assert free_ports(1) == [a]
+
+
+def test_a_port_that_was_given_is_taken_for_others_and_free_for_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is on it before its server has started, and that may take a while."""
+    port = unused()
+    monkeypatch.setenv(RANGE_VARIABLE, f"{port}-{port}")
+    assert free_ports(1) == [port]
+    assert free_ports(1) != [port]
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((HOST, port))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, port), 5)
+    with socket.create_server((HOST, port)):  # binds with SO_REUSEADDR
+        pass
