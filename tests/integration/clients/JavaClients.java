@@ -330,7 +330,7 @@ public class JavaClients {
                     event.set("records", recordsOf(records));
                     say(event);
                     try {
-                        consumer.commitSync(Duration.ofSeconds(10));
+                        consumer.commitSync(Duration.ofSeconds(30));
                         say(event("committed"));
                     } catch (CommitFailedException | RetriableException error) {
                         // a rebalance has begun, or the coordinator is gone: it is read again
@@ -466,7 +466,8 @@ public class JavaClients {
             ArrayNode partitions = answer.putArray("partitions");
             for (TopicPartitionInfo info : topic.partitions()) {
                 ObjectNode partition = partitions.addObject();
-                partition.put("partition", info.partition()).put("leader", info.leader().id());
+                partition.put("partition", info.partition());
+                partition.put("leader", info.leader() == null ? -1 : info.leader().id());
                 ArrayNode replicas = partition.putArray("replicas");
                 info.replicas().forEach(node -> replicas.add(node.id()));
                 ArrayNode inSync = partition.putArray("inSync");

@@ -72,7 +72,7 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
                 self._gathering.received(name, [record_of(record) for part in found.values() for record in part])
                 try:
                     await consumer.commit()
-                    self._gathering.committed()
+                    self._gathering.committed(name)
                 except (CommitFailedError, KafkaError) as error:
                     if not isinstance(error, CommitFailedError) and not error.retriable:
                         raise  # otherwise a rebalance has begun, or the coordinator is gone: it is read again

@@ -55,6 +55,7 @@ class Gathering:
         self.records: dict[str, list[Record]] = {}
         self.failures: list[str] = []
         self.commits = 0
+        self._committed: dict[str, int] = {}
 
     def assigned(self, member: str, partitions: frozenset[int]) -> None:
         with self._changed:
@@ -71,9 +72,11 @@ class Gathering:
             self.records.setdefault(member, []).extend(records)
             self._changed.notify_all()
 
-    def committed(self) -> None:
+    def committed(self, member: str) -> None:
+        """The member has committed all that it has received."""
         with self._changed:
             self.commits += 1
+            self._committed[member] = len(self.records.get(member, []))
             self._changed.notify_all()
 
     def failed(self, member: str, why: str) -> None:
@@ -84,6 +87,12 @@ class Gathering:
     def values(self) -> list[bytes | None]:
         """The values read by all members, those that were read twice twice."""
         return [record.value for records in self.records.values() for record in records]
+
+    def has_committed(self, count: int) -> bool:
+        """True when the members have read so many records, and none of them would be read again by anybody else."""
+        return len(self.values()) >= count and all(
+            self._committed.get(member, 0) == len(records) for member, records in self.records.items()
+        )
 
     def shares(self, *expected: int) -> bool:
         """True when as many members as numbers have disjoint parts of these sizes."""
@@ -106,8 +115,9 @@ class Member(ABC):
         """Leaves the group in order."""
 
 
-QUICK_MEMBER = {"heartbeat.interval.ms": "200", "session.timeout.ms": "6000"}
-"""A member hears of a rebalance by its heartbeat: with the default of 3 s everything would wait for it."""
+QUICK_MEMBER = {"heartbeat.interval.ms": "200", "session.timeout.ms": "30000"}
+"""A member hears of a rebalance by its heartbeat: with the default of 3 s everything would wait for it. Its session is
+long enough for a machine that has no time for it: what it had not committed yet would be read twice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class JavaMachine:
             case "records":
                 gathering.received(name, [record_of(found) for found in message["records"]])
             case "committed":
-                gathering.committed()
+                gathering.committed(name)
             case "failed":
                 gathering.failed(name, message["why"])
             case "left":

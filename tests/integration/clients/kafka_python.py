@@ -77,8 +77,8 @@ class _Member(Member, ConsumerRebalanceListener):  # type: ignore[misc]
                     continue
                 self._gathering.received(name, [record_of(record) for part in found.values() for record in part])
                 try:
-                    self._consumer.commit(timeout_ms=10_000)
-                    self._gathering.committed()
+                    self._consumer.commit(timeout_ms=30_000)
+                    self._gathering.committed(name)
                 except (CommitFailedError, KafkaTimeoutError, RetriableError):
                     pass  # a rebalance has begun, or the coordinator is gone: it is read again
         except Exception as error:
@@ -171,7 +171,8 @@ class KafkaPython(Administrator):
     ) -> None:
         with _admin(bootstrap) as admin:
             wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": dict(config)}
-            admin.create_topics({topic: wanted}, wait_for_metadata=True)
+            admin.create_topics({topic: wanted})
+            admin.wait_for_topics([topic], timeout_ms=LIMIT_S * 1000)
 
     def describe_topic(self, bootstrap: str, topic: str) -> TopicDescription:
         with _admin(bootstrap) as admin:

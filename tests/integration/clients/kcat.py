@@ -12,6 +12,8 @@ from typing import Any
 from tests.integration.clients.driver import LIMIT_S, Driver, Gathering, GroupMember, Member, Record
 
 _NOTHING = "~null~"
+_KCAT = ("kcat", "-m", "60")
+"""It gives up when metadata takes longer than that, by default 5 s."""
 _ALL_DOWN = "All broker connections are down"
 
 
@@ -47,7 +49,7 @@ class _Member(Member):
             **member.config,
         }
         options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
-        self._command = ["kcat", "-b", bootstrap, *options, "-J", "-u", "-G", member.group, member.topic]
+        self._command = [*_KCAT, "-b", bootstrap, *options, "-J", "-u", "-G", member.group, member.topic]
         self._lock = threading.Lock()
         self._is_closing = False
         self._process = self._start()
@@ -148,12 +150,12 @@ class Kcat(Driver):
         }
         options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
         partition = str(records[0].partition)
-        command = ["kcat", "-b", bootstrap, *options, "-P", "-t", topic, "-p", partition, "-K", _NOTHING, "-Z"]
+        command = [*_KCAT, "-b", bootstrap, *options, "-P", "-t", topic, "-p", partition, "-K", _NOTHING, "-Z"]
         run([*command, *headers], "\n".join(lines) + "\n")
 
     def read(self, bootstrap: str, topic: str, partitions: int = 1) -> list[Record]:
         quick = ["-X", "fetch.wait.max.ms=10"]  # it ends when a fetch has come back empty
-        printed = run(["kcat", "-b", bootstrap, *quick, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
+        printed = run([*_KCAT, "-b", bootstrap, *quick, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"])
         records = [record_of(json.loads(line)) for line in printed.splitlines()]
         return sorted(records, key=lambda record: (record.partition, record.offset))
 

@@ -102,7 +102,7 @@ class _Member(Member):
         self._gathering.received(self._name, records)
         try:
             self._consumer.commit(asynchronous=False)
-            self._gathering.committed()
+            self._gathering.committed(self._name)
         except KafkaException as error:  # a rebalance has begun, or the coordinator is gone: it is read again
             if error.args[0].fatal():
                 raise
@@ -132,7 +132,7 @@ class Librdkafka(Administrator):
                 "enable.idempotence": is_idempotent,
                 "compression.type": codec,
                 "linger.ms": 5,
-                "message.timeout.ms": 60_000,
+                "message.timeout.ms": 100_000,  # below LIMIT_S, so that it tells why
             }
         )
         answers: list[tuple[KafkaError | None, int | None]] = []
@@ -188,7 +188,7 @@ class Librdkafka(Administrator):
         admin = _admin(bootstrap)
         found = admin.describe_topics(TopicCollection([topic]))[topic].result()
         return TopicDescription(
-            {part.id: part.leader.id for part in found.partitions},
+            {part.id: -1 if part.leader is None else part.leader.id for part in found.partitions},
             {part.id: tuple(node.id for node in part.replicas) for part in found.partitions},
             {part.id: frozenset(node.id for node in part.isr) for part in found.partitions},
         )

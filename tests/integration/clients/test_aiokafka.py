@@ -11,7 +11,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from tests.integration.clients.aiokafka_client import Aiokafka, with_admin
 from tests.integration.clients.driver import LIMIT_S, Record
-from tests.integration.clients.topics import create, numbered
+from tests.integration.clients.topics import await_groups, create, numbered
 
 DRIVER = Aiokafka()
 
@@ -66,7 +66,7 @@ async def test_max_poll_records(bootstrap: str, name: str) -> None:
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=10
     ) as consumer:
         consumer.assign([part])
-        sizes = [len((await consumer.getmany(timeout_ms=30_000))[part]) for _ in range(3)]
+        sizes = [len((await consumer.getmany(timeout_ms=int(LIMIT_S * 1000)))[part]) for _ in range(3)]
     assert sizes == [10, 10, 5]
 
 
@@ -81,6 +81,7 @@ def test_groups_and_the_cluster_are_described(bootstrap: str, name: str) -> None
             await consumer.commit({TopicPartition(name, 0): OffsetAndMetadata(3, "")})
 
     asyncio.run(commit())
+    await_groups(bootstrap)
     assert name in [group for group, _ in with_admin(bootstrap, lambda admin: admin.list_consumer_groups())]
     found = with_admin(bootstrap, lambda admin: admin.list_consumer_group_offsets(name))
     assert found[TopicPartition(name, 0)].offset == 3

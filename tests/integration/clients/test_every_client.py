@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.integration.clients.driver import (
     await_that,
 )
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import create, create_again, numbered
+from tests.integration.clients.topics import await_known, create, create_again, numbered
 
 every_client = pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
 every_admin = pytest.mark.parametrize("driver", EVERY_ADMIN, indirect=True)
@@ -119,20 +119,27 @@ def closing(*members: Member) -> Iterator[None]:
 def test_a_group_of_two_shares_the_partitions_and_hands_them_over(driver: Driver, bootstrap: str, name: str) -> None:
     create(bootstrap, name, 4)
     gathering = Gathering()
+
+    def has_read(count: int) -> Callable[[Gathering], bool]:
+        """And committed, for a rebalance gives what is not committed to read again; kcat commits when it begins."""
+        if driver.name == "kcat":
+            return lambda found: len(found.values()) >= count
+        return lambda found: found.has_committed(count)
+
     first = driver.join(bootstrap, GroupMember(f"{name}-a", name, name), gathering)
     with closing(first):
         gathering.wait_until(lambda found: found.shares(4), "one member with all four partitions")
         driver.produce(bootstrap, name, by_partition(numbered(40, 4)))
-        gathering.wait_until(lambda found: len(found.values()) >= 40, "all read by the first member")
+        gathering.wait_until(has_read(40), "all read by the first member")
         second = driver.join(bootstrap, GroupMember(f"{name}-b", name, name), gathering)
         with closing(second):
             gathering.wait_until(lambda found: found.shares(2, 2), "two members with two partitions each")
             driver.produce(bootstrap, name, by_partition(numbered(80, 4, first=40)))
-            gathering.wait_until(lambda found: len(found.values()) >= 80, "all read by both members")
+            gathering.wait_until(has_read(80), "all read by both members")
             assert gathering.records[f"{name}-b"], "the second member has read its part"
         gathering.wait_until(lambda found: found.shares(4), "the first member has all partitions again")
         driver.produce(bootstrap, name, by_partition(numbered(120, 4, first=80)))
-        gathering.wait_until(lambda found: len(found.values()) >= 120, "all read by the first member again")
+        gathering.wait_until(has_read(120), "all read by the first member again")
     assert sorted(gathering.values(), key=str) == sorted((record.value for record in numbered(120, 4)), key=str)
 
 
@@ -156,25 +163,29 @@ def test_a_group_goes_on_where_it_committed(driver: Driver, bootstrap: str, name
 @every_client
 def test_producing_creates_a_topic(driver: Driver, bootstrap: str, name: str) -> None:
     driver.produce(bootstrap, name, numbered(3))
+    await_known(
+        bootstrap, name
+    )  # as with Kafka, a broker that has not heard of it yet says that there is no such topic
     assert [record.value for record in driver.read(bootstrap, name)] == [record.value for record in numbered(3)]
 
 
 @every_admin
 def test_a_topic_is_created_described_altered_and_deleted(driver: Administrator, bootstrap: str, name: str) -> None:
     driver.create_topic(bootstrap, name, 3, 2, {"retention.ms": "86400000"})
-    await_that(lambda: name in driver.topics(bootstrap), "it is listed")
-    # Each broker hears of it by itself, and any of them may be asked.
+    await_known(bootstrap, name, 3)  # each broker hears of it by itself, and any of them may be asked
+    assert name in driver.topics(bootstrap)
     seen: list[TopicDescription] = []
 
-    def has_leaders() -> bool:
+    def is_in_sync() -> bool:
         seen.append(driver.describe_topic(bootstrap, name))
-        return sorted(seen[-1].leaders) == [0, 1, 2] and -1 not in seen[-1].leaders.values()
+        replicas = {part: frozenset(found) for part, found in seen[-1].replicas.items()}
+        return seen[-1].in_sync_replicas == replicas
 
-    await_that(has_leaders, "it has leaders")
+    await_that(is_in_sync, "all replicas are in sync")
     described = seen[-1]
+    assert sorted(described.leaders) == [0, 1, 2]
     assert sorted(described.leaders.values()) == [0, 1, 2], "leadership is spread"
     assert all(len(set(replicas)) == 2 for replicas in described.replicas.values())
-    assert all(frozenset(described.replicas[part]) == found for part, found in described.in_sync_replicas.items())
     assert driver.topic_config(bootstrap, name)["retention.ms"] == "86400000"
 
     driver.alter_topic(bootstrap, name, {"retention.ms": "3600000", "max.message.bytes": "2000000"})

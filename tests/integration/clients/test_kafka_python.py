@@ -9,7 +9,7 @@ from kafka.errors import KafkaError, NonEmptyGroupError, TransactionalIdAuthoriz
 
 from tests.integration.clients.driver import LIMIT_S, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.kafka_python import KafkaPython
-from tests.integration.clients.topics import create, numbered
+from tests.integration.clients.topics import await_groups, create, numbered
 
 DRIVER = KafkaPython()
 
@@ -46,7 +46,9 @@ def test_offsets_by_time_and_committed_metadata(servers: list[str], bootstrap: s
 def test_an_offset_out_of_range_is_reset(servers: list[str], bootstrap: str, name: str) -> None:
     create(bootstrap, name)
     DRIVER.produce(bootstrap, name, numbered(3))
-    consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=LIMIT_S * 1000
+    )
     part = TopicPartition(name, 0)
     consumer.assign([part])
     consumer.seek(part, 1000)
@@ -64,7 +66,7 @@ def test_max_poll_records(servers: list[str], bootstrap: str, name: str) -> None
     consumer.assign([part])
     sizes: list[int] = []
     while sum(sizes) < 25:
-        sizes.append(len(consumer.poll(timeout_ms=30_000)[part]))
+        sizes.append(len(consumer.poll(timeout_ms=LIMIT_S * 1000)[part]))
     assert sizes == [10, 10, 5]
     consumer.close()
 
@@ -82,6 +84,7 @@ def test_administration(servers: list[str], bootstrap: str, name: str) -> None:
             gathering.wait_until(lambda found: found.shares(2), "it has both")
             DRIVER.produce(bootstrap, name, [Record(None, b"x", partition=part) for part in (0, 1)])
             gathering.wait_until(lambda found: len(found.values()) == 2 and found.commits > 0, "both committed")
+            await_groups(bootstrap)
             assert name in [group["group_id"] for group in admin.list_groups()]
             described = admin.describe_groups([name])[name]
             assert described["group_state"] == "Stable"

@@ -21,13 +21,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
     ConfigSource,
+    DescribeClusterResult,
     OffsetSpec,
 )
 
 from ottla_broker.testing import Cluster
 from tests.integration.clients.driver import LIMIT_S, QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
-from tests.integration.clients.topics import create, create_again, numbered
+from tests.integration.clients.topics import await_groups, create, create_again, numbered
 
 DRIVER = Librdkafka()
 
@@ -107,7 +108,7 @@ def test_without_a_reset_an_offset_out_of_range_is_an_error(bootstrap: str, name
 def test_a_static_member_that_returns_keeps_its_partitions_without_a_rebalance(bootstrap: str, name: str) -> None:
     create(bootstrap, name, 2)
     gathering = Gathering()
-    static = {**QUICK_MEMBER, "session.timeout.ms": "20000"}
+    static = {**QUICK_MEMBER, "session.timeout.ms": "60000"}
     stays = DRIVER.join(
         bootstrap, GroupMember(f"{name}-a", name, name, {**static, "group.instance.id": "a"}), gathering
     )
@@ -184,7 +185,14 @@ def test_cooperative_rebalance(bootstrap: str, name: str) -> None:
 
 
 def test_the_cluster_is_described(fleet: Cluster, admin: AdminClient) -> None:
-    found = admin.describe_cluster(include_authorized_operations=True, request_timeout=LIMIT_S).result()
+    answers: list[DescribeClusterResult] = []
+
+    def is_whole() -> bool:
+        answers.append(admin.describe_cluster(include_authorized_operations=True, request_timeout=LIMIT_S).result())
+        return len(answers[-1].nodes) == 3
+
+    await_that(is_whole, "a broker that has just come is known to all")
+    found = answers[-1]
     assert sorted((node.id, f"{node.host}:{node.port}", node.rack) for node in found.nodes) == [
         (number, fleet.address(number), f"rack-{number}") for number in range(3)
     ]
@@ -207,10 +215,16 @@ def test_authorized_operations_of_a_topic_and_a_group(bootstrap: str, admin: Adm
 def test_groups_are_listed_described_altered_and_deleted(bootstrap: str, admin: AdminClient, name: str) -> None:
     create(bootstrap, name, 2)
     DRIVER.produce(bootstrap, name, [Record(None, b"x", partition=part) for part in (0, 1)])
+
+    def listed(states: set[ConsumerGroupState]) -> list[str]:
+        found = admin.list_consumer_groups(states=states).result()
+        assert not found.errors
+        return [group.group_id for group in found.valid]
+
     gathering = Gathering()
     member = DRIVER.join(bootstrap, GroupMember(f"{name}-a", name, name), gathering)
     try:
-        gathering.wait_until(lambda found: len(found.values()) == 2 and found.commits > 0, "both read and committed")
+        gathering.wait_until(lambda found: found.has_committed(2), "both read and committed")
         group = admin.describe_consumer_groups([name])[name].result()
         assert group.state is ConsumerGroupState.STABLE
         assert group.partition_assignor == "range"
@@ -220,15 +234,14 @@ def test_groups_are_listed_described_altered_and_deleted(bootstrap: str, admin: 
         assert raised.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
     finally:
         member.close()
-    listed = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result()
-    assert name in [found.group_id for found in listed.valid] and not listed.errors
+    await_groups(bootstrap)
+    await_that(lambda: name in listed({ConsumerGroupState.EMPTY}), "the group is empty")
     wanted = [ConsumerGroupTopicPartitions(name, [TopicPartition(name, 0, 0)])]
     admin.alter_consumer_group_offsets(wanted)[name].result()
     everything = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result()
     assert next((part.partition, part.offset) for part in everything.topic_partitions) == (0, 0)
     admin.delete_consumer_groups([name])[name].result()
-    listed = admin.list_consumer_groups().result()
-    assert name not in [found.group_id for found in listed.valid]
+    assert name not in listed(set())
 
 
 def test_offsets_are_listed_by_admin(bootstrap: str, admin: AdminClient, name: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from ottla_broker.testing import Cluster, cluster
 from tests.integration.broker_errors import broker_errors
-from tests.integration.clients.driver import await_that
+from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.topics import create
 
@@ -64,7 +64,7 @@ class Load:
                 self.sent += 1
             self._producer.poll(0)
             self._is_over.wait(0.02)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(LIMIT_S) == 0
 
     def _consume(self) -> None:
         while not self._is_over.is_set() or sum(map(len, self.read)) < self.sent:
@@ -76,7 +76,7 @@ class Load:
     def stop(self) -> None:
         self._is_over.set()
         for thread in self._threads:
-            thread.join(90)
+            thread.join(2 * LIMIT_S)
             assert not thread.is_alive()
         assert not self._failed, self._failed
         for index, found in enumerate(self.read):
@@ -128,7 +128,7 @@ def plan_of(topic: str, targets: dict[int, list[int]], **directories: str) -> di
 def replicas_of(fleet: Cluster, topic: str) -> dict[int, list[int]]:
     from confluent_kafka.admin import AdminClient
 
-    known = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(topic, timeout=10)
+    known = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(topic, timeout=LIMIT_S)
     return {index: list(part.replicas) for index, part in sorted(known.topics[topic].partitions.items())}
 
 
@@ -183,7 +183,7 @@ def test_kafka_reassign_partitions_moves_partitions_under_load(
     assert ended.count("is completed.") >= 4 and "Clearing broker-level throttles" in ended
     assert "Clearing topic-level throttles" in ended
     assert "No partition reassignments found." in tool("--list")
-    assert replicas_of(fleet, name) == targets
+    await_that(lambda: replicas_of(fleet, name) == targets, "everybody knows")
     assert {path for paths in (homes(fleet, name, p)[3] for p in targets) for path in paths} == {
         Path(wanted) / f"{name}-{partition}" for partition in targets
     }

@@ -12,12 +12,35 @@ _METADATA_VERSION = 9
 
 
 def create(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
-    """`config` with underscores for dots. The controller answers before the other brokers have heard of a topic."""
+    """`config` with underscores for dots. Returns when every broker knows the topic."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     Librdkafka().create_topic(bootstrap, topic, partitions, replicas, settings)
+    await_known(bootstrap, topic, partitions)
+
+
+def await_known(bootstrap: str, topic: str, partitions: int = 1) -> None:
+    """The controller answers before the other brokers have heard of a topic, and a client may ask any of them next."""
     for address in bootstrap.split(","):
         with Wire(address) as wire:
             await_that(lambda: has_leaders(wire, topic, partitions), f"{address} knows {topic}")
+
+
+def await_forgotten(bootstrap: str, topic: str) -> None:
+    """No broker tells of the deleted topic any more."""
+    for address in bootstrap.split(","):
+        with Wire(address) as wire:
+            await_that(lambda: not metadata(wire, topic), f"{address} has forgotten {topic}")
+
+
+def await_groups(bootstrap: str) -> None:
+    """Every broker has loaded the groups it coordinates: those that have not refuse to list them."""
+    api = codec.module(ApiKey.LIST_GROUPS)
+    for address in bootstrap.split(","):
+        with Wire(address) as wire:
+            await_that(
+                lambda: wire.ask(ApiKey.LIST_GROUPS, 4, api.ListGroupsRequest()).error_code == 0,
+                f"{address} lists its groups",
+            )
 
 
 def has_leaders(wire: Wire, topic: str, partitions: int) -> bool:
