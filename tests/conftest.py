@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
 
 # No example has a time limit of its own: it would tell a busy machine from an idle one. In CI, which hypothesis knows
 # by its variable, the examples are the same every time.
@@ -30,6 +31,11 @@ hypothesis.settings.load_profile("ottla")
 # without all the others.
 if TYPE_CHECKING:
     from ottla_broker.local.zookeeper import ZooKeeperServer
+
+
+# However long an example takes or is drawn: a machine that has no time for a test is no mistake of it.
+settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @functools.cache

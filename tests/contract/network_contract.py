@@ -89,7 +89,7 @@ class NetworkContract:
             clients.append(Recorder(connection))
             return clients[0]
 
-        await network.connect(self.host, listener.port, called, timeout_s=10, max_frame_bytes=1 << 24)
+        await network.connect(self.host, listener.port, called, timeout_s=60, max_frame_bytes=1 << 24)
         return clients[0], await accepted
 
     @pytest.mark.parametrize("size", [0, 1, 100, 4096, 70_000, 3_000_000])

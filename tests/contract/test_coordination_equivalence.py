@@ -126,7 +126,11 @@ async def record(new: Any, steps: list[tuple[int, Any]]) -> tuple[list[Any], lis
 
 
 @pytest.mark.java
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(steps=steps)
 def test_the_embedded_store_does_what_zookeeper_does(
     steps: list[tuple[int, Any]], zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory

@@ -15,7 +15,10 @@ from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.ports.coordination import Coordination
 from tests.contract.coordination_contract import CoordinationContract
 
-SESSION_TIMEOUT_MS = 1000
+EMBEDDED_TIMEOUT_MS = 1000
+"""Only of abandoned sessions."""
+ZOOKEEPER_TIMEOUT_MS = 5000
+"""A session ends when nothing is heard of it for so long, as may happen on a machine that does much else."""
 
 
 class EmbeddedHarness:
@@ -23,7 +26,7 @@ class EmbeddedHarness:
         self.store = store
 
     def new(self) -> Coordination:
-        return EmbeddedCoordination(self.store, session_timeout_ms=SESSION_TIMEOUT_MS)
+        return EmbeddedCoordination(self.store, session_timeout_ms=EMBEDDED_TIMEOUT_MS)
 
     async def expire(self, coordination: Coordination) -> None:
         self.store.expire_session(coordination.session_id)
@@ -34,7 +37,7 @@ class ZooKeeperHarness:
         self.connect = f"{server.connect}/contract/{uuid.uuid4()}"
 
     def new(self) -> Coordination:
-        return ZooKeeperCoordination(self.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
+        return ZooKeeperCoordination(self.connect, session_timeout_ms=ZOOKEEPER_TIMEOUT_MS)
 
     async def expire(self, coordination: Coordination) -> None:
         # Whoever knows id and password may take a session over, and close it.

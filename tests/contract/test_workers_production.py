@@ -53,10 +53,10 @@ class TestProcessWorkers(WorkersContract):
     async def test_no_child_runs_before_the_first_job(self, disk: DirectoryDisk) -> None:
         others = children()
         workers = ProcessWorkers(JOBS)
-        assert children() == others
+        assert not children() - others  # what an earlier test left behind may end at any time
         await write_torn_log(disk, "t-0")
         await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
-        assert children() > others
+        assert children() - others
         workers.close()
         await workers.wait_closed()
 

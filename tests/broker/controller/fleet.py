@@ -135,7 +135,7 @@ class RecordingChannels:
     def forget(self):
         self.sent.clear()
 
-    async def until(self, is_true, limit_s=10.0):
+    async def until(self, is_true, limit_s=60.0):
         """Waits until something sent or answered makes it true."""
 
         async def wait():
@@ -245,7 +245,7 @@ class Fleet:
             other = self._session()
             await other.start((session.session_id, session.session_password))
             await other.close()
-        await asyncio.wait_for(renewed.wait(), 30)
+        await asyncio.wait_for(renewed.wait(), 60)
 
     async def __aenter__(self):
         await self.tool.start()
@@ -341,7 +341,7 @@ class Fleet:
             changed = asyncio.Event()
             if await self.tool.exists(path, lambda _, changed=changed: changed.set()) is None:
                 return
-            await asyncio.wait_for(changed.wait(), 10)
+            await asyncio.wait_for(changed.wait(), 60)
 
     async def exists(self, path):
         try:

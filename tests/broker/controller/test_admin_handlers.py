@@ -163,10 +163,10 @@ async def test_delete_topics_in_every_version(fleet, version):
     await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t")]))
     request = (
         dt.DeleteTopicsRequest(
-            topics=[dt.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("t", "unknown")], timeout_ms=10_000
+            topics=[dt.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in ("t", "unknown")], timeout_ms=60_000
         )
         if version >= 6
-        else dt.DeleteTopicsRequest(topic_names=["t", "unknown"], timeout_ms=10_000)
+        else dt.DeleteTopicsRequest(topic_names=["t", "unknown"], timeout_ms=60_000)
     )
     response = await client.ask(ApiKey.DELETE_TOPICS, version, request)
     assert [(entry.name, entry.error_code) for entry in response.responses] == [
@@ -184,7 +184,7 @@ async def test_delete_topics_by_id(fleet):
     both = await client.ask(
         ApiKey.DELETE_TOPICS,
         6,
-        dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name="u", topic_id=known)], timeout_ms=10_000),
+        dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name="u", topic_id=known)], timeout_ms=60_000),
     )
     assert [entry.error_code for entry in both.responses] == [ErrorCode.INVALID_REQUEST]
     response = await client.ask(
@@ -192,7 +192,7 @@ async def test_delete_topics_by_id(fleet):
         6,
         dt.DeleteTopicsRequest(
             topics=[dt.DeleteTopicState(name=None, topic_id=each) for each in (known, unknown, known)],
-            timeout_ms=10_000,
+            timeout_ms=60_000,
         ),
     )
     assert [(entry.name, entry.error_code) for entry in response.responses] == [
@@ -230,7 +230,7 @@ async def test_create_partitions_in_every_version(fleet, version):
         version,
         cp.CreatePartitionsRequest(
             topics=[grow("t", 3, (2, 0), (1, 2)), grow("u", 1), grow("none", 2), grow("x", 2), grow("x", 3)],
-            timeout_ms=10_000,
+            timeout_ms=60_000,
         ),
     )
     assert [(entry.name, entry.error_code) for entry in response.results] == [

@@ -7,7 +7,7 @@ from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
 from tests.broker.controller.fleet import Fleet, fleet_of
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

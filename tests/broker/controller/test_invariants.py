@@ -12,7 +12,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from tests.broker.controller.fleet import Fleet, fleet_of
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 BROKERS = (1, 2, 3, 4)
 """The controller, broker 0, holds no replica and lives."""
 

@@ -18,7 +18,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handlers import elect_leaders
 from tests.broker.controller.fleet import Fleet, ImpatientClock, fleet_of
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture
@@ -209,10 +209,10 @@ async def test_an_election_asked_for_by_znode_survives_the_controller(fleet):
 
 
 class HurriedClock(ImpatientClock):
-    """Five seconds are five milliseconds."""
+    """The five seconds between two looks are five milliseconds; limits of time are what they are."""
 
     def call_later(self, delay_s, callback, *arguments):
-        return super().call_later(delay_s / 1000, callback, *arguments)
+        return super().call_later(delay_s / 1000 if delay_s == 5 else delay_s, callback, *arguments)
 
 
 async def test_leaderships_go_back_to_their_preferred_replicas_by_themselves(tmp_path):

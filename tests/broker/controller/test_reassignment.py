@@ -18,7 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from tests.broker.controller.fleet import Fleet, fleet_of
 
-WAIT_MS = 10_000
+WAIT_MS = 60_000
 T0 = TopicPartition("t", 0)
 ALL = frozenset(range(6))
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tests.broker.controller.test_with_apache_kafka import ApacheBroker, consume, produce
+from tests.broker.controller.test_with_apache_kafka import LIMIT_S, SESSION_MS, ApacheBroker, consume, produce
 
 pytestmark = pytest.mark.java
 
@@ -40,7 +40,7 @@ def mixed(tmp_path, zookeeper):
             return found
 
         def start_ours():
-            return cleanup.enter_context(cluster(brokers=2, racks=2, zookeeper=connect))
+            return cleanup.enter_context(cluster(brokers=2, racks=2, config=SESSION_MS, zookeeper=connect))
 
         yield start_ours, start_apache, connect
 
@@ -64,7 +64,7 @@ def replicas_of(bootstrap, topic):
     """(replicas, ISR, leader) of partition 0."""
     from confluent_kafka.admin import AdminClient
 
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=10).topics[topic].partitions
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=LIMIT_S).topics[topic].partitions
     return (list(known[0].replicas), sorted(known[0].isrs), known[0].leader) if 0 in known else ([], [], -1)
 
 
@@ -80,11 +80,11 @@ def move_there_and_back(bootstrap, first, second):
         wait_until(lambda: replicas_of(bootstrap, "t")[2] in first, "the topic has a leader")
         count = 0
         for target in (second, [*first[:1], *second], first):
-            produce(servers, "t", count, RECORDS)
+            produce(servers, "t", count, RECORDS, is_idempotent=True)
             count += RECORDS
             answers = admin.alter_partition_reassignments({TopicPartition("t", 0): list(target)})
             assert list(answers.values()) == [None], answers
-            produce(servers, "t", count, RECORDS)
+            produce(servers, "t", count, RECORDS, is_idempotent=True)
             count += RECORDS
             wait_until(lambda: not admin.list_partition_reassignments(), f"the reassignment to {target} has ended")
             wait_until(
@@ -124,4 +124,4 @@ def test_apache_kafkas_controller_moves_a_partition_to_our_brokers_and_back(mixe
 def knows(bootstrap, broker):
     from confluent_kafka.admin import AdminClient
 
-    return broker in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).brokers
+    return broker in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=LIMIT_S).brokers

@@ -29,6 +29,10 @@ LIMIT_S = 120
 """For a JVM to start, on a machine where much else does."""
 
 
+SESSION_MS = {"zookeeper.session.timeout.ms": "6000"}
+"""Of every broker: whoever has no time for so long loses the office, or its place in an ISR."""
+
+
 class MixedChannels(RecordingChannels):
     """Broker 0, the controller's own, is answered here; the others over sockets."""
 
@@ -104,9 +108,10 @@ class ApacheBroker:
             + (f"broker.rack={rack}\n" if rack else "")
             + f"listener.security.protocol.map={LISTENER}:PLAINTEXT,CLIENT:PLAINTEXT\n"
             f"inter.broker.listener.name={LISTENER}\n"
-            f"log.dirs={directory}/logs\nzookeeper.connect={connect}\nzookeeper.session.timeout.ms=2000\n"
-            # Without it a broker that has no connection within the session's two seconds ends, before it is seen.
-            "zookeeper.connection.timeout.ms=60000\n"
+            f"log.dirs={directory}/logs\nzookeeper.connect={connect}\n"
+            + "".join(f"{key}={value}\n" for key, value in SESSION_MS.items())
+            # Without it a broker that has no connection within the session's time ends, before it is seen.
+            + "zookeeper.connection.timeout.ms=60000\n"
             "num.network.threads=1\nnum.io.threads=2\nlog.cleaner.enable=false\nfile.delete.delay.ms=0\n"
             "controlled.shutdown.enable=false\nreplica.fetch.wait.max.ms=50\n"
         )
@@ -177,18 +182,24 @@ async def in_thread(function, *arguments):
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
-def produce(bootstrap, topic, first, count):
+def produce(bootstrap, topic, first, count, *, is_idempotent=False):
     from confluent_kafka import Producer
 
     failed = []
     producer = Producer(
-        {"bootstrap.servers": ",".join(bootstrap), "acks": "all", "enable.idempotence": False, "linger.ms": 5}
+        {
+            "bootstrap.servers": ",".join(bootstrap),
+            "acks": "all",
+            "enable.idempotence": is_idempotent,
+            "max.in.flight.requests.per.connection": 1,  # what is sent again stays in its place
+            "linger.ms": 5,
+        }
     )
     for number in range(first, first + count):
         producer.produce(
             topic, str(number).encode(), partition=0, on_delivery=lambda error, _: error and failed.append(error)
         )
-    assert producer.flush(60) == 0 and not failed, failed
+    assert producer.flush(LIMIT_S) == 0 and not failed, failed
 
 
 def fetchers_of(broker):
@@ -202,7 +213,7 @@ def consume(bootstrap, topic, count):
     consumer.assign([TopicPartition(topic, 0, 0)])
     values = []
     while len(values) < count:
-        message = consumer.poll(30)
+        message = consumer.poll(LIMIT_S)
         assert message is not None and message.error() is None, message
         values.append(int(message.value()))
     consumer.close()
@@ -218,20 +229,20 @@ async def test_apache_brokers_follow_our_controller_through_creation_death_retur
     await in_thread(produce, bootstrap, "t", 0, RECORDS)
 
     brokers[1].kill()
-    await channels.until(lambda: channels.metadata(0, "t").leader == 2, 30)
+    await channels.until(lambda: channels.metadata(0, "t").leader == 2, LIMIT_S)
     await in_thread(produce, bootstrap, "t", RECORDS, RECORDS)
     assert await in_thread(consume, bootstrap, "t", 2 * RECORDS) == list(range(2 * RECORDS))
 
     before = len(channels.answers)
     start(1)
-    await channels.until(lambda: any(broker == 1 for broker, _, _ in channels.answers[before:]), 60)
+    await channels.until(lambda: any(broker == 1 for broker, _, _ in channels.answers[before:]), LIMIT_S)
     await controller.create_partitions([TopicGrowth("t", 2, [(1, 2)])], timeout_ms=30_000)
     assert channels.metadata(0, "t", 1).leader == 1
     assert channels.errors() == []
 
     (deleted,) = await controller.delete_topics(["t"], timeout_ms=30_000)
     assert deleted.error is ErrorCode.NONE
-    await asyncio.wait_for(fleet.until_gone("/brokers/topics/t"), 30)
+    await asyncio.wait_for(fleet.until_gone("/brokers/topics/t"), LIMIT_S)
     assert channels.errors() == []
 
 
@@ -244,27 +255,32 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
     from ottla_broker.testing import cluster
 
     connect = f"{zookeeper.connect}/mixed/{uuid.uuid4()}"
-    with cluster(brokers=2, racks=2, zookeeper=connect) as fleet, contextlib.ExitStack() as cleanup:
+    with cluster(brokers=2, racks=2, config=SESSION_MS, zookeeper=connect) as fleet, contextlib.ExitStack() as cleanup:
         apache = ApacheBroker(tmp_path / "apache-7", 7, free_port(), connect, free_port(), "rack-1")
         cleanup.callback(apache.kill)
         admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
 
         def wait_until(is_true):
             for _ in range(1200):
-                metadata = admin.list_topics(timeout=10)
+                metadata = admin.list_topics(timeout=LIMIT_S)
                 if is_true(metadata):
                     return metadata
                 apache.check()
                 threading.Event().wait(0.1)
-            raise AssertionError(f"never so: {admin.list_topics(timeout=10).topics}")
+            raise AssertionError(f"never so: {admin.list_topics(timeout=LIMIT_S).topics}")
 
         def in_sync(metadata):
             return [sorted(partition.isrs) for partition in metadata.topics["t"].partitions.values()]
 
         wait_until(lambda metadata: 7 in metadata.brokers)
         new = ClientTopic("t", 6, 3, config={"min.insync.replicas": "2"})
-        admin.create_topics([new])["t"].result(30)
-        known = wait_until(lambda metadata: "t" in metadata.topics and len(metadata.topics["t"].partitions) == 6)
+        admin.create_topics([new])["t"].result(LIMIT_S)
+
+        def has_leaders(metadata):
+            found = metadata.topics["t"].partitions.values() if "t" in metadata.topics else ()
+            return len(found) == 6 and all(partition.leader >= 0 for partition in found)
+
+        known = wait_until(has_leaders)
         assert {partition.leader for partition in known.topics["t"].partitions.values()} == {0, 1, 7}
 
         failed = []
@@ -278,7 +294,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
                     partition=number % 6,
                     on_delivery=lambda error, _: error and failed.append(error),
                 )
-            assert producer.flush(60) == 0 and not failed, failed
+            assert producer.flush(LIMIT_S) == 0 and not failed, failed
 
         send(0)
         # In sessions, both ways: 7 leads partitions that both of ours follow, and follows each of ours.
@@ -298,7 +314,7 @@ def test_a_mixed_fleet_replicates_both_ways_and_loses_nothing_when_our_controlle
         consumer.assign([TopicPartition("t", partition, 0) for partition in range(6)])
         read = []
         while len(read) < 3 * RECORDS:
-            message = consumer.poll(30)
+            message = consumer.poll(LIMIT_S)
             assert message is not None and message.error() is None, message
             read.append(int(message.value()))
         consumer.close()

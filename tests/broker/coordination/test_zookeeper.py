@@ -258,7 +258,7 @@ async def test_a_server_that_falls_silent_is_left_though_requests_are_made_all_t
 ) -> None:
     """kazoo took every request that it sent for a sign of life."""
     wire = Wire(zookeeper.port)
-    session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=3000)
+    session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=6000)
     told: Heard[SessionEvent] = Heard()
     await session.start()
     session.add_session_listener(told)

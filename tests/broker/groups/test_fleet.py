@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from ottla_broker.testing import cluster
 from ottla_broker.testing.cluster import Cluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 PARTITIONS = 4
 RECORDS = 200
 
@@ -33,8 +33,9 @@ def consumer_of(fleet: Cluster, group: str, **config: str) -> Consumer:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
-            "session.timeout.ms": "6000",
+            "session.timeout.ms": "45000",
             "heartbeat.interval.ms": "200",
+            "topic.metadata.refresh.interval.ms": "1000",  # the first broker asked may not have heard of the topic
             "log_level": "0",
             **{key.replace("_", "."): value for key, value in config.items()},
         }

@@ -23,13 +23,21 @@ NEVER_MS = "3600000"
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Cluster]:
-    with cluster(brokers=3, racks=3) as found:
+    # Nobody falls out of an ISR here for want of time, so whoever waits for a broker that left waits for ever.
+    with cluster(brokers=3, racks=3, config={"replica.lag.time.max.ms": NEVER_MS}) as found:
         yield found
 
 
 def broker_of(fleet: Cluster, number: int) -> Broker:
     assert fleet.fleet is not None
     return fleet.fleet.brokers[number]
+
+
+def leads(fleet: Cluster, number: int, topic: str) -> bool:
+    """As the broker itself sees it."""
+    manager = broker_of(fleet, number)._replica_manager
+    partition = None if manager is None else manager.partition(topic, 0)
+    return partition is not None and partition.is_leader
 
 
 def leaders(fleet: Cluster, topic: str) -> dict[int, int]:
@@ -64,7 +72,7 @@ def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: Cluster, v
     manager.stop = stop  # type: ignore[method-assign]
     fleet.stop(victim)
     assert led_at_the_end == [0]
-    assert victim not in leaders(fleet, f"t-{victim}").values()
+    await_that(lambda: victim not in leaders(fleet, f"t-{victim}").values(), "everybody hears who leads")
     fleet.start(victim)
     create(fleet.bootstrap, f"after-{victim}", 3)  # there is a controller
 
@@ -85,6 +93,9 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, versi
     try:
         with Wire(fleet.address(controller)) as wire:
             assert wire.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request).error_code == 0
+        # The controller waits for a second only until everybody has heard.
+        await_that(lambda: not leads(fleet, leader, topic), "it has heard")
+        await_that(lambda: any(leads(fleet, other, topic) for other in fleet.running), "its successor has heard")
         with Wire(fleet.address(leader)) as wire:
             refused = (
                 wire.ask(ApiKey.PRODUCE, 10, produce_request(topic, batch(b"value")))
@@ -107,7 +118,7 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, versi
         with Wire(fleet.address(successor)) as wire:
             for _ in range(3):
                 produce = produce_request(topic, batch(b"value"))
-                produce.timeout_ms = 1000  # less than replica.lag.time.max.ms
+                produce.timeout_ms = 30_000  # less than replica.lag.time.max.ms
                 taken = wire.ask(ApiKey.PRODUCE, 10, produce).responses[0]
                 assert taken.partition_responses[0].error_code == 0
     finally:
@@ -166,7 +177,7 @@ def test_the_retries_end_and_the_broker_stops_all_the_same() -> None:
 
 
 def test_half_of_the_time_for_a_stop_is_kept_for_the_flush() -> None:
-    config = {"controlled.shutdown.retry.backoff.ms": NEVER_MS, "ottla.shutdown.timeout.ms": "3000"}
+    config = {"controlled.shutdown.retry.backoff.ms": NEVER_MS, "ottla.shutdown.timeout.ms": "8000"}
     stop_without_a_successor(config, lambda fleet, broker: None)
 
 
