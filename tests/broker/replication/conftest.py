@@ -22,9 +22,22 @@ async def one(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 @pytest.fixture
 async def three(tmp_path: Path) -> AsyncIterator[Fleet]:
-    """Three brokers with the topic "orders", led by 1; lag limit 1 s, min.insync.replicas 2."""
-    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"})
-    await fleet.start(1, 2, 3)
-    await fleet.create("orders", (1, 2, 3))
+    """Three brokers with the topic "orders", led by 1; min.insync.replicas 2. Nobody leaves an ISR for want of time."""
+    fleet = await _three(tmp_path, lag_ms=3_600_000)
     yield fleet
     fleet.stop()
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """As `three`, with a lag limit of one second: for those who wait until somebody has left an ISR."""
+    fleet = await _three(tmp_path, lag_ms=1000)
+    yield fleet
+    fleet.stop()
+
+
+async def _three(directory: Path, *, lag_ms: int) -> Fleet:
+    fleet = Fleet(directory, {"replica.lag.time.max.ms": str(lag_ms), "min.insync.replicas": "2"})
+    await fleet.start(1, 2, 3)
+    await fleet.create("orders", (1, 2, 3))
+    return fleet

@@ -211,7 +211,12 @@ class Fleet:
 
     async def client(self, broker_id: int, listener: str = CLIENT) -> BrokerClient:
         port = self.nodes[broker_id].ports[listener]
-        client = BrokerClient(self.network, self.clock, "127.0.0.1", port, client_id="test")
+        client = BrokerClient(
+            *(self.network, self.clock, "127.0.0.1", port),
+            client_id="test",
+            connect_timeout_s=60,
+            request_timeout_s=120,
+        )
         await client.connect()
         return client
 
@@ -395,7 +400,7 @@ class Fleet:
         acks: int = -1,
         index: int = 0,
         version: int = 11,
-        timeout_ms: int = 5000,
+        timeout_ms: int = 25_000,
     ) -> Any:
         """One batch; gives the partition's part of the answer."""
         request = produce_request(topic, batch(*values), acks=acks, index=index, timeout_ms=timeout_ms)
@@ -438,7 +443,7 @@ def values_of(records: memoryview) -> list[str]:
     ]
 
 
-def produce_request(topic: str, records: bytes, *, acks: int = -1, index: int = 0, timeout_ms: int = 5000) -> Any:
+def produce_request(topic: str, records: bytes, *, acks: int = -1, index: int = 0, timeout_ms: int = 25_000) -> Any:
     return produce_api.ProduceRequest(
         acks=acks,
         timeout_ms=timeout_ms,

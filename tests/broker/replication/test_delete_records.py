@@ -20,7 +20,7 @@ from tests.broker.replication.fleet import Fleet, until
 EARLIEST = -2
 
 
-def request(*asked: tuple[str, int, int], timeout_ms: int = 10_000) -> api.DeleteRecordsRequest:
+def request(*asked: tuple[str, int, int], timeout_ms: int = 25_000) -> api.DeleteRecordsRequest:
     """(topic, partition, offset)"""
     return api.DeleteRecordsRequest(
         timeout_ms=timeout_ms,
@@ -132,18 +132,18 @@ async def test_a_replica_that_does_not_move_in_time_is_told_with_the_low_waterma
     assert len(three.nodes[1].partition("orders").deletions) == 0
 
 
-async def test_a_replica_that_is_new_begins_in_the_middle_of_a_batch(three: Fleet) -> None:
+async def test_a_replica_that_is_new_begins_in_the_middle_of_a_batch(hasty: Fleet) -> None:
     """What was deleted ends within a batch: the follower takes all of it, and starts where the leader does."""
-    three.nodes[3].kill()
-    await three.produce(1, "orders", *"abcd", timeout_ms=10_000)
-    await three.produce(1, "orders", "e")
-    await until(lambda: three.nodes[1].partition("orders").log.high_watermark == 5, "all is acknowledged")
-    await three.send_metadata()
-    assert await delete(three, 2) == (0, 2)
-    await three.start(3)
-    await three.elect("orders", 1, (1, 2))
-    await until(lambda: 3 in three.topics["orders"].states[0].isr, "broker 3 joins the ISR")
-    log = three.nodes[3].partition("orders").log
+    hasty.nodes[3].kill()
+    await hasty.produce(1, "orders", *"abcd")
+    await hasty.produce(1, "orders", "e")
+    await until(lambda: hasty.nodes[1].partition("orders").log.high_watermark == 5, "all is acknowledged")
+    await hasty.send_metadata()
+    assert await delete(hasty, 2) == (0, 2)
+    await hasty.start(3)
+    await hasty.elect("orders", 1, (1, 2))
+    await until(lambda: 3 in hasty.topics["orders"].states[0].isr, "broker 3 joins the ISR")
+    log = hasty.nodes[3].partition("orders").log
     await until(lambda: (log.log_start_offset, log.log_end_offset) == (2, 5), "its log has the leader's bounds")
 
 

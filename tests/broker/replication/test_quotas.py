@@ -13,12 +13,14 @@ from tests.broker.replication.fleet import Fleet, Node, until
 
 BATCHES = 5
 ONE_BYTE = "1"
+LARGE = "x" * 20_000
+"""Of one byte per second it uses up all for as long as a test may take."""
 
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     """Brokers 1 and 2; broker 2 follows and does not get into an ISR. A fetch brings one batch of a partition."""
-    found = Fleet(tmp_path, {"replica.fetch.max.bytes": "1"})
+    found = Fleet(tmp_path, {"replica.fetch.max.bytes": "1", "replication.quota.window.size.seconds": "60"})
     found.is_controller_answering = False
     await found.start(1)
     yield found
@@ -31,8 +33,8 @@ async def filled(fleet: Fleet, **overrides: str) -> Node:
     await fleet.create("slow", (1, 2), isr=(1,))
     fleet.nodes[1].overrides = {}
     await fleet.create("other", (1, 2), isr=(1,))
-    for number in range(BATCHES):
-        await fleet.produce(1, "slow", str(number), acks=1)
+    for _ in range(BATCHES):
+        await fleet.produce(1, "slow", LARGE, acks=1)
     await fleet.start(2)
     return fleet.nodes[2]
 
@@ -105,8 +107,8 @@ async def test_who_is_in_sync_is_never_held_back(fleet: Fleet) -> None:
     await fleet.create("slow", (1, 2))
     for node in fleet.live:
         throttle(node, leader=ONE_BYTE, follower=ONE_BYTE)
-    for number in range(BATCHES):
-        answer = await asyncio.wait_for(fleet.produce(1, "slow", str(number)), 10)
+    for _ in range(BATCHES):
+        answer = await asyncio.wait_for(fleet.produce(1, "slow", LARGE), 60)
         assert answer.error_code == 0
     assert fleet.topics["slow"].states[0].isr == (1, 2)
     assert byte_rate(fleet.nodes[1], "leader") > 1, "its bytes count all the same"

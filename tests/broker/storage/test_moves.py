@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -64,17 +65,16 @@ async def swapped(broker: Broker, move: Move) -> Log:
         return await broker.manager.moves.swap(one, arrived.set_result)
 
     broker.manager.moves.run(move, finish)
-    log = await asyncio.wait_for(arrived, 10)
+    log = await asyncio.wait_for(arrived, 60)
     await broker.manager.moves.cancel(T0)  # returns once the move has been concluded
     return log
 
 
 async def until(holds: Callable[[], object]) -> None:
-    for _ in range(5000):
-        if holds():
-            return
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come about"
         await asyncio.sleep(0.002)
-    raise AssertionError("it does not come about")
 
 
 def directories(path: str | Path) -> list[str]:
