@@ -15,6 +15,7 @@ one unless `zookeeper` names a real one.
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -31,7 +32,8 @@ T = TypeVar("T")
 
 _ENDING_S = 5
 """For what ends behind a broker that has stopped: its worker processes."""
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 150.0
+"""For anything that brokers do: no more than a bound, on a machine that does much else."""
 
 QUICK = {
     "zookeeper.session.timeout.ms": "2000",
@@ -51,6 +53,7 @@ class Cluster:
         self._zookeeper = zookeeper
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._held_ports: list[socket.socket] = []
         self.fleet: Fleet | None = None
 
     @property
@@ -95,6 +98,7 @@ class Cluster:
     def open(self) -> None:
         """Starts all brokers; returns when they are ready."""
         prepare()
+        self._hold_ports()
         started = threading.Event()
 
         def serve() -> None:
@@ -126,10 +130,25 @@ class Cluster:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_TIMEOUT_S)
             self._loop = None
+            for held in self._held_ports:
+                held.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the brokers' loop (tests that look inside)."""
         return self._run(coroutine)
+
+    def _hold_ports(self) -> None:
+        """Nobody is given the port of a broker that does not listen yet, or does not run just now.
+
+        A bound socket that does not listen hinders no listener (SO_REUSEADDR) and answers no client.
+        """
+        self._layout.assign_ports()
+        for place in self._layout.places():
+            for port in (place.client_port, place.internal_port, place.http_port):
+                held = socket.socket()
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind(("127.0.0.1", port))
+                self._held_ports.append(held)
 
     def _fleet(self) -> Fleet:
         assert self.fleet is not None, "the cluster is not open"
