@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-_FLUSH_S = 60.0
+_FLUSH_S = 300.0
 _QUIET = {"log_level": 2}
 """librdkafka would print on every attempt that it cannot reach the broker that the demo has killed."""
 _READ_S = 60.0
+"""So long nothing at all comes, then reading is given up: how long all of it takes is the machine's matter."""
 
 
 def load_flights() -> list[bytes]:
@@ -118,6 +119,7 @@ def read_and_compare(
     found = Comparison()
     seen = bytearray(len(flights))
     at_end: set[int] = set()
+    progress_at = start
     while len(at_end) < len(partitions):
         messages = consumer.consume(10_000, timeout=1.0)
         for message in messages:
@@ -137,7 +139,9 @@ def read_and_compare(
             found.altered += message.value() != flights[index]
             seen[index] = 1
         on_progress(found.read)
-        if time.monotonic() - start > _READ_S:
+        if messages:
+            progress_at = time.monotonic()
+        elif time.monotonic() - progress_at > _READ_S:
             break
     consumer.close()
     found.lost = sum(1 for index, at in enumerate(sent.acknowledged_at) if at is not None and not seen[index])

@@ -21,7 +21,7 @@ from ottla_broker.local.jars import MissingRequirement, find_java
 EXAMPLE = CHECKOUT / "examples" / "flights.py"
 INSTALL_JAVA = "apt-get install openjdk-17-jre-headless"
 _LEAST_JAVA = 17
-_EXAMPLE_S = 300.0
+_EXAMPLE_S = 900.0
 
 
 def why_not() -> str:

@@ -87,7 +87,7 @@ class ControlPlane:
             *(["--endpoint-reconciler-type=none"] if place.address.startswith("127.") else []),
             *extra,
         )
-        self.daemons.until("kube-apiserver", self._is_ready)
+        self.daemons.until("kube-apiserver", self._is_ready, timeout_s=180)
 
     def start_controllers(self, *extra: str) -> None:
         """`extra`: more flags of kube-controller-manager."""
@@ -124,7 +124,7 @@ class ControlPlane:
 
     def _is_ready(self) -> bool:
         try:
-            return self.kubectl("get", "--raw", "/readyz", "--request-timeout=2s") == "ok"
+            return self.kubectl("get", "--raw", "/readyz", "--request-timeout=10s") == "ok"
         except CommandFailed:
             return False
 

@@ -163,7 +163,7 @@ class Kubernetes:
         queries: list[tuple[str, str]] = []
         self._client.update_params_for_auth(headers, queries, ["BearerToken"], path, method, body)
         try:
-            response = self._client.call_api(method, url, headers, body, _request_timeout=30)
+            response = self._client.call_api(method, url, headers, body, _request_timeout=120)
             text = response.read()  # type: ignore[no-untyped-call]
         except client.ApiException as error:
             raise Refused(int(error.status or 0), str(error.body)) from error

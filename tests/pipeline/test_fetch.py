@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -29,10 +31,25 @@ def fleet() -> Iterator[Cluster]:
         yield found
 
 
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def until_everybody_knows(fleet: Cluster, topic: str) -> None:
+    """A reader asks the brokers in the order of its bootstrap servers, and not the one that told of the topic first."""
+    for broker in fleet.running:
+        checked = parse({"kafka.bootstrap.servers": fleet.address(broker), "subscribe": topic})
+        with Brokers(checked.connecting) as one:
+            until(lambda: len(one.partitions_of([topic]).get(topic, ())) == PARTITIONS, f"{broker} knows {topic}")
+
+
 def fill(fleet: Cluster, topic: str, codec: str = "none") -> dict[TopicPartition, list[tuple[int, bytes]]]:
     """Writes a topic; gives (offset, value) of every record by partition."""
     admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(60)
     producer = Producer({"bootstrap.servers": fleet.bootstrap, "compression.type": codec, "acks": "all"})
     written: dict[TopicPartition, list[tuple[int, bytes]]] = {}
     for number in range(RECORDS):
@@ -46,6 +63,7 @@ def fill(fleet: Cluster, topic: str, codec: str = "none") -> dict[TopicPartition
         producer.produce(topic, value=value, key=b"%d" % number, partition=number % PARTITIONS, on_delivery=delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
+    until_everybody_knows(fleet, topic)
     return {partition: sorted(found) for partition, found in written.items()}
 
 
@@ -110,9 +128,9 @@ def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: Cluster) -> None:
     partition = TopicPartition("short", 0)
     end = len(written[partition])
     behind = OffsetRange(partition, end - 5, end + 10)  # as if the log had lost its end since the planning
-    options = {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "short", "kafkaConsumer.pollTimeoutMs": "1"}
+    options = {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "short"}
     with pytest.raises(ClusterUnreachable, match="nothing of short-0 from offset"):
-        list(fetch.read(behind, parse(options)))
+        list(fetch.read(behind, parse({**options, "kafkaConsumer.pollTimeoutMs": "1"})))
     beyond = OffsetRange(partition, end + 5, end + 10)
     with pytest.raises(
         DataLoss, match=f"short-0: offsets {end + 5} to {end + 9} are gone, the log begins at 0 and ends at {end}"
@@ -128,20 +146,29 @@ def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: Cluster) -> None:
             "kafka.bootstrap.servers": fleet.bootstrap,
             "subscribe": "failover",
             "kafka.max.partition.fetch.bytes": "2000",
-            "fetchOffset.numRetries": "200",
+            "fetchOffset.numRetries": "1200",
             "fetchOffset.retryIntervalMs": "100",
         }
     )
     with Brokers(options.connecting) as brokers:
         part = plan(options, brokers, "")[0]
-    metadata = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics("failover", timeout=30)
-    leader = metadata.topics["failover"].partitions[0].leader
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+
+    def partition() -> Any:
+        return admin.list_topics("failover", timeout=60).topics["failover"].partitions[part.partition.partition]
+
+    # A follower that this machine kept from fetching for replica.lag.time.max.ms could not lead.
+    until(lambda: len(partition().isrs) == 3, "all replicas are in sync")
+    leader = partition().leader
     offsets: list[int] = []
     is_killed = False
-    for batch in fetch.read(part, options):
-        offsets += batch.column("offset").to_pylist()
-        if not is_killed:
-            fleet.kill(leader)
-            is_killed = True
-    fleet.start(leader)
+    try:
+        for batch in fetch.read(part, options):
+            offsets += batch.column("offset").to_pylist()
+            if not is_killed:
+                fleet.kill(leader)
+                is_killed = True
+    finally:
+        if is_killed:
+            fleet.start(leader)  # the other tests have the same fleet
     assert offsets == [offset for offset, _ in written[part.partition]]

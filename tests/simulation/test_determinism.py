@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from typer.testing import CliRunner
 
@@ -22,6 +24,23 @@ def test_a_seed_run_twice_in_one_process_gives_one_trace_hash_and_another_seed_a
     first, again, other = (run_seed(scenario, seed) for seed in (6, 6, 7))
     assert first.error == again.error == other.error == ""
     assert first.trace_hash == again.trace_hash != other.trace_hash
+
+
+@pytest.mark.parametrize("computes", [True, False], ids=["hangs", "waits for the processor"])
+def test_a_run_hangs_by_what_it_computes_and_not_by_what_others_do(
+    monkeypatch: pytest.MonkeyPatch, computes: bool
+) -> None:
+    from simulation import runner
+
+    async def main(world: object) -> None:
+        while computes:
+            pass
+        time.sleep(1.0)  # noqa: ASYNC251 - as long as this machine serves others
+
+    monkeypatch.setattr(runner, "scenario", lambda name: main)
+    monkeypatch.setattr(runner, "CPU_LIMIT_S", 0.5)
+    error = run_seed("log", 1).error
+    assert ("the run hangs" in error) if computes else not error
 
 
 def test_the_regression_list_names_known_scenarios() -> None:

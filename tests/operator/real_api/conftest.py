@@ -11,6 +11,7 @@ import pytest
 from e2e import binaries
 from e2e.control_plane import ADMIN, ControlPlane, loopback
 from e2e.kubernetes_api import Kubernetes
+from e2e.machine import CommandFailed
 from tests.operator.fleet import Fleet
 from tests.operator.real_api.kubernetes import RealKubernetes
 
@@ -25,8 +26,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         # Nobody makes service accounts here, and every pod would have to have one.
         plane.start_api_server("--disable-admission-plugins=ServiceAccount")
         plane.kubectl("apply", "-f", str(CRDS))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        plane.daemons.until("kube-apiserver", lambda: _serves_our_kinds(plane))
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=170s", timeout_s=180)
+        plane.daemons.until("kube-apiserver", lambda: serves_our_kinds(plane), timeout_s=180)
         yield plane
     finally:
         plane.stop()
@@ -63,6 +64,12 @@ async def real_fleets(api: Kubernetes, kubeconfig: Path, monkeypatch: pytest.Mon
     RealKubernetes()  # leaves nothing to the next test
 
 
-def _serves_our_kinds(plane: ControlPlane) -> bool:
-    found = json.loads(plane.kubectl("get", "--raw", "/apis/kafka.ottla.dev/v1alpha1"))
+def serves_our_kinds(plane: ControlPlane) -> bool:
+    """Whether they can be created: a server makes the namespace `default` a moment after it is ready, and serves a CRD
+    a moment after it has called that established."""
+    try:
+        found = json.loads(plane.kubectl("get", "--raw", "/apis/kafka.ottla.dev/v1alpha1"))
+        plane.kubectl("get", "namespace", "default")
+    except CommandFailed:
+        return False
     return {item["name"] for item in found["resources"]} >= {"kafkaclusters", "kafkatopics"}

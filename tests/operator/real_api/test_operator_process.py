@@ -36,6 +36,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.runtime.operator import Operator
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import node
+from tests.operator.real_api.conftest import serves_our_kinds
 from tests.operator.real_api.kubernetes import RealKubernetes
 from tests.operator.runtime.test_operator import SETTINGS
 from tests.operator.topics.test_topic_task import FLIGHTS
@@ -61,7 +62,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         documents = [document for document in yaml.safe_load_all(chart) if document]
         applied = [document for document in documents if document["kind"] not in ("Deployment", "Job")]
         plane.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(applied))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=170s", timeout_s=180)
+        plane.daemons.until("kube-apiserver", lambda: serves_our_kinds(plane), timeout_s=180)
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
         plane.certificates.issue(ACCOUNT, f"system:serviceaccount:{SYSTEM}:{ACCOUNT}", groups)
         yield plane
@@ -111,7 +113,7 @@ class Running:
 
     async def stop(self) -> None:
         self._operator.stop()
-        await asyncio.wait_for(self._task, 30)
+        await asyncio.wait_for(self._task, 120)
 
 
 @asynccontextmanager
@@ -130,7 +132,7 @@ async def _operator(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 async def _until(world: World, holds: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(240):
             while not holds():
                 world.play()
                 await asyncio.sleep(0.1)

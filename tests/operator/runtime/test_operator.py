@@ -52,7 +52,7 @@ class Running:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Lets the controllers of Kubernetes work until something is so."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not holds():
                 self.kubernetes.settle()
                 await asyncio.sleep(0.02)
@@ -81,7 +81,7 @@ async def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     world.start_operator()
     yield world
     world.operator.stop()
-    await asyncio.wait_for(world.task, 30)
+    await asyncio.wait_for(world.task, 120)
     lease = world.kubernetes.there(LEASE, "ottla-operator")
     assert lease["spec"]["leaseDurationSeconds"] == 1, "the next operator may begin at once"
     await world.server.close()

@@ -43,7 +43,7 @@ class World:
         await self.allowed.wait()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not holds():
                 self.kubernetes.settle()
                 await asyncio.sleep(0.01)
