@@ -23,6 +23,8 @@ from ottla_broker.local.jars import cache_directory
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 console = Console(highlight=False)
 HANDLE = "cluster.json"
+LONGEST_TEST_S = 1800
+"""A roll waits for every pod that it replaces: on a busy machine that is much for one test."""
 FIGURES = CHECKOUT / "build" / "e2e" / "operator.json"
 
 
@@ -222,6 +224,7 @@ def _test(cluster: Cluster, expression: str) -> int:
     command = [
         *within(cluster.netns), sys.executable, "-m", "pytest", "-v", "--tb=short", "--color=auto",
         "--rootdir", str(CHECKOUT), "-c", str(CHECKOUT / "pyproject.toml"), f"--junit-xml={results}",
+        "-o", f"timeout={LONGEST_TEST_S}",
         *(["-k", expression] if expression else []), str(CHECKOUT / "e2e" / "tests"),
     ]  # fmt: skip
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "OTTLA_E2E": str(_handle_path())}

@@ -46,13 +46,13 @@ class Helm:
 
     def install(self) -> None:
         self._run("upgrade", "--install", RELEASE, str(CHART), "--namespace", SYSTEM, "--create-namespace",
-                  "--wait", "--timeout", "3m", *self._values)  # fmt: skip
+                  "--wait", "--timeout", "5m", *self._values)  # fmt: skip
 
     def uninstall(self) -> None:
-        self._run("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "4m")
+        self._run("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "5m")
 
     def _run(self, *arguments: str) -> str:
-        return run([self._program, *arguments, "--kubeconfig", str(self._kubeconfig)], timeout_s=300)
+        return run([self._program, *arguments, "--kubeconfig", str(self._kubeconfig)], timeout_s=330)
 
 
 class Operator:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
+from urllib3.exceptions import HTTPError
 
 from e2e.machine import CommandFailed, NotInTime, run
 from ottla_operator.api.objects import KAFKA_CLUSTER, KINDS, NODE, POD, Kind, Obj, dig, uid_of
@@ -18,10 +19,12 @@ from ottla_operator.effects.kubernetes_api import path_of
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 VOLUME = Kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 POLL_S = 0.5
+LIMIT_S = 300.0
+"""What nothing takes that works, however busy the machine is."""
 
 
 class Refused(RuntimeError):
-    """The API server's answer, with its HTTP `status`."""
+    """The API server's answer, with its HTTP `status`; 0 when none came."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -80,7 +83,7 @@ class Kubernetes:
     def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 120) -> str:
         return run([self._kubectl, "--kubeconfig", self._kubeconfig, *arguments], text=text, timeout_s=timeout_s)
 
-    def execute(self, pod: str, *command: str, timeout_s: float = 180) -> str:
+    def execute(self, pod: str, *command: str, timeout_s: float = LIMIT_S) -> str:
         """The standard output of a command in a pod's first container."""
         return self.kubectl("exec", pod, "--", *command, timeout_s=timeout_s)
 
@@ -90,7 +93,7 @@ class Kubernetes:
         with open(output, "wb") as file:
             return subprocess.Popen([self._kubectl, *arguments], stdout=file, stderr=file, stdin=subprocess.DEVNULL)
 
-    def until(self, holds: Callable[[], Any], what: str, timeout_s: float = 120) -> None:
+    def until(self, holds: Callable[[], Any], what: str, timeout_s: float = LIMIT_S) -> None:
         """Waits until something is so. An answer that is an error counts as not so."""
         deadline = time.monotonic() + timeout_s
         last = ""
@@ -111,7 +114,7 @@ class Kubernetes:
             found = self.get(POD, pod, namespace)
             return found is not None and uid_of(found) != uid and (is_ready(found) or not ready)
 
-        self.until(replaced, f"pod {pod} is replaced", 180)
+        self.until(replaced, f"pod {pod} is replaced")
 
     def until_condition(
         self,
@@ -121,7 +124,7 @@ class Kubernetes:
         reason: str = "",
         *,
         namespace: str = "default",
-        timeout_s: float = 180,
+        timeout_s: float = LIMIT_S,
     ) -> Obj:
         """Waits for a condition to be True, or, with a reason, to have that reason; gives the condition."""
         found: Obj = {}
@@ -139,7 +142,7 @@ class Kubernetes:
             raise NotInTime("\n".join([str(error), *lines])) from error
         return found
 
-    def until_ready(self, name: str = "orders", *, namespace: str = "default", timeout_s: float = 240) -> Obj:
+    def until_ready(self, name: str = "orders", *, namespace: str = "default", timeout_s: float = LIMIT_S) -> Obj:
         """Waits until a KafkaCluster is Ready and no roll is under way, for its newest generation; gives its status."""
 
         def holds() -> bool:
@@ -167,6 +170,8 @@ class Kubernetes:
             text = response.read()  # type: ignore[no-untyped-call]
         except client.ApiException as error:
             raise Refused(int(error.status or 0), str(error.body)) from error
+        except HTTPError as error:  # no answer in time, or its end is missing
+            raise Refused(0, f"{method} {path}: {error}") from error
         answer = json.loads(text) if text else {}
         if response.status >= 400:
             raise Refused(response.status, str(answer.get("message", text[:300])))

@@ -63,7 +63,7 @@ def within(netns: str | None) -> list[str]:
     return [] if netns is None else ["nsenter", f"--net={NETNS / netns}"]
 
 
-def until(holds: Callable[[], bool], what: str, *, timeout_s: float = 60) -> None:
+def until(holds: Callable[[], bool], what: str, *, timeout_s: float = 180) -> None:
     """Waits; raises NotInTime with `what` in the message."""
     deadline = time.monotonic() + timeout_s
     while not holds():
@@ -158,7 +158,7 @@ class Daemons:
         for name in names:
             (self._pids / name).unlink(missing_ok=True)
 
-    def until(self, name: str, holds: Callable[[], bool], *, timeout_s: float = 60) -> None:
+    def until(self, name: str, holds: Callable[[], bool], *, timeout_s: float = 180) -> None:
         """Waits for a daemon's readiness. When it ends instead, the error shows the end of its log."""
 
         def ready_or_dead() -> bool:

@@ -82,7 +82,7 @@ class Processes:
         self._start_dns()
         self._create_volumes()
         self._plane.daemons.until("n1-kubelet", self._nodes_exist)
-        self._plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=90s", timeout_s=120)
+        self._plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s", timeout_s=270)
         return self._cluster(images)
 
     def reload(self, step: Step) -> Cluster:

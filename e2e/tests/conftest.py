@@ -56,7 +56,7 @@ def operator(kubernetes: Kubernetes, helm: Helm) -> Operator:
 def orders(kubernetes: Kubernetes, operator: Operator, cluster: Cluster) -> str:
     """The name of the fleet of manifests/cluster.yaml, in the namespace default; it is Ready."""
     kubernetes.kubectl("apply", "-f", "-", text=manifests(cluster, "cluster.yaml", "topics.yaml"))
-    kubernetes.until_ready("orders", timeout_s=300)
+    kubernetes.until_ready("orders")
     return "orders"
 
 

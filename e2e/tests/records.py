@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from e2e.kubernetes_api import Kubernetes
+from e2e.kubernetes_api import LIMIT_S, Kubernetes
 
 PROGRAM = "/opt/client/records.py"
 ACKNOWLEDGED = "/tmp/acknowledged"
@@ -35,23 +35,24 @@ class Records:
         self._sender = self._kubernetes.start(
             self._pod, "python3", PROGRAM, "send", self.topic, "-", self._file, output=self._output
         )
-        self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({self._output})", 60)
+        self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({self._output})")
 
     def acknowledged(self) -> int:
         """How many were acknowledged, as the sender told last."""
-        lines = [line for line in self._output.read_text(errors="replace").splitlines() if line.startswith("{")]
+        whole = self._output.read_text(errors="replace").rpartition("\n")[0]  # the last line may still be on its way
+        lines = [line for line in whole.splitlines() if line.startswith("{")]
         return int(json.loads(lines[-1])["acknowledged"]) if lines else 0
 
     def until_more(self, count: int) -> None:
         """Waits until that many more are acknowledged."""
         before = self.acknowledged()
-        self._kubernetes.until(lambda: self.acknowledged() >= before + count, f"{count} more records", 120)
+        self._kubernetes.until(lambda: self.acknowledged() >= before + count, f"{count} more records")
 
     def stop(self) -> dict[str, Any]:
         """Ends the sending; gives {"acknowledged", "refused", "unknown"}."""
         assert self._sender is not None, "start was called"
         self._kubernetes.execute(self._pod, "pkill", "-TERM", "-f", f"send {self.topic}")
-        self._sender.wait(180)
+        self._sender.wait(LIMIT_S)
         self._sender = None
         text = self._output.read_text(errors="replace")
         said = json.loads(text.splitlines()[-1]) if text.strip() else {}

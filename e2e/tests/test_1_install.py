@@ -113,7 +113,7 @@ def test_a_converged_cluster_is_left_alone(
     operator.kill()
     operator.until_ready()
     kubernetes.delete(SERVICE, "orders-broker-1")  # once it is back, the new operator has looked at everything
-    kubernetes.until(lambda: kubernetes.get(SERVICE, "orders-broker-1") is not None, "the Service is back", 90)
+    kubernetes.until(lambda: kubernetes.get(SERVICE, "orders-broker-1") is not None, "the Service is back")
     kubernetes.until_ready(orders)
     after = versions()
     assert {name for name in before if before[name] != after.get(name)} == {"Service/orders-broker-1"}

@@ -159,7 +159,7 @@ def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
     assert ROOM in text
     kubernetes.kubectl("apply", "--namespace", OTHER, "-f", "-", text=text)
     # Not Ready where the scheduler puts both brokers of a room on one node: that is shown as RacksReady SharedNode.
-    kubernetes.until_condition(KAFKA_CLUSTER, "payments", "BrokersReady", namespace=OTHER, timeout_s=240)
+    kubernetes.until_condition(KAFKA_CLUSTER, "payments", "BrokersReady", namespace=OTHER)
     topic = {
         "apiVersion": "kafka.ottla.dev/v1alpha1",
         "kind": "KafkaTopic",
@@ -213,7 +213,7 @@ def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
         assert dig(topic, "metadata", "finalizers") == ["kafka.ottla.dev/topic"]
     finally:
         operator.scale(1)
-    kubernetes.until(lambda: kubernetes.get(NAMESPACE, OTHER) is None, "the namespace is gone", 180)
+    kubernetes.until(lambda: kubernetes.get(NAMESPACE, OTHER) is None, "the namespace is gone")
     for node in kubernetes.list(NODE):
         _label(kubernetes, node, None)
     kubernetes.until_ready("orders")

@@ -28,7 +28,7 @@ def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
     status = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
     claims = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in kubernetes.list(CLAIM, selector=OURS)}
     kubernetes.delete(KAFKA_CLUSTER, "orders")
-    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "every pod of the fleet is gone", 120)
+    kubernetes.until(lambda: not kubernetes.list(POD, selector=OURS), "every pod of the fleet is gone")
     kubernetes.until(lambda: not kubernetes.list(STATEFUL_SET, selector=OURS), "and every StatefulSet")
     kubernetes.kubectl("apply", "-f", "-", text=manifests(cluster, "cluster.yaml"))
     kubernetes.until_ready()
@@ -79,7 +79,7 @@ def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes
 
 
 def test_everything_is_deleted(kubernetes: Kubernetes) -> None:
-    kubernetes.kubectl("delete", "kafkatopics,kafkaclusters", "--all", timeout_s=120)
+    kubernetes.kubectl("delete", "kafkatopics,kafkaclusters", "--all", timeout_s=300)
     for kind in (POD, STATEFUL_SET, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET):
         kubernetes.until(lambda kind=kind: not kubernetes.list(kind, selector=OURS), f"every {kind.kind} is gone")  # type: ignore[misc]
     assert len(kubernetes.list(CLAIM, selector=OURS)) == 12

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.local.ports import free_port
 
-_LIMIT_S = 90.0
+_LIMIT_S = 180.0
 _POLL_S = 0.05
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _FILES_AT_ONCE = 200

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ottla_broker.local.ports import free_port
 
-_LIMIT_S = 60.0
+_LIMIT_S = 120.0
 _POLL_S = 0.02
 
 
@@ -77,7 +77,7 @@ class BrokerProcess:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/readyz", timeout=_LIMIT_S) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

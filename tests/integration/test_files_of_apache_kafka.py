@@ -33,6 +33,7 @@ TRANSACTION_LOG = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
 }
+LIMIT_S = 120.0
 ROUND = 150
 TRANSACTIONAL = 0x10
 
@@ -87,7 +88,7 @@ def produce(bootstrap: str, round_: int) -> dict[str, list[Read]]:
                 headers=list(record.headers),
                 on_delivery=delivered,
             )
-        assert producer.flush(60) == 0
+        assert producer.flush(LIMIT_S) == 0
         sent[codec] = [record._replace(offset=offset) for record, offset in zip(read, offsets, strict=True)]
     return sent
 
@@ -112,7 +113,7 @@ def consume(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> 
     )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[Read] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while True:
         assert time.monotonic() < deadline, f"{len(found)} records of {topic} only"
         for message in consumer.consume(1000, 0.5):
@@ -144,7 +145,7 @@ class Exchange:
         admin = AdminClient({"bootstrap.servers": self.ours.address})
         created = admin.create_topics([NewTopic(topic, 1, 1, config=TOPIC_CONFIG) for topic in topics])
         for future in created.values():
-            future.result(30)
+            future.result(LIMIT_S)
 
     def produce(self, bootstrap: str) -> None:
         for codec, records in produce(bootstrap, self.rounds).items():
@@ -249,21 +250,21 @@ def produce_transactions(bootstrap: str, topic: str) -> list[bytes]:
     """By a producer with their coordinator; the values of those it commits. The last one stays open."""
     committed: list[bytes] = []
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "exchange", "linger.ms": 0})
-    producer.init_transactions(60)
+    producer.init_transactions(LIMIT_S)
     for number in range(12):
         producer.begin_transaction()
         values = [f"theirs {number}/{part}".encode() * 10 for part in range(3)]
         for value in values:
             producer.produce(topic, value=value)
-        producer.flush(60)
+        producer.flush(LIMIT_S)
         if number % 3 == 1:
-            producer.abort_transaction(60)
+            producer.abort_transaction(LIMIT_S)
         else:
-            producer.commit_transaction(60)
+            producer.commit_transaction(LIMIT_S)
             committed += values
     producer.begin_transaction()
     producer.produce(topic, value=b"open")
-    assert producer.flush(60) == 0
+    assert producer.flush(LIMIT_S) == 0
     return committed
 
 

@@ -73,7 +73,7 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(300):
         producer.produce("flights", str(number), partition=number % 12)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert "it stays down until" in ottla("kill", "1")
     shown = ottla("status")
     assert "orders: not ready, broker 1 is down" in shown
@@ -81,7 +81,7 @@ def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> Non
     assert ottla.status()["ready"] is False
     for number in range(300, 600):
         producer.produce("flights", str(number), partition=number % 12)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     ottla("down")
     again = ottla(*up_arguments())
     assert "flights: unchanged" in again
@@ -98,16 +98,20 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
     before = ottla.status()["brokers"]
     assert isinstance(before, list)
     assert len({broker["pid"] for broker in before}) == 3
+    pids = [broker["pid"] for broker in before]
     assert "it is started again" in ottla("kill", "2")
-    for _ in range(600):
+    after: list[int] = []
+
+    def is_ready_again() -> bool:
+        """That it is dead is not known at once either: until then its fleet is ready with the process that was."""
         status = ottla.status()
-        if status["ready"]:
-            break
-    after = status["brokers"]
-    assert isinstance(after, list)
-    assert status["ready"] is True
-    assert after[2]["pid"] != before[2]["pid"]
-    assert after[0]["pid"] == before[0]["pid"]
+        brokers = status["brokers"]
+        assert isinstance(brokers, list)
+        after[:] = [broker["pid"] for broker in brokers]
+        return bool(status["ready"]) and after[2] != pids[2]
+
+    eventually(is_ready_again)
+    assert after[:2] == pids[:2]
 
 
 def disk_states(ottla: Ottla, broker: int) -> list[str]:
@@ -158,7 +162,7 @@ def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == status, done.stdout + done.stderr
@@ -169,10 +173,10 @@ def test_disk_forget_gives_up_what_only_a_dead_disk_of_a_local_fleet_held(ottla:
     bootstrap = str(ottla.status()["bootstrap"])
 
     def produce(name: str) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 30_000})
+        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 110_000})
         for partition in range(4):
             producer.produce("t", f"{name} {partition}", partition=partition)
-        assert producer.flush(40) == 0
+        assert producer.flush(120) == 0
 
     produce("before")
     data = Path(".ottla/one")

@@ -265,7 +265,7 @@ def test_size_is_what_is_stored(wire: Wire, topic: str) -> None:
 def find_coordinator(wire: Wire) -> None:
     """Asks until it is there, which makes the internal topic."""
     api = codec.module(ApiKey.FIND_COORDINATOR)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while wire.ask(ApiKey.FIND_COORDINATOR, 0, api.FindCoordinatorRequest(key="g")).error_code:
         assert time.monotonic() < deadline
 
@@ -360,7 +360,7 @@ def test_groups_are_loaded_from_an_offsets_topic_of_an_old_format(tmp_path: Path
             request = commit.OffsetCommitRequest(
                 group_id="g", topics=[commit.OffsetCommitRequestTopic(name="t", partitions=[part])]
             )
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while wire.ask(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code:
                 assert time.monotonic() < deadline  # the coordinator is loading
         fleet.stop(0)
@@ -371,7 +371,7 @@ def test_groups_are_loaded_from_an_offsets_topic_of_an_old_format(tmp_path: Path
         fleet.start(0)
         with Wire(fleet.address(0)) as wire:
             topic = fetching.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while True:
                 found = wire.ask(ApiKey.OFFSET_FETCH, 2, fetching.OffsetFetchRequest(group_id="g", topics=[topic]))
                 if not found.error_code:

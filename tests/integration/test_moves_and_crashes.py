@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,20 @@ from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from tests.integration.processes import BrokerProcess
-from tests.integration.test_process_crashes import PARTITIONS, TOPIC, Load, create, read_all
+from tests.integration.test_process_crashes import LIMIT_S, PARTITIONS, TOPIC, Load, create, read_all
 from tests.integration.wire import Wire
 
 pytestmark = pytest.mark.java
 CRASHES = 4
+MOVES = 3
+"""Between two crashes, at least."""
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.02)
 
 
 class Mover:
@@ -32,6 +43,19 @@ class Mover:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join()
+
+    def wait_for(self, more: int) -> None:
+        """Returns when the broker has begun `more` further moves."""
+        target = self.asked + more
+        until(lambda: self.asked >= target, f"{more} moves more")
+
+    def gather(self, directory: Path) -> None:
+        """Moves every partition there, when it has stopped to move them to and fro."""
+        with Wire(self._broker.address) as wire:
+            for partition in range(PARTITIONS):
+                self._move(wire, partition, directory)
+        there = [directory / f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
+        until(lambda: all(path.is_dir() for path in there), f"all is in {directory}")
 
     def _run(self) -> None:
         targets = itertools.cycle(itertools.product(range(PARTITIONS), self._broker.log_dirs))
@@ -51,6 +75,11 @@ class Mover:
         self.asked += answer.results[0].partitions[0].error_code == 0
 
 
+def homes(broker: BrokerProcess) -> list[str]:
+    """Every directory of the topic, with those that are on their way in or out."""
+    return sorted(path.name for directory in broker.log_dirs for path in directory.glob(f"{TOPIC}-*"))
+
+
 def test_a_broker_killed_in_the_middle_of_moves_loses_nothing(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     settings = {"log.segment.bytes": "100000", "log.segment.delete.delay.ms": "100"}
     broker = BrokerProcess(tmp_path / "broker", 0, f"{zookeeper.connect}/{tmp_path.name}", settings, disks=2)
@@ -63,24 +92,23 @@ def test_a_broker_killed_in_the_middle_of_moves_loses_nothing(tmp_path: Path, zo
         try:
             for _ in range(CRASHES):
                 load.wait_for(1000)
+                mover.wait_for(MOVES)
                 broker.kill()
                 broker.start()
             load.wait_for(1000)
+            mover.wait_for(MOVES)
         finally:
             mover.stop()
             load.stop()
-        assert load.failed == [] and mover.asked > CRASHES
+        assert load.failed == []
         assert read_all(broker.address, TOPIC, PARTITIONS) == load.acknowledged
-        assert "has moved to" in broker.log
         assert broker.stop() == 0
-        broker.start()  # what was left half done is put in order
-        homes = [
-            path.name
-            for directory in broker.log_dirs
-            for path in directory.glob(f"{TOPIC}-*")
-            if path.name[-1].isdigit()
-        ]
-        assert sorted(homes) == [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
+        broker.start()  # what was left half done goes on, and comes to an end
+        each_once = [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
+        until(lambda: homes(broker) == each_once, "each is there once")
+        for directory in broker.log_dirs:
+            mover.gather(directory)
+        assert "has moved to" in broker.log
         assert read_all(broker.address, TOPIC, PARTITIONS) == load.acknowledged
     finally:
         broker.close()

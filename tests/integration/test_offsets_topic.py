@@ -11,7 +11,7 @@ from ottla_broker.testing import cluster
 from ottla_broker.testing.cluster import Cluster
 from tests.integration.clients.topics import create
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 def consumer(fleet: Cluster) -> Consumer:

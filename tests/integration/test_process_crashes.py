@@ -18,6 +18,7 @@ from ottla_broker.local.zookeeper import ZooKeeperServer
 from tests.integration.processes import BrokerProcess
 
 pytestmark = pytest.mark.java
+LIMIT_S = 120.0
 TOPIC = "load"
 PARTITIONS = 3
 
@@ -56,7 +57,7 @@ class Load:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 2,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
                 "queue.buffering.max.messages": 2000,
             }
         )
@@ -72,12 +73,12 @@ class Load:
         """Returns when `more` further records have been acknowledged."""
         with self._progress:
             target = self._total() + more
-            assert self._progress.wait_for(lambda: self._total() >= target, timeout=90), self.failed[:3]
+            assert self._progress.wait_for(lambda: self._total() >= target, timeout=LIMIT_S), self.failed[:3]
 
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join()
-        assert self._producer.flush(90) == 0
+        assert self._producer.flush(LIMIT_S) == 0
 
     def _total(self) -> int:
         return sum(map(len, self.acknowledged.values()))
@@ -117,7 +118,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[str]
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
     found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
     ended: set[int] = set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while len(ended) < partitions:
         assert time.monotonic() < deadline, f"read {found} only"
         for message in consumer.consume(1000, 1.0):
@@ -136,7 +137,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> dict[int, list[str]
 
 def create(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(LIMIT_S)
 
 
 def test_each_of_three_brokers_is_killed_under_load_and_nothing_is_lost_or_doubled(three: list[BrokerProcess]) -> None:
@@ -167,7 +168,7 @@ def test_a_torn_last_batch_is_cut_off_at_start(tmp_path: Path, chroot: str) -> N
         producer = Producer({"bootstrap.servers": broker.address, "acks": "all", "linger.ms": 0})
         for number in range(20):
             producer.produce("torn", f"value {number}")
-            assert producer.flush(30) == 0
+            assert producer.flush(LIMIT_S) == 0
         broker.kill()
         log = broker.log_dirs[0] / "torn-0" / f"{0:020d}.log"
         whole = log.read_bytes()
@@ -179,7 +180,7 @@ def test_a_torn_last_batch_is_cut_off_at_start(tmp_path: Path, chroot: str) -> N
         tail = len(whole) + len(whole) // 40
         assert recovery["log_dirs"] == {str(broker.log_dirs[0]): {"scanned_bytes": tail, "tail_bytes": tail}}
         producer.produce("torn", "after")
-        assert producer.flush(30) == 0
+        assert producer.flush(LIMIT_S) == 0
         expected = [*(f"value {number}" for number in range(20)), "after"]
         assert read_all(broker.address, "torn", 1) == {0: expected}
     finally:
@@ -269,7 +270,7 @@ def test_a_directory_of_somebody_else_is_refused_with_both_ids(
 
 
 def status(broker: BrokerProcess) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/status", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/status", timeout=LIMIT_S) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 

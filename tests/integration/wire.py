@@ -12,7 +12,7 @@ from ottla_broker.records.record import build_batch, build_records
 
 
 class Wire:
-    """One connection. Every call has a limit of 20 s, so that a broker that never answers fails the test."""
+    """One connection. Every call has a limit of 60 s, so that a broker that never answers fails the test."""
 
     def __init__(self, address: str, *, receive_buffer: int = 0) -> None:
         host, _, port = address.rpartition(":")
@@ -116,7 +116,7 @@ def create_topic(address: str, name: str, *, partitions: int = 1, replicas: int 
                         ],
                     )
                 ],
-                timeout_ms=20_000,
+                timeout_ms=50_000,
             ),
         )
     assert response.topics[0].error_code == 0, response.topics[0].error_message

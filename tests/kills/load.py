@@ -61,7 +61,7 @@ class Load:
         """Until everything that was sent is acknowledged."""
         self._stopping.set()
         self._thread.join()
-        assert self._producer.flush(90) == 0, f"{len(self._producer)} records of {self.topic} are never acknowledged"
+        assert self._producer.flush(180) == 0, f"{len(self._producer)} records of {self.topic} are never acknowledged"
 
     @property
     def count(self) -> int:

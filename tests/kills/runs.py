@@ -30,7 +30,7 @@ TOPICS: dict[str, tuple[bool, dict[str, str]]] = {
 }
 """(is the producer idempotent, topic configuration) by topic."""
 
-_LIMIT_S = 60.0
+_LIMIT_S = 120.0
 _POLL_S = 0.01
 _DELETE_EVERY = 20
 
@@ -160,7 +160,7 @@ class Kills:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/readyz", timeout=_LIMIT_S) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

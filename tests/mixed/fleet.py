@@ -20,6 +20,7 @@ from kazoo.exceptions import NoNodeError
 from ottla_broker.coordination import znodes
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.local.ports import free_port
+from tests.nemesis.fleet import knows_the_fleet
 from tests.nemesis.load import TOPIC
 
 PARTITIONS = 6
@@ -155,10 +156,13 @@ class MixedFleet:
         for slot, kind in zip(self.slots, self._kinds, strict=True):
             slot.launch(kind)
         self.until(lambda: self.state().brokers == BROKERS, "every broker is registered")
+        # A client that is told of no controller by the first broker it asks does not ask again for minutes.
+        addresses = self.bootstrap.split(",")
+        self.until(lambda: all(map(knows_the_fleet, addresses)), "every broker knows the controller")
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         assignment = [[(index + step) % SIZE for step in range(SIZE)] for index in range(PARTITIONS)]
         new = NewTopic(TOPIC, PARTITIONS, replica_assignment=assignment, config={"min.insync.replicas": "2"})
-        admin.create_topics([new])[TOPIC].result(60)
+        admin.create_topics([new])[TOPIC].result(_LIMIT_S)
 
     def state(self) -> State:
         brokers = tuple(sorted(int(name) for name in self._children("/brokers/ids")))
@@ -225,7 +229,7 @@ class MixedFleet:
             admin = AdminClient({"bootstrap.servers": self.bootstrap})
             try:
                 admin.elect_leaders(ElectionType.PREFERRED, partitions).result(10)
-            except KafkaException:
+            except (KafkaException, TimeoutError):
                 pass  # the controller has just moved, or has not heard of the broker that is back: asked again
             time.sleep(_POLL_S)
 

@@ -20,7 +20,7 @@ from tests.nemesis.load import TOPIC, Client, FinalReader, Reader, RefusedProduc
 from tests.nemesis.nodes import System, end_all, is_same_log, until
 
 _QUIET_S = 2.0
-_HEAL_S = 90.0
+_HEAL_S = 180.0
 _FINAL_S = 180.0
 _JAVA_PER_SECOND = 60
 

@@ -24,7 +24,7 @@ from tests.nemesis.nodes import ZOOKEEPER_PORT, Broker, Node, System, ZooKeeper,
 SIZE = 3
 PARTITIONS = 6
 REPLICA_LAG_MS = 5000
-_LIMIT_S = 90.0
+_LIMIT_S = 180.0
 _ASK_S = 5.0
 _ASK_AGAIN_S = 0.25
 
@@ -92,9 +92,12 @@ class Fleet:
         config = {"min.insync.replicas": "2", "max.message.bytes": str(MAX_MESSAGE_BYTES)}
         new = NewTopic(TOPIC, PARTITIONS, SIZE, config=config)
         # A client that is told of no controller by the first broker it asks does not ask again for minutes.
-        until(lambda: all(_names_a_controller(broker) for broker in self.brokers), "every broker knows the controller")
+        until(
+            lambda: all(knows_the_fleet(broker.bootstrap) for broker in self.brokers),
+            "every broker knows the controller",
+        )
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        admin.create_topics([new])[TOPIC].result(30)
+        admin.create_topics([new])[TOPIC].result(_LIMIT_S)
 
     def state(self) -> State:
         """AssertionError when ZooKeeper cannot be asked for a long time."""
@@ -199,9 +202,10 @@ class Fleet:
         }
 
 
-def _names_a_controller(broker: Broker) -> bool:
+def knows_the_fleet(address: str) -> bool:
+    """Whether the broker there names a controller and `SIZE` brokers."""
     try:
-        metadata = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=_ASK_S)
+        metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=_ASK_S)
     except KafkaException:
         return False
     return bool(metadata.controller_id >= 0 and len(metadata.brokers) == SIZE)

@@ -23,7 +23,7 @@ _REFRESH_MS = 250
 """How often librdkafka asks who leads: what it takes to hear of an election is part of every outage."""
 _ROUND_S = 0.025
 _WAITING = 20_000
-_LIMIT_S = 90.0
+_LIMIT_S = 180.0
 _COMMON = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,

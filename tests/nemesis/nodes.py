@@ -23,7 +23,7 @@ TICK_MS = 1000
 """ZooKeeper's clock: sessions last 2 to 20 of it, and are found to have ended at a whole one."""
 BROKER_PORT = 9092
 ZOOKEEPER_PORT = 2181
-_LIMIT_S = 90.0
+_LIMIT_S = 180.0
 _POLL_S = 0.05
 _KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _LOG4J = """log4j.rootLogger=INFO, file

@@ -14,7 +14,7 @@ from tests.integration.file_systems import why_not as why_not_mount
 from tests.nemesis.network import why_not as why_not_network
 
 pytestmark = [pytest.mark.root, pytest.mark.java]
-_LIMIT_S = 240.0
+_LIMIT_S = 540.0
 
 
 def test_a_fleet_loses_nothing_when_its_controller_is_killed_and_a_leader_is_cut_off(tmp_path: Path) -> None:

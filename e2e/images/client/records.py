@@ -19,7 +19,7 @@ from collections import Counter
 
 BOOTSTRAP = os.environ["BOOTSTRAP"]
 PER_SECOND = 400
-TIMEOUT_MS = 120_000
+TIMEOUT_MS = 240_000
 
 
 def send(topic: str, count: int | None, path: str) -> None:
@@ -74,7 +74,7 @@ def check(topic: str, path: str) -> None:
         wanted = {int(line) for line in file.read().split()}
     settings = {"bootstrap.servers": BOOTSTRAP, "group.id": "check", "enable.auto.commit": False}
     consumer = Consumer({**settings, "enable.partition.eof": True})
-    partitions = list(consumer.list_topics(topic, 60).topics[topic].partitions)
+    partitions = list(described(consumer, topic))
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     found: Counter[int] = Counter()
     ends: set[int] = set()
@@ -93,10 +93,20 @@ def check(topic: str, path: str) -> None:
     print(json.dumps({**summary, "complete": len(ends) == len(partitions), "examples": lost[:5]}))
 
 
+def described(client, topic: str):  # type: ignore[no-untyped-def]
+    """The topic's partitions by number. A broker that has just come up may not have heard of the topic: asks again."""
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while not (found := client.list_topics(topic, 60).topics[topic].partitions):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"nobody knows {topic}")
+        time.sleep(0.1)
+    return found
+
+
 def describe(topic: str, what: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    found = AdminClient({"bootstrap.servers": BOOTSTRAP}).list_topics(topic, 60).topics[topic].partitions
+    found = described(AdminClient({"bootstrap.servers": BOOTSTRAP}), topic)
     print(json.dumps({n: part.replicas if what == "placement" else part.leader for n, part in found.items()}))
 
 
@@ -106,14 +116,14 @@ def python(topic: str, count: int) -> None:
     producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, acks="all")
     futures = [producer.send(topic, key=str(number).encode(), value=b"python") for number in range(count)]
     for future in futures:
-        future.get(timeout=60)
+        future.get(timeout=TIMEOUT_MS / 1000)
     producer.close()
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=BOOTSTRAP,
         group_id=f"python-{time.time_ns()}",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=TIMEOUT_MS,
     )
     read = 0
     for message in consumer:
