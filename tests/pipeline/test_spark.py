@@ -29,7 +29,7 @@ def fleet() -> Iterator[Cluster]:
     with cluster(brokers=2, racks=2) as found:
         admin = AdminClient({"bootstrap.servers": found.bootstrap})
         for topic in ("letters", "flights", "empty"):
-            admin.create_topics([NewTopic(topic, 4, 2, config={"retention.ms": "-1"})])[topic].result(30)
+            admin.create_topics([NewTopic(topic, 4, 2, config={"retention.ms": "-1"})])[topic].result(60)
         number = 0
         for codec in CODECS:
             producer = Producer({"bootstrap.servers": found.bootstrap, "compression.type": codec, "acks": "all"})
@@ -133,7 +133,7 @@ def test_the_example_makes_a_table_and_a_picture(fleet: Cluster, tmp_path: Path)
     picture = tmp_path / "delays.png"
     done = subprocess.run(
         [sys.executable, str(example), fleet.bootstrap, str(picture)],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False,
+        capture_output=True, text=True, cwd=tmp_path, timeout=550, check=False,
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
