@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.ports.clock import Timer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log import Log
@@ -140,8 +141,16 @@ async def test_retention_bytes_counts_for_each_partition(broker: Broker) -> None
 
 
 async def test_files_of_deleted_segments_are_renamed_at_once_and_go_after_the_delay(make: Make, tmp_path: Path) -> None:
-    setup = make(segment_bytes=300, retention_bytes=250, file_delete_delay_ms=50)
+    setup = make(segment_bytes=300, retention_bytes=250, file_delete_delay_ms=HOUR_MS)
     log = await setup.open()
+    later: list[tuple[float, Callable[[], object]]] = []
+    call_later = setup.clock.call_later
+
+    def remember(delay_s: float, callback: Callable[..., object], *arguments: object) -> Timer:
+        later.append((delay_s, lambda: callback(*arguments)))
+        return call_later(delay_s, callback, *arguments)
+
+    setup.clock.call_later = remember  # type: ignore[method-assign]
     await fill(log, *[setup.clock.wall_ms] * 12)
     assert await log.delete_old_segments() == 2
     names = deleted(tmp_path)
@@ -150,6 +159,10 @@ async def test_files_of_deleted_segments_are_renamed_at_once_and_go_after_the_de
             assert f"{base:020d}{suffix}.deleted" in names
     assert f"{4:020d}.snapshot.deleted" in names
     assert disagreements(tmp_path / "t-0", was_killed=True) == []
+    due = [callback for delay_s, callback in later if delay_s == HOUR_MS / 1000]
+    assert due
+    for unlink in due:
+        unlink()
     await until(lambda: not deleted(tmp_path), "the files are unlinked")
 
 
