@@ -133,8 +133,12 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
     """
     from ottla_broker.local.zookeeper import ZooKeeperServer
 
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    server.start(timeout_s=120)  # for a JVM to start, on a machine where much else does
+    try:
         yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture
