@@ -13,12 +13,14 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.testing import Cluster
 from tests.integration.clients.conftest import EVERY_CLIENT
-from tests.integration.clients.driver import Driver, Gathering, GroupMember, Member, Record, await_that
+from tests.integration.clients.driver import QUICK_MEMBER, Driver, Gathering, GroupMember, Member, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, metadata
 from tests.integration.wire import Wire
 
 FEED = 40
+MORTAL = {**QUICK_MEMBER, "session.timeout.ms": "6000"}
+"""Whoever is lost with a coordinator is missed soon; a member that only had no time joins again, and reads again."""
 
 
 def coordinator_of(fleet: Cluster, group: str) -> int:
@@ -83,7 +85,7 @@ def test_a_group_goes_on_when_a_broker_dies(driver: Driver, fleet: Cluster, name
     await_that(lambda: in_sync(fleet, name), "all replicas in sync")
     gathering = Gathering()
     members: list[Member] = [
-        driver.join(fleet.bootstrap, GroupMember(f"{name}-{which}", name, name), gathering) for which in "ab"
+        driver.join(fleet.bootstrap, GroupMember(f"{name}-{which}", name, name, MORTAL), gathering) for which in "ab"
     ]
     feeder = Feeder(driver, fleet.bootstrap, name)
     killed = -1
@@ -116,7 +118,7 @@ def test_a_group_goes_on_when_a_broker_dies(driver: Driver, fleet: Cluster, name
 def test_every_broker_is_restarted_in_order_under_a_group(driver: Driver, fleet: Cluster, name: str) -> None:
     create(fleet.bootstrap, name, 2)
     gathering = Gathering()
-    member = driver.join(fleet.bootstrap, GroupMember(f"{name}-a", name, name), gathering)
+    member = driver.join(fleet.bootstrap, GroupMember(f"{name}-a", name, name, MORTAL), gathering)
     feeder = Feeder(driver, fleet.bootstrap, name)
     try:
         for broker in range(3):
