@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.protocol.serialization import CheckVersion, SetData
+from kazoo.protocol.serialization import CheckVersion, GetChildren, GetData, SetData, Transaction
 from kazoo.protocol.serialization import Create as CreateRequest
 from kazoo.protocol.serialization import Delete as DeleteRequest
+from kazoo.protocol.serialization import Exists as ExistsRequest
 from kazoo.protocol.states import EventType, WatchedEvent, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -108,10 +109,10 @@ class ConnectString:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One request. `send` hands it to kazoo; `convert` makes the result, on the loop, of kazoo's value."""
+    """One call. `request` is kazoo's; `convert` makes the result, on the loop, of kazoo's value."""
 
     path: str
-    send: Callable[[SessionClient], Any]
+    request: Any
     convert: Callable[[Any], Any]
     future: asyncio.Future[Any]
     watched_path: str = ""
@@ -207,8 +208,9 @@ class ZooKeeperCoordination:
                 self._watches.add_data(path, watch)
             return value[0] or b"", _stat(value[1])
 
-        whole, watcher = self._whole(path), self._on_watch if watch else None
-        return self._call(path, lambda client: client.get_async(whole, watcher), convert, whole if watch else "")
+        whole = self._whole(path)
+        request = GetData(whole, self._on_watch if watch else None)
+        return self._call(path, request, convert, whole if watch else "")
 
     def exists(self, path: str, watch: Watcher | None = None) -> asyncio.Future[Stat | None]:
         def convert(value: ZnodeStat | None) -> Stat | None:
@@ -216,8 +218,9 @@ class ZooKeeperCoordination:
                 self._watches.add_data(path, watch)
             return None if value is None else _stat(value)
 
-        whole, watcher = self._whole(path), self._on_watch if watch else None
-        return self._call(path, lambda client: client.exists_async(whole, watcher), convert, whole if watch else "")
+        whole = self._whole(path)
+        request = ExistsRequest(whole, self._on_watch if watch else None)
+        return self._call(path, request, convert, whole if watch else "")
 
     def children(self, path: str, watch: Watcher | None = None) -> asyncio.Future[list[str]]:
         def convert(value: list[str]) -> list[str]:
@@ -225,8 +228,8 @@ class ZooKeeperCoordination:
                 self._watches.add_children(path, watch)
             return sorted(value)
 
-        whole, watcher = self._whole(path), self._on_watch if watch else None
-        return self._call(path, lambda client: client.get_children_async(whole, watcher), convert)
+        request = GetChildren(self._whole(path), self._on_watch if watch else None)
+        return self._call(path, request, convert)
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
@@ -242,11 +245,6 @@ class ZooKeeperCoordination:
     def multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[str | Stat | None]]:
         requests = [self._request(operation) for operation in operations]
 
-        def send(client: SessionClient) -> Any:
-            transaction = client.transaction()
-            transaction.operations.extend(requests)
-            return transaction.commit_async()
-
         def convert(results: list[Any]) -> list[str | Stat | None]:
             for index, result in enumerate(results):
                 # Operations before the refused one are "rolled back", those after it "not tried".
@@ -256,18 +254,12 @@ class ZooKeeperCoordination:
 
         first = operations[0].path if operations else ""
         refusal = _too_long(first, requests)
-        return self._failed(refusal) if refusal else self._call(first, send, convert)
+        return self._failed(refusal) if refusal else self._call(first, Transaction(requests), convert)
 
     def _write_one(self, operation: Operation, convert: Callable[[Any], Any]) -> asyncio.Future[Any]:
         request = self._request(operation)
-
-        def send(client: SessionClient) -> Any:
-            result = client.handler.async_result()
-            client._call(request, result)
-            return result
-
         refusal = _too_long(operation.path, [request])
-        return self._failed(refusal) if refusal else self._call(operation.path, send, convert)
+        return self._failed(refusal) if refusal else self._call(operation.path, request, convert)
 
     def _request(self, operation: Operation) -> Any:
         """kazoo's request. Empty data is stored as null: Apache Kafka reads it as "not written yet"."""
@@ -299,7 +291,7 @@ class ZooKeeperCoordination:
     def _call(
         self,
         path: str,
-        send: Callable[[SessionClient], Any],
+        request: Any,
         convert: Callable[[Any], Any],
         watched_path: str = "",
     ) -> asyncio.Future[Any]:
@@ -307,7 +299,7 @@ class ZooKeeperCoordination:
             return self._failed(SessionExpired(path))
         if self._client is None:
             return self._failed(ConnectionLoss(path, "the session is not open"))
-        call = _Call(path, send, convert, asyncio.get_running_loop().create_future(), watched_path)
+        call = _Call(path, request, convert, asyncio.get_running_loop().create_future(), watched_path)
         self._waiting.append(call)
         self._send_waiting()
         return call.future
@@ -324,7 +316,11 @@ class ZooKeeperCoordination:
         while self._waiting and len(self._sent) < WINDOW:
             call = self._waiting.popleft()
             self._sent[call] = None
-            call.send(client).rawlink(lambda result, call=call: self._hand_over(client, call, result))
+            result = client.handler.async_result()
+            # Linked before it is sent: the answer may be there at once, with the event of its watch right behind it,
+            # and kazoo runs a link that comes later on this thread.
+            result.rawlink(lambda result, call=call: self._hand_over(client, call, result))
+            client._call(call.request, result)
 
     # ---- on the connection's thread
 
@@ -451,14 +447,8 @@ class ZooKeeperCoordination:
         parts = chroot[1:].split("/")
         for depth in range(1, len(parts) + 1):
             request = CreateRequest("/" + "/".join(parts[:depth]), None, OPEN_ACL_UNSAFE, 0)
-
-            def send(client: SessionClient, request: Any = request) -> Any:
-                result = client.handler.async_result()
-                client._call(request, result)
-                return result
-
             try:
-                await self._call(request.path, send, lambda _: None)
+                await self._call(request.path, request, lambda _: None)
             except NodeExists:
                 pass
 

@@ -7,13 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.serialization import GetChildren
 
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
 from ottla_broker.local.ports import free_port
@@ -217,6 +220,39 @@ async def test_watches_survive_two_lost_connections_in_a_row(surroundings: Surro
         await told.until(2 * round_number)
     await steady.create("/a")
     assert await heard.until(1) == [WatchEvent(WatchKind.CREATED, "/a")]
+
+
+@pytest.mark.java
+async def test_an_event_right_behind_the_answer_is_heard_though_the_loops_thread_is_slow(
+    zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordination = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await coordination.start()
+    other = KazooClient(zookeeper.connect + chroot)
+    await asyncio.get_running_loop().run_in_executor(None, other.start)
+    hand_to_kazoo, on_watch = KazooClient._call, ZooKeeperCoordination._on_watch
+    has_fired = threading.Event()
+
+    def held_up(client: KazooClient, request: Any, result: Any) -> None:
+        """Answer and event are read by the connection's thread before the loop's thread goes on."""
+        hand_to_kazoo(client, request, result)
+        if isinstance(request, GetChildren) and request.watcher is not None:
+            assert result.wait(30)
+            other.create("/child")
+            assert has_fired.wait(30)
+
+    def fire(coordination: ZooKeeperCoordination, event: Any) -> None:
+        on_watch(coordination, event)
+        has_fired.set()
+
+    monkeypatch.setattr(KazooClient, "_call", held_up)
+    monkeypatch.setattr(ZooKeeperCoordination, "_on_watch", fire)
+    heard: Heard[WatchEvent] = Heard()
+    assert await coordination.children("/", heard) == []
+    assert await heard.until(1) == [WatchEvent(WatchKind.CHILDREN, "/")]
+    await coordination.close()
+    other.stop()
+    other.close()
 
 
 @pytest.mark.java
