@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,6 +17,7 @@ from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import ZnodeStat
 
 from ottla_broker.coordination import znodes
 from ottla_broker.local.jars import find_java, kafka_class_path
@@ -28,6 +30,8 @@ SIZE = 3
 BROKERS = tuple(range(SIZE))
 _LIMIT_S = 120.0
 _POLL_S = 0.1
+_TRIES = 20
+"""Of a question to ZooKeeper: on a busy machine our session may end as well as a broker's."""
 _CONTROLLER_TRIES = 60
 _JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _LOG4J = """log4j.rootLogger=INFO, file
@@ -126,7 +130,7 @@ class MixedFleet:
 
     def __init__(self, directory: Path, connect: str, kinds: tuple[Kind, ...], protocol: str) -> None:
         host, _, chroot = connect.partition("/")
-        self._store = KazooClient(host)
+        self._store = KazooClient(host, command_retry={"max_tries": _TRIES})
         self._store.start(_LIMIT_S)
         self._store.ensure_path(chroot)
         self._store.chroot = f"/{chroot}"
@@ -167,13 +171,13 @@ class MixedFleet:
     def state(self) -> State:
         brokers = tuple(sorted(int(name) for name in self._children("/brokers/ids")))
         try:
-            controller = znodes.Controller.decode(self._store.get(znodes.CONTROLLER)[0]).broker_id
+            controller = znodes.Controller.decode(self._get(znodes.CONTROLLER)[0]).broker_id
         except NoNodeError:
             controller = -1
         leaders, in_sync = [], []
         for index in range(PARTITIONS):
             try:
-                data = self._store.get(znodes.PartitionState.path(TOPIC, index))[0]
+                data = self._get(znodes.PartitionState.path(TOPIC, index))[0]
             except NoNodeError:
                 break
             state = znodes.PartitionState.decode(TOPIC, index, data)
@@ -183,9 +187,14 @@ class MixedFleet:
 
     def _children(self, path: str) -> list[str]:
         try:
-            return list(self._store.get_children(path))
+            return list(self._store.retry(self._store.get_children, path))
         except NoNodeError:
             return []
+
+    def _get(self, path: str) -> tuple[bytes, ZnodeStat]:
+        """NoNodeError."""
+        data, stat = self._store.retry(self._store.get, path)
+        return data, stat
 
     def start_again(self, broker_id: int, kind: Kind) -> None:
         """On the directory that is there. A broker of Apache Kafka's ends when it is still registered."""
@@ -200,9 +209,9 @@ class MixedFleet:
 
         By the order of ZooKeeper's transactions: the end of a registration is the last change of /brokers/ids.
         """
-        brokers = self._store.exists("/brokers/ids")
+        brokers = self._store.retry(self._store.exists, "/brokers/ids")
         assert brokers is not None
-        states = {index: self._store.get(znodes.PartitionState.path(TOPIC, index))[1] for index in partitions}
+        states = {index: self._get(znodes.PartitionState.path(TOPIC, index))[1] for index in partitions}
         return [index for index, stat in states.items() if stat.mzxid > brokers.pzxid]
 
     def make_controller(self, broker_id: int) -> None:
@@ -211,13 +220,14 @@ class MixedFleet:
             if self.state().controller == broker_id:
                 return
             former = self._election()
-            self._store.delete(znodes.CONTROLLER)
+            with suppress(NoNodeError):
+                self._store.retry(self._store.delete, znodes.CONTROLLER)
             self.until(lambda former=former: self._election() not in (former, 0), "a controller is elected")
         raise AssertionError(f"broker {broker_id} never became controller")
 
     def _election(self) -> int:
         """The transaction that made /controller, 0 for nobody."""
-        stat = self._store.exists(znodes.CONTROLLER)
+        stat = self._store.retry(self._store.exists, znodes.CONTROLLER)
         return 0 if stat is None else int(stat.czxid)
 
     def balance(self) -> None:
