@@ -16,26 +16,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No example has a time limit of its own: it would tell a busy machine from an idle one. In CI, which hypothesis knows
-# by its variable, the examples are the same every time.
-hypothesis.settings.register_profile(
-    "ottla", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("ottla")
+# However long an example takes or is drawn: a machine that has no time for a test is no mistake of it. In CI, which
+# hypothesis knows by its variable, the examples are the same every time.
+settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # `ottla_broker.testing` brings the whole broker: imported where it is needed, so that the tests of one package run
 # without all the others.
 if TYPE_CHECKING:
     from ottla_broker.local.zookeeper import ZooKeeperServer
-
-
-# However long an example takes or is drawn: a machine that has no time for a test is no mistake of it.
-settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
 
 
 @functools.cache
