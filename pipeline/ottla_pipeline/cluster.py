@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic
 from ottla_pipeline.connection import Connection, error_of
-from ottla_pipeline.errors import ClusterUnreachable, RequestRefused, UnknownTopic
+from ottla_pipeline.errors import ClusterUnreachable, RequestRefused
 from ottla_pipeline.options import Connecting, TopicPartition
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Cluster:
     def offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The offset at a time in ms, EARLIEST or LATEST, for each partition; -1 where no record is young enough.
 
-        With read_committed, LATEST is the last stable offset. Raises as `partitions_of`, and UnknownTopic.
+        With read_committed, LATEST is the last stable offset. Raises as `partitions_of`.
         """
         return self.retried(lambda: self._offsets_at(timestamps))
 
@@ -113,7 +113,8 @@ class Cluster:
         for topic in answer.topics:
             error = error_of(topic.error_code)
             if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise UnknownTopic(f"topic {topic.name!r} does not exist at {self._connecting.addresses}")
+                # It was there when the ranges were planned: a broker that has just started has not heard of it yet.
+                raise NotYet(f"topic {topic.name!r} does not exist at {self._connecting.addresses}")
             _raise_for(error, f"the metadata of topic {topic.name!r}")
             for found in topic.partitions:
                 if found.leader_id in brokers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -107,6 +108,23 @@ def test_a_topic_that_does_not_exist_is_named_and_not_created(fleet: Cluster) ->
     for _ in range(2):
         with pytest.raises(UnknownTopic, match="option subscribe: topic 'missing' does not exist at"):
             read_all(fleet, subscribe="missing")
+
+
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(fleet: Cluster) -> None:
+    checked = parse({"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "heard-of-late"})
+    wanted = OffsetRange(TopicPartition("heard-of-late", 0), 0, RECORDS // PARTITIONS)
+    with ThreadPoolExecutor(1) as reading:
+        found = reading.submit(lambda: sum(batch.num_rows for batch in fetch.read(wanted, checked)))
+        fill(fleet, "heard-of-late")
+        assert found.result(180) == RECORDS // PARTITIONS
+
+
+def test_a_topic_that_stays_away_is_named(fleet: Cluster) -> None:
+    checked = parse(
+        {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "300"}
+    )
+    with pytest.raises(ClusterUnreachable, match="topic 'gone' does not exist at"):
+        next(fetch.read(OffsetRange(TopicPartition("gone", 0), 0, 5), checked))
 
 
 def test_brokers_that_do_not_answer_are_named(free_port: int) -> None:
