@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -112,6 +114,22 @@ def test_with_processes_a_killed_broker_is_started_again(ottla: Ottla) -> None:
 
     eventually(is_ready_again)
     assert after[:2] == pids[:2]
+
+
+@pytest.mark.java
+def test_status_says_which_broker_does_not_answer(ottla: Ottla) -> None:
+    ottla(*up_arguments("--processes"))
+    brokers = ottla.status()["brokers"]
+    assert isinstance(brokers, list)
+    os.kill(brokers[1]["pid"], signal.SIGSTOP)
+    try:
+        shown = ottla("status")
+        assert "orders: not ready, broker 1 does not answer" in shown
+        assert "d0 unknown, d1 unknown" in shown
+    finally:
+        os.kill(brokers[1]["pid"], signal.SIGCONT)
+    eventually(lambda: ottla.status()["ready"])
+    assert disk_states(ottla, 1) == ["online", "online"]
 
 
 def disk_states(ottla: Ottla, broker: int) -> list[str]:

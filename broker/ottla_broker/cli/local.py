@@ -247,7 +247,13 @@ _RECREATION = (("waiting", "replicas wait"), ("filling", "replicas being filled"
 
 def _print_table(found: dict[str, Any], directory: Path) -> None:
     down = [str(broker["id"]) for broker in found["brokers"] if not broker["pid"]]
+    mute = [
+        str(broker["id"])
+        for broker in found["brokers"]
+        if broker["pid"] and any(directory["state"] == "unknown" for directory in broker["log_dirs"])
+    ]
     why = f", broker {', '.join(down)} is down" if down else ""
+    why += f", broker {', '.join(mute)} does not answer" if mute else ""
     _console.print(
         f"[bold]{found['cluster']}[/bold]: {'ready' if found['ready'] else 'not ready'}{why}", highlight=False
     )

@@ -23,6 +23,8 @@ logger = logging.getLogger("ottla.local")
 _RESTART_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _POLL_S = 0.05
+_ANSWER_S = 5.0
+"""A broker that has not answered by then does not: it is stopped, or its machine has no time for it."""
 _STOP_TIMEOUT_S = STOP_TIMEOUT_MS / 1000 + 15
 _HAND_OVER_S = 1.0
 """A fleet that goes as a whole has nobody to hand over to; whoever still tries after this time is told to flush."""
@@ -49,7 +51,7 @@ class Supervisor:
         self._is_stopping = False
         self._states: dict[int, dict[str, str]] = {}
         self._recreation: dict[int, dict[str, Any]] = {}
-        """What /status last said of each broker's log directories: path to state."""
+        """What /status last said of each broker's log directories: path to state; empty when it did not answer."""
 
     async def start(self) -> None:
         """Starts ZooKeeper (unless one is named) and the brokers; returns when every broker is ready."""
@@ -100,12 +102,12 @@ class Supervisor:
 
     async def look(self) -> None:
         """Asks the brokers for the states of their log directories."""
-        for place in self._layout.places():
-            if self.is_running(place.id):
-                found = await _get(place.http_port, "/status")
-                status = json.loads(found) if found else {}
-                self._states[place.id] = {one["path"]: one["state"] for one in status.get("log_dirs", [])}
-                self._recreation[place.id] = status.get("recreation", {})
+        running = [place for place in self._layout.places() if self.is_running(place.id)]
+        answers = await asyncio.gather(*(_get(place.http_port, "/status") for place in running))
+        for place, answer in zip(running, answers, strict=True):
+            status = json.loads(answer) if answer else {}
+            self._states[place.id] = {one["path"]: one["state"] for one in status.get("log_dirs", [])}
+            self._recreation[place.id] = status.get("recreation", {})
 
     def statuses(self) -> list[dict[str, Any]]:
         found = []
@@ -116,9 +118,9 @@ class Supervisor:
                 {
                     "id": place.id,
                     "pid": self._processes[place.id].pid if is_running else None,
-                    "ready": is_running and self._ready.get(place.id, False),
+                    "ready": is_running and bool(states) and self._ready.get(place.id, False),
                     "log_dirs": [
-                        {"path": str(path), "state": states.get(str(path), "offline") if is_running else "offline"}
+                        {"path": str(path), "state": states.get(str(path), "unknown") if is_running else "offline"}
                         for path in self._layout.log_directories(place.id).values()
                     ],
                     "recreation": self._recreation.get(place.id, {}) if is_running else {},
@@ -210,7 +212,15 @@ async def _is_ready(port: int) -> bool:
 
 
 async def _get(port: int, path: str) -> bytes | None:
-    """The body of an answer with status 200, else None."""
+    """The body of an answer with status 200, None for another or for none in time."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await _ask(port, path)
+    except TimeoutError:
+        return None
+
+
+async def _ask(port: int, path: str) -> bytes | None:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
