@@ -61,6 +61,7 @@ class AlterPartitionQueue:
         self._logger = logger
         self._waiting: dict[Partition, InSyncState] = {}
         self._is_running = False
+        self._refusal = ""
 
     def submit(self, partition: Partition) -> None:
         """Asks for `partition.in_sync.proposed`; a newer change of the same partition replaces it."""
@@ -98,14 +99,15 @@ class AlterPartitionQueue:
             version = self._version_for(batch)
             response = await self._send(version, self._request(batch, version))
         except OSError as error:
-            self._logger.info("the controller does not answer AlterPartition, trying again: %s", error)
+            self._say(f"the controller does not answer: {error}")
             return batch
         except Exception:
             self._logger.exception("AlterPartition failed, trying again")
             return batch
         if response.error_code:
-            self._logger.info("AlterPartition refused with %s, trying again", ErrorCode.of(response.error_code).name)
+            self._say(f"it is refused with {ErrorCode.of(response.error_code).name}")
             return batch
+        self._refusal = ""
         is_by_name = version <= _LAST_BY_NAME
         answers = {
             (topic.topic_name if is_by_name else topic.topic_id, data.partition_index): data
@@ -135,6 +137,12 @@ class AlterPartitionQueue:
             if answer is Answer.RETRY:
                 again.append(asked)
         return again
+
+    def _say(self, refusal: str) -> None:
+        """Why the changes wait. Once: every try finds the same until something changes."""
+        if refusal != self._refusal:
+            self._refusal = refusal
+            self._logger.info("AlterPartition is tried again until it is answered: %s", refusal)
 
     def _version_for(self, batch: list[_Asked]) -> int:
         if self._version > _LAST_BY_NAME and any(partition.topic_id == ZERO_UUID for partition, _, _ in batch):

@@ -186,6 +186,8 @@ class Fleet:
         self.isr_requests: list[tuple[int, tuple[int, ...]]] = []
         self.alter_partition_versions: list[int] = []
         self.is_controller_answering = True
+        self.unanswered = 0
+        """AlterPartition requests that the controller did not answer."""
         self._clients: list[BrokerClient] = []
 
     async def start(self, *broker_ids: int) -> None:
@@ -335,6 +337,7 @@ class Fleet:
         self, version: int, request: alter_partition_api.AlterPartitionRequest
     ) -> alter_partition_api.AlterPartitionResponse:
         if not self.is_controller_answering:
+            self.unanswered += 1
             raise ConnectionError("the controller is away")
         frame = b"".join(bytes(c) for c in codec.frame_request(int(ApiKey.ALTER_PARTITION), version, 1, "", request))
         header = codec.read_request_header(memoryview(frame)[4:])

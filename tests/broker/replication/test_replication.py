@@ -75,6 +75,20 @@ async def test_a_shrink_that_the_controller_has_not_confirmed_lets_nothing_go(ha
     await until(lambda: partition.log.high_watermark == 1, "the shrink is confirmed")
 
 
+async def test_a_controller_that_does_not_answer_is_asked_again_and_logged_once(
+    hasty: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    hasty.is_controller_answering = False
+    hasty.nodes[3].kill()
+    await hasty.produce(1, "orders", "a", acks=1)
+    await until(lambda: hasty.unanswered >= 5, "it is asked for the fifth time")
+    hasty.is_controller_answering = True
+    partition = hasty.nodes[1].partition("orders")
+    await until(lambda: partition.in_sync.committed == (1, 2), "the shrink is confirmed")
+    assert caplog.text.count("AlterPartition is tried again until it is answered") == 1
+
+
 async def test_below_min_insync_replicas_acks_all_is_refused_and_the_high_watermark_stands(hasty: Fleet) -> None:
     await hasty.produce(1, "orders", "a")
     for broker_id in (2, 3):
