@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.adapters.lane import POST_BYTES
+from ottla_broker.ports.disk import Buffer
 from tests.contract.disk_contract import DiskContract
 
 
@@ -46,6 +50,29 @@ class TestDirectoryDisk(DiskContract):
         with pytest.raises(OSError):
             await disk.write_file("checkpoint", b"")
         assert await healthy.read(0, 9) == b"x"
+
+    async def test_the_head_of_a_long_queue_is_answered_while_the_rest_is_written(
+        self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = await disk.open("long", create=True)
+        head_is_answered = threading.Event()
+        write_all, sizes = disk_calls.write_all, []
+
+        def write(descriptor: int, buffers: Sequence[Buffer]) -> int:
+            if sizes:
+                assert head_is_answered.wait(60)
+            sizes.append(sum(map(len, buffers)))
+            return write_all(descriptor, buffers)
+
+        monkeypatch.setattr(disk_calls, "write_all", write)
+        blocks = [bytes([number]) * (POST_BYTES // 2) for number in range(5)]
+        appends = [file.append([block]) for block in blocks]
+        assert await appends[0] == POST_BYTES // 2
+        assert not appends[-1].done()
+        head_is_answered.set()
+        assert await asyncio.gather(*appends) == [POST_BYTES // 2 * number for number in range(1, 6)]
+        assert sizes == [POST_BYTES, POST_BYTES, POST_BYTES // 2]
+        assert await file.read(0, len(blocks) * POST_BYTES) == b"".join(blocks)
 
     async def test_a_pinned_range_survives_the_closing_of_the_disk(self, disk: DirectoryDisk) -> None:
         file = await disk.open("a", create=True)

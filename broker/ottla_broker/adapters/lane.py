@@ -1,9 +1,10 @@
 """The I/O lane: one thread per log directory, fed by a queue, answering on the event loop.
 
 Mental model: the loop puts work in order into a queue; the thread takes everything that waits there at once (a
-drained batch). Within a batch a run of appends and fsyncs is joined: all buffers for one file leave in one writev,
-and one fsync per file answers every fsync of the run, since it covers more than was asked. Any other call ends the
-run, so it sees everything before it. Results cross back by one `call_soon_threadsafe` per run.
+drained batch). Within a batch a run of appends and fsyncs is joined: all buffers for one file leave in one writev
+(in several when they are many megabytes), and one fsync per file answers every fsync of the run, since it covers more
+than was asked. Any other call ends the run, so it sees everything before it. Results cross back by one
+`call_soon_threadsafe` per run, or per few megabytes of it.
 
 A slow or hung disk therefore blocks this thread and nothing else. `silent_s` tells how long the present call has taken,
 and `give_up` fails all that waits without waiting for it. A failed write, sync or guarded call is final for the whole
@@ -18,15 +19,16 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Buffer
 
-_POST_BYTES = 8 * 1024 * 1024
-"""A run is answered after this many bytes even if more waits, so that a long queue does not delay its head."""
+POST_BYTES = 4 * 1024 * 1024
+"""A run is answered after about this many bytes even if more waits: a long queue does not delay its head, and the loop
+checks and queues the next appends while these are written."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -271,12 +273,13 @@ class Lane:
             (syncs if work.buffers is None else appends).setdefault(work.file, []).append(work)
         since_post = 0
         for file, works in appends.items():
-            before = file.written
-            self._append(works, results)
-            since_post += file.written - before
-            if since_post >= _POST_BYTES:
-                self._post(results)
-                results, since_post = [], 0
+            for part in _parts(works):
+                before = file.written
+                self._append(part, results)
+                since_post += file.written - before
+                if since_post >= POST_BYTES:
+                    self._post(results)
+                    results, since_post = [], 0
         if syncs and results:
             # A sync can take as long as the disk likes; the appends of others do not wait for it.
             self._post(results)
@@ -359,6 +362,20 @@ class Lane:
         except RuntimeError:
             # The loop has closed while the disk was busy; nobody waits any more.
             return
+
+
+def _parts(works: list[_Work]) -> Iterator[list[_Work]]:
+    """Appends to one file, in order, so many at a time as make POST_BYTES."""
+    part: list[_Work] = []
+    size = 0
+    for work in works:
+        part.append(work)
+        size += sum(map(len, work.buffers or ()))
+        if size >= POST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _complete(loop: asyncio.AbstractEventLoop, results: list[_Result]) -> None:
