@@ -75,6 +75,7 @@ class SimulatedDisk:
         self._hanging = False
         """Given up while a call hung: the lane ends when that call returns."""
         self._files: list[SimulatedFile] = []
+        self._written_out: list[asyncio.Future[None]] = []
         process.on_kill(self._die)
 
     # -- the port ---------------------------------------------------------------------------------------------------
@@ -242,6 +243,25 @@ class SimulatedDisk:
         self._world.call_later(self._sync_time(), answer)
         return future
 
+    def write_out(self) -> asyncio.Future[None]:
+        """On no lane and without effect: that a file's bytes reach the disk early is nothing to rely on."""
+        future: asyncio.Future[None] = self._world.loop.create_future()
+        image = self._image
+
+        def answer() -> None:
+            if not self._process.alive:
+                return
+            if image.is_hung and not self._is_closed:
+                image.waiting.append(answer)
+                return
+            self._written_out.remove(future)
+            if not future.done():
+                future.set_result(None)
+
+        self._written_out.append(future)
+        self._world.call_later(self._sync_time(), answer)
+        return future
+
     def give_up(self, error: OSError) -> None:
         if self._is_closed:
             return
@@ -254,6 +274,9 @@ class SimulatedDisk:
                 call.future.exception()
         for file in self._files:
             file.is_open = False
+        for future in self._written_out:
+            if not future.done():
+                future.set_result(None)
         if not self._hanging:
             self._end()
 
@@ -513,6 +536,9 @@ class SimulatedFile:
             self._node.sync()
 
         return self._disk.call("fsync " + self.name, act, seconds=self._disk._sync_time())
+
+    def write_out(self) -> asyncio.Future[None]:
+        return self._disk.write_out()
 
     def close(self) -> asyncio.Future[None]:
         closed: asyncio.Future[None] = self._disk._world.loop.create_future()

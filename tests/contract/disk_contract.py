@@ -13,6 +13,17 @@ from ottla_broker.ports.disk import Disk
 
 
 class DiskContract:
+    async def test_a_file_that_is_written_out_is_what_it_was(self, disk: Disk) -> None:
+        file = await disk.open("large", create=True)
+        await file.append([b"0123456789" * 1_000_000])
+        await file.write_out()
+        await file.append([b"x"])
+        await file.write_out()
+        await file.fsync()
+        assert file.size == 10_000_001
+        assert await file.read(9_999_998, 9) == b"89x"
+        await file.close()
+
     async def test_appended_bytes_are_read_back_and_counted(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         file = await disk.open("t-0/0.log", create=True)

@@ -74,6 +74,57 @@ class TestDirectoryDisk(DiskContract):
         assert sizes == [POST_BYTES, POST_BYTES, POST_BYTES // 2]
         assert await file.read(0, len(blocks) * POST_BYTES) == b"".join(blocks)
 
+    async def test_nothing_waits_for_a_file_that_is_written_out(
+        self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        may_go_on, begun = threading.Event(), threading.Event()
+        write_out = disk_calls.write_out
+
+        def held_up(descriptor: int) -> None:
+            begun.set()
+            assert may_go_on.wait(60)
+            write_out(descriptor)
+
+        monkeypatch.setattr(disk_calls, "write_out", held_up)
+        file = await disk.open("large", create=True)
+        await file.append([bytes(8 * 1024 * 1024)])
+        under_way = file.write_out()
+        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
+        await file.append([b"x"])
+        await file.fsync()
+        assert await file.read(8 * 1024 * 1024, 9) == b"x"
+        closed = file.close()
+        await disk.exists("large")
+        assert not under_way.done() and not closed.done(), "its descriptor is still needed"
+        may_go_on.set()
+        await under_way
+        await closed
+
+    async def test_a_disk_that_is_given_up_waits_for_nothing_that_is_written_out(
+        self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        may_go_on, begun = threading.Event(), threading.Event()
+
+        def held_up(_: int) -> None:
+            begun.set()
+            may_go_on.wait(60)
+
+        monkeypatch.setattr(disk_calls, "write_out", held_up)
+        file = await disk.open("large", create=True)
+        await file.append([bytes(8 * 1024 * 1024)])
+        under_way = file.write_out()
+        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
+        disk.give_up(OSError(errno.EIO, "gone"))
+        await under_way
+        with pytest.raises(OSError):
+            await file.fsync()
+        assert not disk.has_ended
+        may_go_on.set()
+        for thread in threading.enumerate():
+            if disk.path in thread.name:
+                thread.join(60)
+        assert disk.has_ended
+
     async def test_a_pinned_range_survives_the_closing_of_the_disk(self, disk: DirectoryDisk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"0123456789"])

@@ -84,6 +84,9 @@ class DirectFile:
     def fsync(self) -> asyncio.Future[None]:
         return self._disk.guarded(os.fdatasync, self._fd)
 
+    def write_out(self) -> asyncio.Future[None]:
+        return _done(lambda: None)
+
     def close(self) -> asyncio.Future[None]:
         if not self._is_closing:
             self._is_closing = True

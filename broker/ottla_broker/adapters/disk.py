@@ -19,6 +19,9 @@ from ottla_broker.adapters.lane import Lane, LaneFile
 from ottla_broker.adapters.pinned_range import PinnedRange
 from ottla_broker.ports.disk import Buffer, Contents, File
 
+_WRITE_OUT_BYTES = 4 * 1024 * 1024
+"""What a sync does in no time is not worth another thread's help."""
+
 _INLINE_READ_BYTES = 1024 * 1024
 """Longer reads go through the lane even when cached: copying them would hold the loop."""
 
@@ -30,7 +33,7 @@ _Entries: TypeAlias = list[tuple[str, bool, int]]
 class DiskFile:
     """See `ottla_broker.ports.disk.File`."""
 
-    __slots__ = ("_closing", "_disk", "_lane", "_lane_file", "_pins", "name")
+    __slots__ = ("_closing", "_disk", "_lane", "_lane_file", "_pins", "_written_out", "name")
 
     def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int) -> None:
         self.name = name
@@ -38,6 +41,8 @@ class DiskFile:
         self._lane = lane
         self._lane_file = LaneFile(fd, size)
         self._pins = 0
+        self._written_out = size
+        """Up to where `write_out` has been asked for, or there was no need."""
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -71,8 +76,7 @@ class DiskFile:
             raise ValueError(f"{self.name}: bytes {position}+{length} are not written (size {self.size})")
         if self._closing is not None:
             raise ValueError(f"{self.name}: the file is closed")
-        self._pins += 1
-        self._disk.pinned[self._lane_file.fd] = None
+        self._pin()
         return PinnedRange(self, self._lane_file.fd, position, length)
 
     def is_cached(self, position: int, length: int) -> bool:
@@ -100,12 +104,27 @@ class DiskFile:
     def fsync(self) -> asyncio.Future[None]:
         return self._lane.fsync(self._lane_file)
 
+    def write_out(self) -> asyncio.Future[None]:
+        if self._closing is not None or self.size - self._written_out < _WRITE_OUT_BYTES:
+            done: asyncio.Future[None] = self._disk.loop.create_future()
+            done.set_result(None)
+            return done
+        self._written_out = self.size
+        self._pin()
+        future = self._disk.write_out(self._lane_file.fd)
+        future.add_done_callback(lambda _: self.unpin())
+        return future
+
     def close(self) -> asyncio.Future[None]:
         if self._closing is None:
             self._closing = self._disk.loop.create_future()
             if not self._pins:
                 self._close_now()
         return self._closing
+
+    def _pin(self) -> None:
+        self._pins += 1
+        self._disk.pinned[self._lane_file.fd] = None
 
     def unpin(self) -> None:
         self._pins -= 1
@@ -127,6 +146,7 @@ class DiskFile:
     def _truncate(self, size: int) -> None:
         os.ftruncate(self._lane_file.fd, size)
         self._lane_file.written = size
+        self._written_out = min(self._written_out, size)
         self._lane_file.lack_of_room = None
 
     def _close_now(self) -> None:
@@ -148,6 +168,8 @@ class DirectoryDisk:
         self.can_probe = True
         self._root = os.path.abspath(path)
         self._lane = Lane(self.loop, path)
+        self._writing_out = Lane(self.loop, f"{path}, writing out")
+        """What takes long and keeps no order: nothing waits behind it."""
         self.pinned: dict[int, None] = {}
         """Descriptors that a FileRange still needs: kept open beyond `close`, so that their numbers do not come to
         name another file while a socket sends from them."""
@@ -224,11 +246,12 @@ class DirectoryDisk:
 
     def give_up(self, error: OSError) -> None:
         self._is_closed = True
+        self._writing_out.give_up(error, _nothing)
         self._lane.give_up(error, self._close_all)
 
     @property
     def has_ended(self) -> bool:
-        return self._lane.has_ended
+        return self._lane.has_ended and self._writing_out.has_ended
 
     def reopened(self) -> DirectoryDisk:
         return DirectoryDisk(self.path, self.loop)
@@ -236,7 +259,15 @@ class DirectoryDisk:
     def close(self) -> None:
         """Calls still queued are cancelled, as in a crash: an orderly shutdown awaits what it cares for first."""
         self._is_closed = True
+        self._writing_out.close(_nothing)
         self._lane.close(self._close_all)
+
+    def write_out(self, fd: int) -> asyncio.Future[None]:
+        """See `File.write_out`; the descriptor is pinned until it is done."""
+        done: asyncio.Future[None] = self.loop.create_future()
+        written = self._writing_out.call(partial(disk_calls.write_out, fd))
+        written.add_done_callback(partial(_settle, done))
+        return done
 
     def cannot_probe(self, error: OSError) -> None:
         """A file system that does not know RWF_NOWAIT is read through the lane from now on."""
@@ -312,6 +343,20 @@ class DirectoryDisk:
 
     def _call(self, call: Callable[[str], Any], name: str) -> asyncio.Future[Any]:
         return self._lane.call(partial(call, self._path(name)))
+
+
+def _nothing() -> None:
+    return
+
+
+def _settle(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
+    """Done, however it went; cancelled with it."""
+    if source.cancelled():
+        target.cancel()
+        return
+    source.exception()
+    if not target.done():
+        target.set_result(None)
 
 
 def _pass_on(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:

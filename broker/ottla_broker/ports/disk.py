@@ -78,6 +78,12 @@ class File(Protocol):
 
     def fsync(self) -> asyncio.Future[None]: ...
 
+    def write_out(self) -> asyncio.Future[None]:
+        """Has the disk written what the page cache holds of the file, beside all other calls: none of them waits for
+        it, and an `fsync` that follows has little left to do. It promises nothing and never fails: what it meets,
+        `fsync` meets again."""
+        ...
+
     def close(self) -> asyncio.Future[None]:
         """Closes once the last FileRange is released."""
         ...

@@ -72,6 +72,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         return segment
 
     async def _finish_roll(self, old: Segment, base: int) -> None:
+        # A whole segment: its sync would hold up everything else on this disk for as long as the disk takes for that.
+        await old.write_out()
         async with self._lock:
             await self._flush(base)
             if old in self.segments and old is not self._active:
@@ -79,6 +81,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
 
     async def flush(self) -> None:
         """Makes everything assigned so far durable and moves the recovery point. OSError when that fails."""
+        await self._active.write_out()
         async with self._lock:
             await self._flush()
 

@@ -437,6 +437,12 @@ class Segment:
         if self.transactions is not None:
             await self.transactions.sync()
 
+    async def write_out(self) -> None:
+        """Has the disk take most of what `sync` would have it write, while it goes on with other calls."""
+        await self._opened()
+        if self.file is not None:
+            await self.file.write_out()
+
     async def freeze(self) -> None:
         """A segment that was rolled and synced no longer keeps what only an active one needs; its index is mapped
         when asked for. Raises OSError."""
