@@ -76,6 +76,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         await old.write_out()
         async with self._lock:
             await self._flush(base)
+            if self.is_failed:
+                return
             if old in self.segments and old is not self._active:
                 await old.freeze()
 
