@@ -89,6 +89,16 @@ class TestDividedWorkers(WorkersContract):
         assert len(others) >= 2, "each kind has a process of its own"
         await asyncio.gather(*long)
 
+    async def test_where_cores_are_short_long_jobs_give_way(self, workers: DividedWorkers, disk: DirectoryDisk) -> None:
+        others = children()
+        await write_torn_log(disk, "t-0")
+        await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
+        broker = psutil.Process().nice()
+        assert [child.nice() for child in children() - others] == [broker + 10]
+        batch = bytes(build_batch([Record(0, 1000, b"k", b"v")]))
+        await workers.run(PREPARE_JOB, disk.path, batch, tuple(RecordRules(codec=Codec.GZIP)), 1000)
+        assert sorted(child.nice() for child in children() - others) == [broker, broker + 10]
+
 
 def children() -> set[psutil.Process]:
     return set(psutil.Process().children())

@@ -14,6 +14,9 @@ from typing import Any
 from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.ports.workers import Answer
 
+_NICENESS = 10
+"""Where cores are short, requests go before compaction; a recovery, before which nothing is served, loses nothing."""
+
 
 class DividedWorkers:
     """See `ottla_broker.ports.workers.Workers`. Made and used on one loop.
@@ -28,7 +31,7 @@ class DividedWorkers:
     def __init__(self, jobs: Mapping[str, Any], prompt_jobs: Collection[str], *, max_processes: int = 0) -> None:
         self._prompt_jobs = frozenset(prompt_jobs)
         self._prompt = ProcessWorkers(jobs, max_processes=max(1, min(2, os.cpu_count() or 1)))
-        self._others = ProcessWorkers(jobs, max_processes=max_processes)
+        self._others = ProcessWorkers(jobs, max_processes=max_processes, niceness=_NICENESS)
 
     def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
         workers = self._prompt if job in self._prompt_jobs else self._others

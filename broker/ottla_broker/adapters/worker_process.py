@@ -10,6 +10,7 @@ import asyncio
 import os
 import pickle
 import signal
+import sys
 import threading
 from queue import SimpleQueue
 from struct import Struct
@@ -70,7 +71,8 @@ def _send(output: int, data: bytes) -> None:
 
 
 def main() -> None:
-    """Serves jobs until the input ends."""
+    """Serves jobs until the input ends. Argument: by how much other processes go before this one (nice)."""
+    os.nice(int(sys.argv[1]))
     # Ctrl-C goes to the whole group; the broker decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.dup(1)

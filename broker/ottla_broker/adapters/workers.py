@@ -41,12 +41,19 @@ class ProcessWorkers:
         jobs: the registry; only its names are used here, the child looks the functions up itself.
         max_processes: children at a time; further jobs wait in order.
         environment: of the children; the broker's own by default.
+        niceness: by how much the broker goes before its children where cores are short (nice, 0 to 19).
     """
 
     def __init__(
-        self, jobs: Mapping[str, Any], *, max_processes: int = 0, environment: Mapping[str, str] | None = None
+        self,
+        jobs: Mapping[str, Any],
+        *,
+        max_processes: int = 0,
+        environment: Mapping[str, str] | None = None,
+        niceness: int = 0,
     ) -> None:
         self._jobs = jobs
+        self._niceness = niceness
         self._loop = asyncio.get_running_loop()
         # Two at least: a compaction of many minutes must not keep a recovery or a conversion waiting.
         self._max_processes = max_processes or max(2, min(4, os.cpu_count() or 1))
@@ -107,6 +114,7 @@ class ProcessWorkers:
             sys.executable,
             "-m",
             "ottla_broker.adapters.worker_process",
+            str(self._niceness),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**self._environment, "PYTHONPATH": path},
