@@ -6,10 +6,29 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Disk
+
+
+class HeldWriteOut:
+    """What is written out on a real disk waits: `begun` tells that it does, `may_go_on` lets it go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self._write_out = disk_calls.write_out
+        monkeypatch.setattr(disk_calls, "write_out", self._wait)
+
+    def _wait(self, descriptor: int) -> None:
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        self._write_out(descriptor)
+
+    async def until_begun(self) -> None:
+        assert await asyncio.get_running_loop().run_in_executor(None, self.begun.wait, 60)
 
 
 class DiskContract:

@@ -16,7 +16,7 @@ from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.lane import POST_BYTES
 from ottla_broker.ports.disk import Buffer
-from tests.contract.disk_contract import DiskContract
+from tests.contract.disk_contract import DiskContract, HeldWriteOut
 
 
 class TestDirectoryDisk(DiskContract):
@@ -77,53 +77,48 @@ class TestDirectoryDisk(DiskContract):
     async def test_nothing_waits_for_a_file_that_is_written_out(
         self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        may_go_on, begun = threading.Event(), threading.Event()
-        write_out = disk_calls.write_out
-
-        def held_up(descriptor: int) -> None:
-            begun.set()
-            assert may_go_on.wait(60)
-            write_out(descriptor)
-
-        monkeypatch.setattr(disk_calls, "write_out", held_up)
+        held = HeldWriteOut(monkeypatch)
         file = await disk.open("large", create=True)
         await file.append([bytes(8 * 1024 * 1024)])
         under_way = file.write_out()
-        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
+        await held.until_begun()
         await file.append([b"x"])
         await file.fsync()
         assert await file.read(8 * 1024 * 1024, 9) == b"x"
         closed = file.close()
         await disk.exists("large")
         assert not under_way.done() and not closed.done(), "its descriptor is still needed"
-        may_go_on.set()
+        held.may_go_on.set()
         await under_way
         await closed
 
     async def test_a_disk_that_is_given_up_waits_for_nothing_that_is_written_out(
         self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        may_go_on, begun = threading.Event(), threading.Event()
+        held = HeldWriteOut(monkeypatch)
+        closing: list[str] = []
+        close_descriptor = disk.close_descriptor
 
-        def held_up(_: int) -> None:
-            begun.set()
-            may_go_on.wait(60)
+        def close(fd: int) -> None:
+            closing.append(threading.current_thread().name)
+            close_descriptor(fd)
 
-        monkeypatch.setattr(disk_calls, "write_out", held_up)
+        monkeypatch.setattr(disk, "close_descriptor", close)
         file = await disk.open("large", create=True)
         await file.append([bytes(8 * 1024 * 1024)])
         under_way = file.write_out()
-        assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
+        await held.until_begun()
         disk.give_up(OSError(errno.EIO, "gone"))
         await under_way
         with pytest.raises(OSError):
             await file.fsync()
         assert not disk.has_ended
-        may_go_on.set()
+        held.may_go_on.set()
         for thread in threading.enumerate():
             if disk.path in thread.name:
                 thread.join(60)
         assert disk.has_ended
+        assert closing and threading.main_thread().name not in closing, "a dead disk may hold up a close as well"
 
     async def test_a_pinned_range_survives_the_closing_of_the_disk(self, disk: DirectoryDisk) -> None:
         file = await disk.open("a", create=True)

@@ -1,5 +1,7 @@
 """The production Disk: a log directory whose calls run on its own lane and whose cached reads stay on the loop.
 
+What takes long and keeps no order (`write_out`) has a second lane, for which nobody waits.
+
 Here live names, descriptors and pins (all on the loop); the thread and its order are `lane.py`'s, the system calls
 `disk_calls.py`'s. What the page cache holds is read at once with RWF_NOWAIT; a file system that cannot tell
 (EOPNOTSUPP) is read through the lane only.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -176,6 +179,7 @@ class DirectoryDisk:
         self._descriptors: dict[int, None] = {}
         self._lock: int | None = None
         self._is_closed = False
+        self._is_given_up = False
         self._place: tuple[int, int] | None = None
         """(device, inode) of the directory that was locked: another one at this path is not ours."""
 
@@ -245,7 +249,7 @@ class DirectoryDisk:
         return disk_probe.probe(self.loop, self._root, self._place)
 
     def give_up(self, error: OSError) -> None:
-        self._is_closed = True
+        self._is_closed = self._is_given_up = True
         self._writing_out.give_up(error, _nothing)
         self._lane.give_up(error, self._close_all)
 
@@ -277,14 +281,17 @@ class DirectoryDisk:
     def unpin(self, fd: int) -> None:
         """The last range of the descriptor has been released."""
         self.pinned.pop(fd, None)
-        if self._is_closed:
+        if self._is_given_up:
+            # Some file systems (FUSE, NFS) wait for the disk when a file is closed.
+            threading.Thread(target=self.close_descriptor, args=(fd,), name=f"closes {self.path}", daemon=True).start()
+        elif self._is_closed:
             self.close_descriptor(fd)
 
     # -- on the lane's thread ---------------------------------------------------------------------------------
 
     def close_descriptor(self, fd: int) -> None:
-        if fd in self._descriptors:
-            del self._descriptors[fd]
+        """Once, whichever threads ask for it."""
+        if self._descriptors.pop(fd, False) is None:
             os.close(fd)
 
     def _check_place(self) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ottla_broker.adapters import disk_calls
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
@@ -22,6 +19,7 @@ from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.reading import LogRead, TimestampAndOffset
 from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, written
+from tests.contract.disk_contract import HeldWriteOut
 
 Make = Callable[..., LogSetup]
 
@@ -303,15 +301,7 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sync takes as long as the disk does for a gigabyte, and would have everything else on the disk wait."""
-    begun, may_go_on = threading.Event(), threading.Event()
-    write_out = disk_calls.write_out
-
-    def held_up(descriptor: int) -> None:
-        begun.set()
-        assert may_go_on.wait(60)
-        write_out(descriptor)
-
-    monkeypatch.setattr(disk_calls, "write_out", held_up)
+    held = HeldWriteOut(monkeypatch)
     log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000).open()
     for _ in range(5):
         log.append_as_leader(batch(bytes(900_000)), 0)
@@ -319,11 +309,11 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     log.append_as_leader(batch(b"rolls", bytes(900_000)), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 5]
     await written(log)
-    assert await asyncio.get_running_loop().run_in_executor(None, begun.wait, 60)
+    await held.until_begun()
     log.append_as_leader(batch(b"meanwhile"), 0)
     await written(log)
     assert (log.log_end_offset, log.recovery_point) == (8, 0)
-    may_go_on.set()
+    held.may_go_on.set()
     await log.flush()
     assert (log.recovery_point, log.flushed_offset) == (8, 8)
 
