@@ -58,9 +58,12 @@ class Mount(ABC):
 
 class LoopMount(Mount):
     """An ext4 on a loop device over a file. `platter` limits what that file may take up: a sparse one on a file system
-    of so many bytes, so that what is written back beyond them fails with EIO, as on a disk that breaks."""
+    of so many bytes, so that what is written back beyond them fails with EIO, as on a disk that breaks. Without a
+    journal the file system goes on after that: only who syncs the file is told."""
 
-    def __init__(self, folder: Path, size_bytes: int, platter_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, size_bytes: int, platter_bytes: int | None = None, *, has_journal: bool = True
+    ) -> None:
         super().__init__(folder / "mount")
         self.path.mkdir(parents=True)
         self._below = folder / "platter"
@@ -68,6 +71,7 @@ class LoopMount(Mount):
         self._image = self._below / "image"
         self._platter_bytes = platter_bytes
         self._size_bytes = size_bytes
+        self._has_journal = has_journal
 
     def make(self) -> None:
         """Formats and mounts."""
@@ -75,11 +79,13 @@ class LoopMount(Mount):
             _run("mount", "-t", "tmpfs", "-o", f"size={self._platter_bytes}", "tmpfs", str(self._below))
         with self._image.open("wb") as image:
             image.truncate(self._size_bytes)
-        _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0", str(self._image))
+        features = () if self._has_journal else ("-O", "^has_journal")
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0", *features, str(self._image))
         self.mount()
 
     def mount(self) -> None:
-        _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self.path))
+        on_error = "remount-ro" if self._has_journal else "continue"
+        _run("mount", "-o", f"loop,errors={on_error}", str(self._image), str(self.path))
 
     def fill(self, leave_bytes: int = 0) -> Path:
         """Takes all room but so many bytes, as another program's files do; gives the file to delete."""
@@ -120,9 +126,12 @@ class LoopMount(Mount):
 
 
 @contextmanager
-def loop_mount(folder: Path, size_mib: int, platter_mib: int | None = None) -> Iterator[LoopMount]:
+def loop_mount(
+    folder: Path, size_mib: int, platter_mib: int | None = None, *, has_journal: bool = True
+) -> Iterator[LoopMount]:
     """An ext4 of `size_mib`, mounted."""
-    made = LoopMount(folder, size_mib * _MIB, None if platter_mib is None else platter_mib * _MIB)
+    platter_bytes = None if platter_mib is None else platter_mib * _MIB
+    made = LoopMount(folder, size_mib * _MIB, platter_bytes, has_journal=has_journal)
     try:
         made.make()
         yield made

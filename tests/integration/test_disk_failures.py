@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.testing import Cluster, cluster
 from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, why_not
 
@@ -336,6 +337,20 @@ def test_a_sync_that_fails_takes_the_disk_offline_and_what_was_synced_is_there_a
         mount.vanish()
         mount.mount()
         _comes_back(disks)
+
+
+def test_a_failure_that_writing_out_has_met_is_told_to_the_sync_that_follows(tmp_path: Path) -> None:
+    """The kernel tells it once to each description of the file: nobody may take it from the lane's."""
+    with loop_mount(tmp_path / "loop", 96, platter_mib=24, has_journal=False) as mount:
+        descriptor = os.open(mount.path / "log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(descriptor, os.urandom(8 * 1024 * 1024))
+            mount.fill_platter()
+            disk_calls.write_out(descriptor)
+            with pytest.raises(OSError):
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def test_a_broker_starts_without_a_disk_that_is_not_mounted_and_takes_it_when_it_is(tmp_path: Path) -> None:
