@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from e2e.kubernetes_api import Kubernetes, Refused
+from ottla_operator.api.names import FIELD_MANAGER
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -196,6 +197,9 @@ class RealKubernetes(InMemoryKubernetes):
             listed = self._listed[kind.kind] = {name_of(obj): obj for obj in items}
             if kind == SERVICE:
                 listed.pop("kubernetes", None)
+            if kind == EVENT:  # the API server tells of its own work too, say of an address that it has given back
+                listed = {name: event for name, event in listed.items() if _is_ours(event)}
+                self._listed[kind.kind] = listed
         return listed
 
     def _list(self, kind: Kind) -> list[Obj]:
@@ -296,6 +300,10 @@ class RealKubernetes(InMemoryKubernetes):
             conditions = [{"type": "Ready", "status": ready}]
             status = {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": conditions}
             self._set_status(POD, pod, status)
+
+
+def _is_ours(event: Obj) -> bool:
+    return bool(dig(event, "source", "component") == FIELD_MANAGER)
 
 
 def _without_server_fields(obj: Obj) -> Obj:

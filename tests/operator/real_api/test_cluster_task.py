@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.api.objects import KAFKA_CLUSTER, dig
+from e2e.kubernetes_api import Kubernetes
+from ottla_operator.api.objects import EVENT, KAFKA_CLUSTER, dig
+from ottla_operator.effects.kubernetes_api import path_of
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.runtime import test_cluster_task as in_memory
 
@@ -29,3 +31,20 @@ async def test_a_field_that_our_schema_does_not_know_is_kept_out_of_the_document
     fleet = Fleet(killed)
     fleet.edit("spec.brokers.nonsense", 1)
     assert dig(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"), "spec", "brokers", "nonsense") is None
+
+
+async def test_what_the_api_server_itself_tells_of_is_not_taken_for_ours(api: Kubernetes) -> None:
+    """It does so of a Service whose address it has just given out or back, at moments of its own."""
+    told = {
+        "metadata": {"name": "orders-kafka.repaired", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Service", "namespace": "default", "name": "orders-kafka"},
+        "reason": "ClusterIPNotAllocated",
+        "source": {"component": "ipallocator-repair-controller"},
+    }
+    fleet = Fleet()
+    api.request("POST", path_of(EVENT, "default", None), told)
+    await fleet.converge()
+    assert "orders-kafka.repaired" not in fleet.kubernetes.names(EVENT)
+    assert fleet.kubernetes.names(EVENT)
+    assert ("Event", "default", "orders-kafka.repaired") not in fleet.kubernetes.objects
+    api.delete(EVENT, "orders-kafka.repaired", grace_s=0)

@@ -552,7 +552,7 @@ async def test_transitions_become_events() -> None:
     fleet = await _running()
     told = [fleet.kubernetes.there(EVENT, name) for name in fleet.kubernetes.names(EVENT)]
     assert {"WaitingForServers", "Ready"} <= {event["reason"] for event in told}
-    assert all(event["involvedObject"]["name"] == "orders" for event in told)
+    assert {event["involvedObject"]["name"] for event in told} == {"orders"}
 
 
 async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
