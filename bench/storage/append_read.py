@@ -16,9 +16,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import Struct
-from typing import Any
 
 from crc32c import crc32c
 
@@ -62,7 +63,9 @@ def run(size: str, given: Surroundings) -> None:
         try:
             given.step(f"{name}: round {number + 1}, the log")
             os.sync()
-            found = _child(str(folder / "log"), batch_bytes, total)
+            found = as_process(
+                "bench.storage.append_read", path=str(folder / "log"), batch_bytes=batch_bytes, total_bytes=total
+            )
             given.measured.add(name, "append_mb_s", OURS, total / found["append_s"] / 1e6)
             given.measured.add(name, "append_cpu_s_per_gb", OURS, found["append_cpu_s"] / total * 1e9)
             given.measured.add(name, "read_mb_s", OURS, total / found["read_s"] / 1e6)
@@ -118,37 +121,45 @@ def _read_plainly(path: Path) -> float:
     return time.perf_counter() - started
 
 
-def _child(path: str, batch_bytes: int, total_bytes: int) -> Any:
-    request = json.dumps({"path": path, "batch_bytes": batch_bytes, "total_bytes": total_bytes})
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.storage.append_read", request], capture_output=True, text=True, timeout=900
-    )
+def as_process(module: str, **arguments: object) -> dict[str, float]:
+    """What `python -m MODULE ARGUMENTS` prints, both as JSON. Raises LoadFailed."""
+    command = [sys.executable, "-m", module, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode:
-        raise LoadFailed(f"append-read: status {done.returncode}\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        raise LoadFailed(f"{module}: status {done.returncode}\n{done.stderr[-4000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-async def measure(path: str, batch_bytes: int, total_bytes: int) -> dict[str, float]:
-    """Seconds of appending and of reading `total_bytes` and a little more, in a new log directory."""
+@asynccontextmanager
+async def new_log(path: str, config: Mapping[str, object]) -> AsyncIterator[Log]:
+    """A log of leader epoch 0, alone in a new log directory, with the broker's own Disk, lane and worker processes."""
     disk, clock, workers = DirectoryDisk(path), LoopClock(), ProcessWorkers(JOBS)
-    config = LogConfig({"max.message.bytes": 2_000_000})
+    of_topic = LogConfig(config)
     manager = LogManager(
-        {path: disk}, clock, workers, LogManagerSettings(), lambda topic: config, on_directory_failure=_failed
+        {path: disk}, clock, workers, LogManagerSettings(), lambda topic: of_topic, on_directory_failure=_failed
     )
     await manager.inspect()
     await manager.claim(0, "bench")
     await manager.load()
     log = await manager.get_or_create(TopicPartition("bench", 0), bytes(16), True)
     log.assign_epoch(0, 0)
-    cpu = time.process_time()
-    append_s = await _append(log, batch_bytes, total_bytes)
-    cpu = time.process_time() - cpu
-    await log.flush()
-    forget_all_cached(path)
-    read_s = await _read(log, total_bytes)
-    clock.cancel_all()
-    workers.close()
-    disk.close()
+    try:
+        yield log
+    finally:
+        clock.cancel_all()
+        workers.close()
+        disk.close()
+
+
+async def measure(path: str, batch_bytes: int, total_bytes: int) -> dict[str, float]:
+    """Seconds of appending and of reading `total_bytes` and a little more, in a new log directory."""
+    async with new_log(path, {"max.message.bytes": 2_000_000}) as log:
+        cpu = time.process_time()
+        append_s = await _append(log, batch_bytes, total_bytes)
+        cpu = time.process_time() - cpu
+        await log.flush()
+        forget_all_cached(path)
+        read_s = await _read(log, total_bytes)
     return {"append_s": append_s, "append_cpu_s": cpu, "read_s": read_s}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bench.storage import append_read, compaction, growth, partitions, recovery
+from bench.storage import append_read, append_roll, compaction, growth, partitions, recovery
 from bench.storage.surroundings import Surroundings
 
 
@@ -36,6 +36,7 @@ STORAGE: tuple[StorageScenario, ...] = (
         )
         for size in append_read.SIZES
     ),
+    StorageScenario(append_roll.NAME, "one log at 150 MB/s: how long appends wait for a roll", append_roll.run),
     *(
         StorageScenario(recovery.scenario(size), f"10 GiB of {size} batches after kill -9", partial(recovery.run, size))
         for size in ("64k", "1k")
@@ -63,6 +64,12 @@ TITLES = {
     "cpu_light_percent": "CPU under 1 000 small batches a second, % of a core (lower is better)",
     "append_mb_s": "Appended, MB/s (higher is better)",
     "append_cpu_s_per_gb": "CPU of appends, s per GB (lower is better)",
+    **{
+        f"{kind}_append_{rank}_ms": f"Append, {rank}, ms, {words} (lower is better)"
+        for kind, words in (("steady", "no roll"), ("rolling", "with rolls"))
+        for rank in ("p50", "p99", "max")
+    },
+    **{f"{kind}_append_mb_s": f"Rate that was held, {kind}, MB/s" for kind in ("steady", "rolling")},
     "read_mb_s": "Read from the disk, MB/s (higher is better)",
     "clean_start_s": "Start after an orderly stop, s (lower is better)",
     "ready_s": "From exec until everything is recovered and leads, s (lower is better)",

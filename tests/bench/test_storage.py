@@ -10,7 +10,7 @@ import pytest
 from bench.floor import write_plainly
 from bench.report import entries, goal_of
 from bench.runner import FLOOR, Measured
-from bench.storage import growth_plot
+from bench.storage import append_roll, growth_plot
 from bench.storage.append_read import SIZES, batch_of, measure
 from bench.storage.recovery import write_segment
 from bench.systems import APACHE_KAFKA, OURS
@@ -43,6 +43,13 @@ async def test_a_log_is_appended_to_and_read_beside_plain_files(tmp_path: Path) 
     assert all(seconds > 0 for seconds in found.values())
     # A path of its own: what is measured does not depend on what was measured before.
     assert await asyncio.to_thread(write_plainly, tmp_path / "plain", 3_000_000, 65_536)
+
+
+async def test_what_appends_wait_for_a_roll_is_measured(tmp_path: Path) -> None:
+    found = await append_roll.measure(str(tmp_path / "log"), 3_000_000, 1_000_000)
+    assert len(list((tmp_path / "log" / "bench-0").glob("*.log"))) >= 3
+    assert 0 < found["append_p50_ms"] <= found["append_p99_ms"] <= found["append_max_ms"]
+    assert 0 < found["append_mb_s"] <= 151
 
 
 def test_figures_are_held_to_values_to_plain_files_and_to_apache_kafka() -> None:

@@ -228,6 +228,29 @@ class CoordinationContract:
             await refused
         assert (await read)[0] == b"0"
 
+    async def test_many_reads_at_once_have_each_their_own_answer(self, coordination: Coordination) -> None:
+        count = 700
+        await coordination.create("/a")
+        for start in range(0, count, 100):
+            await coordination.multi([Create(f"/a/{n}", b"%d" % n) for n in range(start, start + 100) if n % 7])
+        await coordination.set("/a/1", b"")
+        await coordination.set("/a/2", b"again")
+
+        heard: Heard[WatchEvent] = Heard()
+        reads = [coordination.get(f"/a/{n}", heard if n == 300 else None) for n in range(count)]
+        written = coordination.set("/a/300", b"after them")
+        later = coordination.get("/a/300")
+        for number, read in enumerate(reads):
+            if number % 7 == 0:
+                with pytest.raises(NoNode, match=f"/a/{number}"):
+                    await read
+            else:
+                expected = {1: (b"", 1), 2: (b"again", 1)}.get(number, (b"%d" % number, 0))
+                data, stat = await read
+                assert (data, stat.version) == expected
+        assert await later == (b"after them", await written)
+        await heard.until(1)
+
     async def test_one_of_many_sessions_wins(self, open_session: Open) -> None:
         sessions = [await open_session() for _ in range(5)]
         attempts = [session.create("/controller", b"%d" % n, ephemeral=True) for n, session in enumerate(sessions)]

@@ -44,6 +44,7 @@ async def plan_of(disk: Disk, directory: str) -> Plan:
         first_dirty=0,
         end=10,
         slots=100,
+        marked=10,
         load_factor=0.9,
         now_ms=2000,
         delete_retention_ms=1000,

@@ -49,9 +49,11 @@ def _can_mount() -> None:
 
 
 class TwoDisks:
-    """A broker with one good disk and one that the test breaks, a topic on both, and a producer that never stops.
+    """A broker with one good disk and one that the test breaks, a topic on both, a producer for each that never stops
+    and a consumer that follows the good one's.
 
-    Every record goes to a partition by its number; `acknowledged` says which the broker has confirmed, synced.
+    Every record goes to a partition by its number; `acknowledged` says which the broker has confirmed, synced, and
+    `delivered` how many of the good disk the consumer was given.
     """
 
     def __init__(self, fleet: Cluster, mount: Path) -> None:
@@ -64,14 +66,19 @@ class TwoDisks:
         assert self.bad and self.good, "the partitions lie on both disks"
         self.acknowledged: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
         self.errors: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-        self._latencies: list[float] = []
-        """Of every record to the good disk, in s: from `produce` to its acknowledgement, which is synced."""
+        self.delivered = dict.fromkeys(self.good, 0)
+        self._sent: dict[str, float] = {}
+        """Of every record to the good disk that is not delivered yet: when `produce` was called, s."""
+        self._latencies: dict[str, list[float]] = {"took": [], "gave": []}
+        """Of every record to the good disk, in s: from `produce` to its acknowledgement, which is synced, and to its
+        arrival at the consumer."""
         self._progress = threading.Condition()
         self._stopping = threading.Event()
         self._may_send = threading.Event()
         self._may_send.set()
         self._rests = threading.Event()
         self._threads = [threading.Thread(target=self._produce, args=(numbers,)) for numbers in (self.good, self.bad)]
+        self._threads.append(threading.Thread(target=self._consume))
         for thread in self._threads:
             thread.start()
 
@@ -100,25 +107,52 @@ class TwoDisks:
                     if error is None:
                         self.acknowledged[partition].append(name)
                         if partitions is self.good:
-                            self._latencies.append(message.latency() or 0.0)
+                            self._latencies["took"].append(message.latency() or 0.0)
                     else:
                         self.errors[partition].append(error.code())
                     self._progress.notify_all()
 
+            if partitions is self.good:
+                self._sent[name] = time.monotonic()
             producer.produce(TOPIC, name.encode() + bytes(200), partition=partition, on_delivery=told)
             producer.poll(0.002)
             if len(producer) > 50:
                 producer.poll(0.05)
         producer.flush(30)
 
+    def _consume(self) -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": self.fleet.bootstrap, "group.id": "follower", "enable.auto.commit": False}
+        )
+        consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in self.good])
+        since = 0.0
+        """What was sent before the first arrival has waited for the consumer itself."""
+        while not self._stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue  # whoever waits for records finds out that none come
+            value, number = message.value(), message.partition()
+            assert value is not None and number is not None
+            with self._progress:
+                now = time.monotonic()
+                since = since or now
+                sent = self._sent.pop(value.rstrip(b"\0").decode(), 0.0)  # gone: one that the producer sent twice
+                if sent >= since:
+                    self._latencies["gave"].append(now - sent)
+                self.delivered[number] += 1
+                self._progress.notify_all()
+        consumer.close()
+
     def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        taken, self._latencies = sorted(self._latencies), []
-        if taken:  # for `pytest -s`: a figure and no limit, since how long a sync takes is the machine's matter
-            p99, longest = taken[len(taken) * 99 // 100] * 1000, taken[-1] * 1000
-            print(f"the good disk took {len(taken)} records, p99 {p99:.0f} ms, longest {longest:.0f} ms")
+        for what, latencies in self._latencies.items():
+            if latencies:  # for `pytest -s`: a figure and no limit, since how long a sync takes is the machine's matter
+                latencies.sort()
+                p99, longest = latencies[len(latencies) * 99 // 100] * 1000, latencies[-1] * 1000
+                print(f"the good disk {what} {len(latencies)} records, p99 {p99:.0f} ms, longest {longest:.0f} ms")
+                latencies.clear()
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
@@ -136,11 +170,18 @@ class TwoDisks:
             assert self._progress.wait_for(holds, timeout=_LIMIT_S), f"not within {_LIMIT_S} s: {what}; {self.states()}"
 
     def goes_on(self, partitions: list[int], records: int = 200) -> None:
-        """Each of the partitions takes so many records more."""
-        before = {number: len(self.acknowledged[number]) for number in partitions}
+        """Each of the partitions takes so many records more, and those of the good disk give them to the consumer."""
+
+        def counts() -> list[int]:
+            return [
+                *(len(self.acknowledged[number]) for number in partitions),
+                *(self.delivered[number] for number in partitions if number in self.delivered),
+            ]
+
+        before = counts()
         self.until(
-            lambda: all(len(self.acknowledged[number]) >= before[number] + records for number in partitions),
-            f"{records} more records in each of {partitions}",
+            lambda: all(now >= then + records for now, then in zip(counts(), before, strict=True)),
+            f"{records} more records in and out of each of {partitions}",
         )
 
     def refuses(self) -> None:
@@ -325,7 +366,7 @@ def test_a_mount_that_vanishes_is_noticed_though_open_files_go_on(tmp_path: Path
         assert not list(mount.path.rglob("*.log")) and not (mount.path / "meta.properties").exists()
         mount.mount()
         _comes_back(disks)
-        assert not list(mount.path.rglob("*-stray"))
+        assert not list(mount.path.rglob(f"{TOPIC}-*-stray"))
 
 
 def test_a_sync_that_fails_takes_the_disk_offline_and_what_was_synced_is_there_afterwards(tmp_path: Path) -> None:
@@ -397,7 +438,7 @@ def test_what_only_a_dead_disk_held_answers_errors_until_a_person_gives_it_up(tm
             assert first[number] not in names, "it began anew"
         mount.say("ok")
         disks.until_state("online")
-        assert len(list(mount.path.glob("*-stray"))) == len(disks.bad), "the old copies are set aside"
+        assert len(list(mount.path.glob(f"{TOPIC}-*-stray"))) == len(disks.bad), "the old copies are set aside"
         disks.goes_on([*disks.good, *disks.bad])
 
 

@@ -52,6 +52,9 @@ RETRY_S: Final = 0.1
 READS_AT_ONCE: Final = 1000
 """Nodes read together: the loop goes on with other work while they are on their way."""
 
+STATES_PER_TRANSACTION: Final = 64
+"""A refusal costs each of them a transaction of its own."""
+
 DELETIONS_PER_TRANSACTION: Final = 500
 """Keeps the transactions that remove a large topic well below ZooKeeper's 1 MB."""
 
@@ -290,28 +293,49 @@ class ControllerStore:
     ) -> dict[TopicPartition, LeaderAndIsr | StateConflict]:
         """Writes each state under the fence and its own expected version; `new` ones are created.
 
-        All are on their way at once. ControllerFenced when one of them met the fence: then those that follow did too.
+        All are on their way at once, many to a transaction; where one of them is refused, the others of its transaction
+        are written all the same. ControllerFenced when one met the fence: then those that follow did too.
         """
         partitions = sorted(changes)
         await self._ensure_parents(sorted({partition.topic for partition in new}))
-        operations = [
-            self._state_operations(partition, changes[partition], controller_epoch, partition in new)
+        steps = [
+            (partition, self._state_operations(partition, changes[partition], controller_epoch, partition in new))
             for partition in partitions
         ]
-        outcomes = await asyncio.gather(
-            *(self._coordination.multi([self._fence(), *steps]) for steps in operations), return_exceptions=True
-        )
-        results: dict[TopicPartition, LeaderAndIsr | StateConflict] = {}
-        for partition, steps, outcome in zip(partitions, operations, outcomes, strict=True):
-            try:
-                written = await self._settle(outcome, steps)
-            except (BadVersion, NoNode, NodeExists) as error:
-                results[partition] = StateConflict(str(error), isinstance(error, NoNode))
-                continue
-            stat = written[-1]
-            epoch = stat.version if isinstance(stat, Stat) else 0
-            results[partition] = changes[partition].written(epoch, controller_epoch)
-        return results
+        written: dict[TopicPartition, int | StateConflict] = {}
+        for some in await asyncio.gather(
+            *(
+                self._write_states(steps[start : start + STATES_PER_TRANSACTION])
+                for start in range(0, len(steps), STATES_PER_TRANSACTION)
+            ),
+            return_exceptions=True,
+        ):
+            if isinstance(some, BaseException):
+                raise some
+            written.update(some)
+        return {
+            partition: changes[partition].written(outcome, controller_epoch) if isinstance(outcome, int) else outcome
+            for partition, outcome in written.items()
+        }
+
+    async def _write_states(
+        self, steps: Sequence[tuple[TopicPartition, list[Operation]]]
+    ) -> dict[TopicPartition, int | StateConflict]:
+        """The versions that the states have now. One transaction; when something in it is refused, one for each."""
+        try:
+            results = await self._write([operation for _, operations in steps for operation in operations])
+        except (BadVersion, NoNode, NodeExists) as error:
+            if len(steps) == 1:
+                return {steps[0][0]: StateConflict(str(error), isinstance(error, NoNode))}
+            alone = await asyncio.gather(*(self._write_states([one]) for one in steps))
+            return {partition: version for found in alone for partition, version in found.items()}
+        versions: dict[TopicPartition, int | StateConflict] = {}
+        end = 0
+        for partition, operations in steps:
+            end += len(operations)
+            stat = results[end - 1]
+            versions[partition] = stat.version if isinstance(stat, Stat) else 0
+        return versions
 
     def _state_operations(
         self, partition: TopicPartition, state: LeaderAndIsr, controller_epoch: int, is_new: bool

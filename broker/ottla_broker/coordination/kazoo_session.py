@@ -29,10 +29,11 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.states import Callback, KeeperState
+from kazoo.protocol.serialization import GetData, read_buffer, stat_struct
+from kazoo.protocol.states import Callback, KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
 
 RECONNECT_DELAY_S = 0.05
@@ -159,6 +160,43 @@ class _SetWatches:
     @classmethod
     def deserialize(cls, _buffer: bytes, _offset: int) -> None:
         return None
+
+
+@dataclass(slots=True)
+class ReadMany:
+    """Another request that kazoo lacks: the data of many nodes (multiRead, ZooKeeper 3.6 and later)."""
+
+    paths: list[str]
+
+    type: ClassVar[int] = 22
+
+    def serialize(self) -> bytes:
+        out = bytearray()
+        for path in self.paths:
+            encoded = path.encode()
+            out += _PART.pack(GetData.type, False, -1)
+            out += struct.pack(">i", len(encoded)) + encoded + b"\0"  # no watch
+        return bytes(out + _PART.pack(-1, True, -1))
+
+    def deserialize(self, buffer: bytes, offset: int) -> list[tuple[Any, Exception | None]]:
+        """Of each path ((data or None, stat), None) or (None, why not), as kazoo gives them."""
+        found: list[tuple[Any, Exception | None]] = []
+        for _ in self.paths:
+            kind, _, _ = _PART.unpack_from(buffer, offset)
+            offset += _PART.size
+            if kind == GetData.type:
+                data, offset = read_buffer(buffer, offset)
+                found.append(((data, ZnodeStat._make(stat_struct.unpack_from(buffer, offset))), None))
+                offset += stat_struct.size
+            else:
+                (code,) = struct.unpack_from(">i", buffer, offset)
+                found.append((None, EXCEPTIONS[code]()))
+                offset += 4
+        return found
+
+
+_PART = struct.Struct(">i?i")
+"""What goes before each part of such a request and answer: its type, whether it is the end, an error."""
 
 
 class SessionClient(KazooClient):  # type: ignore[misc]

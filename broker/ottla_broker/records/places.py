@@ -90,3 +90,44 @@ def record_places(data: bytes, position: int, end: int, count: int) -> list[Plac
     if position != end:
         raise CorruptBatch(f"{end - position} bytes follow the last record")
     return places
+
+
+def record_ends(data: bytes, position: int, end: int, count: int) -> list[int]:
+    """The positions after each of `count` records that fill `data[position:end]`. CorruptBatch when they do not.
+
+    >>> from ottla_broker.records.record import Record, encode_record
+    >>> data = encode_record(Record(7, 0, b"k", None), 5, 0)
+    >>> record_ends(data + data, 0, 16, 2)
+    [8, 16]
+    """
+    ends: list[int] = []
+    add = ends.append
+    try:
+        for _ in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                position += 1
+            else:
+                second = data[position + 1]
+                if second < 0x80:
+                    byte = byte & 0x7F | second << 7
+                    position += 2
+                else:
+                    length, position = decode_varint(data, position)
+                    byte = length << 1 if length >= 0 else 1
+            position += byte >> 1
+            if byte & 1 or position > end:
+                raise CorruptBatch(f"a record of {byte >> 1} bytes does not fit its batch")
+            add(position)
+    except IndexError:
+        raise CorruptBatch("a record ends outside its batch") from None
+    if position != end:
+        raise CorruptBatch(f"{end - position} bytes follow the last record")
+    return ends
+
+
+def timestamp_place(data: bytes, position: int) -> int:
+    """Where the timestamp delta of the record at `position` stands: after its length and its attributes."""
+    while data[position] >= 0x80:
+        position += 1
+    return position + 2

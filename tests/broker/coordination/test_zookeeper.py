@@ -18,6 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import GetChildren
 
+from ottla_broker.coordination.kazoo_session import ReadMany
 from ottla_broker.coordination.zookeeper import WINDOW, ConnectString, ZooKeeperCoordination
 from ottla_broker.local.ports import free_port
 from ottla_broker.local.zookeeper import ZooKeeperServer
@@ -481,3 +482,28 @@ def test_a_connect_string_has_one_chroot_for_all_hosts() -> None:
     for text in ("", "/chroot", "h1:2181/a,h2:2181/a", "h1:2181//a", "h1/a/../b"):
         with pytest.raises(ValueError, match=r"zookeeper\.connect"):
             ConnectString.parse(text)
+
+
+async def test_a_server_that_cannot_read_many_at_once_is_asked_for_each(
+    zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper 3.5 answers a request of a type that it does not know, and hangs up, as this one does for a type that
+    there never was. Once, and the session goes on."""
+    monkeypatch.setattr(ReadMany, "type", 4711)
+    coordination = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
+    await coordination.start()
+    try:
+        for number in range(5):
+            await coordination.create(f"/{number}", b"%d" % number, ephemeral=True)
+        session, rounds = coordination.session_id, 0
+        while True:
+            reads = await asyncio.gather(
+                *(coordination.get(f"/{number}") for number in range(5)), return_exceptions=True
+            )
+            rounds += 1
+            if not any(isinstance(read, ConnectionLoss) for read in reads):
+                break
+        assert [read[0] for read in reads if isinstance(read, tuple)] == [b"0", b"1", b"2", b"3", b"4"]
+        assert coordination.session_id == session and rounds <= 2
+    finally:
+        await coordination.close()

@@ -38,7 +38,7 @@ from ottla_broker.storage.cleaner.choice import (
     first_dirty_offset,
 )
 from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan
-from ottla_broker.storage.cleaner.key_map import slots_for
+from ottla_broker.storage.cleaner.key_map import marked_for, slots_for
 from ottla_broker.storage.cleaner.positions import aborted_transactions, last_records
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
@@ -314,12 +314,14 @@ class LogCleaner:
         config = log.config
         threads = max(1, settings.threads)
         rate = settings.io_max_bytes_per_second
+        buffer, offsets = settings.dedupe_buffer_size // threads, part.end - part.first_dirty
         return Plan(
             directory=log.directory,
             segments=[(segment.base_offset, segment.size) for segment in sources],
             first_dirty=part.first_dirty,
             end=part.end,
-            slots=slots_for(settings.dedupe_buffer_size // threads, part.end - part.first_dirty),
+            slots=slots_for(buffer, offsets),
+            marked=marked_for(buffer, offsets),
             load_factor=settings.io_buffer_load_factor,
             now_ms=self._clock.now_ms(),
             delete_retention_ms=config.delete_retention_ms,

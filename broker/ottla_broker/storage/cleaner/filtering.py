@@ -15,7 +15,7 @@ of the last batch of a cleaned segment, so that the segment still tells which of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ottla_broker.records.batch import (
@@ -35,8 +35,8 @@ from ottla_broker.records.batch import (
 from ottla_broker.records.compression import Codec, codec_of, compress
 from ottla_broker.records.control import read_marker
 from ottla_broker.records.formats import decode_batch
-from ottla_broker.records.places import Place, payload_of, record_places
-from ottla_broker.records.record import build_batch
+from ottla_broker.records.places import Place, payload_of, record_ends, record_places, timestamp_place
+from ottla_broker.records.record import Record, build_batch
 from ottla_broker.records.varint import decode_varint, encode_varint
 from ottla_broker.storage.cleaner.key_map import KeyMap
 from ottla_broker.storage.cleaner.transactions import TransactionView
@@ -100,6 +100,18 @@ class BatchFilter:
             data, start, end = payload_of(chunk, position, header)
             return self._with_horizon(header, data, start, record_places(data, start, end, count), None)
 
+        marks = self._keys.marks(header.base_offset, header.last_offset)
+        if marks is not None and len(marks) == count:  # it has every offset: the marks are those of its records
+            stay = marks.count(0)
+            self.records_kept += stay
+            if stay == count:
+                return WHOLE
+            if not stay:
+                return self._empty(header) if stays_empty else NOTHING
+            data, start, end = payload_of(chunk, position, header)
+            staying = [number for number, mark in enumerate(marks) if not mark]
+            return _some(header, data, start, record_ends(data, start, end, count), staying)
+
         data, start, end = payload_of(chunk, position, header)
         places = record_places(data, start, end, count)
         kept, has_tombstone = self._judge(header.base_offset, places, is_past)
@@ -113,13 +125,12 @@ class BatchFilter:
         self.records_kept += len(kept)
         if has_tombstone and horizon is None:
             return self._with_horizon(header, data, start, places, kept)
-        return self._some(header, data, start, places, kept)
+        return _some(header, data, start, [place[0] for place in places], kept)
 
     def _filter_old(self, chunk: bytes, position: int, header: BatchHeader, is_last: bool) -> bytes:
         """An entry of message format 0 or 1: what stays of it becomes a batch of format 2."""
         records = decode_batch(memoryview(chunk)[position : position + header.size])
-        places = [(0, one.offset - header.base_offset, one.key, one.value is not None, 0) for one in records]
-        kept, has_tombstone = self._judge(header.base_offset, places, False)
+        kept, has_tombstone = self._judge(header.base_offset, places_of(header, records), False)
         self.records_kept += len(kept)
         if len(kept) == len(records) and not has_tombstone:
             return WHOLE
@@ -172,28 +183,6 @@ class BatchFilter:
         # Only a marker is left of it: it holds the epoch that fences older producers of its id.
         return is_control and header.producer_epoch == epoch
 
-    def _some(self, header: BatchHeader, data: bytes, start: int, places: list[Place], kept: list[int]) -> bytes:
-        """The records `kept`, as runs of bytes."""
-        parts: list[bytes] = []
-        latest = -1
-        run_start = run_end = -1
-        for number in kept:
-            begin = places[number - 1][0] if number else start
-            after, _, _, _, at = places[number]
-            if begin != run_end:
-                if run_start >= 0:
-                    parts.append(data[run_start:run_end])
-                run_start = begin
-            run_end = after
-            byte = data[at]
-            delta = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else decode_varint(data, at)[0]
-            if header.base_timestamp + delta > latest:
-                latest = header.base_timestamp + delta
-        parts.append(data[run_start:run_end])
-        if header.has_append_time:
-            latest = header.max_timestamp
-        return _build(header, b"".join(parts), len(kept), header.attributes, header.base_timestamp, latest)
-
     def _with_horizon(
         self, header: BatchHeader, data: bytes, start: int, places: list[Place], kept: list[int] | None
     ) -> bytes:
@@ -221,6 +210,34 @@ class BatchFilter:
         """The header alone: offsets, producer, sequence, largest timestamp."""
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK)
         return _build(header, b"", 0, attributes, -1, header.max_timestamp)
+
+
+def places_of(header: BatchHeader, records: Iterable[Record]) -> list[Place]:
+    """Of the records of an entry of message format 0 or 1, as far as they have any."""
+    return [(0, one.offset - header.base_offset, one.key, one.value is not None, 0) for one in records]
+
+
+def _some(header: BatchHeader, data: bytes, start: int, ends: list[int], kept: list[int]) -> bytes:
+    """The records `kept`, as runs of bytes. `ends`: the positions after each record."""
+    parts: list[bytes] = []
+    latest = -1
+    run_start = run_end = -1
+    for number in kept:
+        begin = ends[number - 1] if number else start
+        if begin != run_end:
+            if run_start >= 0:
+                parts.append(data[run_start:run_end])
+            run_start = begin
+        run_end = ends[number]
+        at = timestamp_place(data, begin)
+        byte = data[at]
+        delta = (byte >> 1) ^ -(byte & 1) if byte < 0x80 else decode_varint(data, at)[0]
+        if header.base_timestamp + delta > latest:
+            latest = header.base_timestamp + delta
+    parts.append(data[run_start:run_end])
+    if header.has_append_time:
+        latest = header.max_timestamp
+    return _build(header, b"".join(parts), len(kept), header.attributes, header.base_timestamp, latest)
 
 
 def _build(

@@ -14,7 +14,7 @@ A batch whose checksum does not fit, or that no rule fits, ends the job: nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla_broker.ports.disk import Buffer, Disk, File
@@ -23,9 +23,9 @@ from ottla_broker.records.control import read_marker
 from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.formats import decode_batch, header_at, is_batch_intact
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
-from ottla_broker.records.places import payload_of, record_places
+from ottla_broker.records.places import Place, payload_of, record_places
 from ottla_broker.storage.cleaner.choice import Source, group_segments
-from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter
+from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter, places_of
 from ottla_broker.storage.cleaner.key_map import KeyMap
 from ottla_broker.storage.cleaner.transactions import TransactionView
 from ottla_broker.storage.indexes import GrowingIndex
@@ -50,6 +50,7 @@ class Plan(NamedTuple):
     first_dirty: int
     end: int
     slots: int
+    marked: int
     load_factor: float
     now_ms: int
     delete_retention_ms: int
@@ -117,7 +118,7 @@ class _Cleaning:
         self._plan = plan
         self._aborted = [AbortedTransaction(*one) for one in plan.aborted]
         self._throttle = _Throttle(plan.io_bytes_per_second)
-        self.keys = KeyMap(plan.slots, plan.load_factor)
+        self.keys = KeyMap(plan.slots, plan.load_factor, plan.first_dirty, plan.marked)
         self._transactions = TransactionView(self._aborted)
         self.judge = BatchFilter(
             self.keys,
@@ -145,7 +146,7 @@ class _Cleaning:
 
     async def _add_segment(self, base: int, size: int, seen: TransactionView) -> bool:
         """False when the map is full."""
-        put = self.keys.put
+        add = self.keys.add
         first_dirty = self._plan.first_dirty
         walk = _Batches(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
         while await walk.next():
@@ -156,12 +157,8 @@ class _Cleaning:
                     continue
                 if header.is_control:
                     seen.marker(header, read_marker(memoryview(chunk)[position : position + header.size]))
-                elif not seen.data(header):
-                    for offset, key in _keys(chunk, position, header):
-                        if key is not None and offset >= first_dirty and not put(key, offset):
-                            # What the map knows ends before this record.
-                            self.keys.latest_offset = offset - 1
-                            return False
+                elif not seen.data(header) and not add(header.base_offset, _places(chunk, position, header)):
+                    return False
                 self.keys.latest_offset = header.last_offset
         return True
 
@@ -250,15 +247,14 @@ class _Cleaning:
         await file.close()
 
 
-def _keys(chunk: bytes, position: int, header: BatchHeader) -> Iterable[tuple[int, bytes | None]]:
-    """(offset, key) of every record of a data batch."""
+def _places(chunk: bytes, position: int, header: BatchHeader) -> Sequence[Place]:
+    """Of every record of a data batch."""
     if header.magic != MAGIC:
-        return [(one.offset, one.key) for one in decode_batch(memoryview(chunk)[position : position + header.size])]
+        return places_of(header, decode_batch(memoryview(chunk)[position : position + header.size]))
     if not header.record_count:
         return ()
-    base_offset = header.base_offset
     data, start, end = payload_of(chunk, position, header)
-    return [(base_offset + place[1], place[2]) for place in record_places(data, start, end, header.record_count)]
+    return record_places(data, start, end, header.record_count)
 
 
 class _Batches:

@@ -5,19 +5,32 @@ length; a longer one is 15 bytes of BLAKE2 and an ending that no short one has (
 million keys meet; Apache Kafka trusts 16 bytes of MD5 for all). Open addressing by the interpreter's keyed hash, which
 nobody who writes keys can foresee; so a map is of one process.
 
->>> keys = KeyMap(slots=8, load_factor=0.9)
->>> keys.put(b"a", 3), keys.put(b"b", 4), keys.put(b"a", 5)
-(True, True, True)
+What a later record replaces is marked, one byte an offset, as far as the marks reach: whoever reads the same records
+again knows what stays of a whole batch without looking at its keys.
+
+>>> keys = KeyMap(slots=8, load_factor=0.9, first_offset=3, marked=10)
+>>> keys.add(3, [(0, delta, key, True, 0) for delta, key in enumerate((b"a", b"b", b"a"))])
+True
 >>> keys.get(b"a"), keys.get(b"b"), keys.get(b"c")
 (5, 4, -1)
+>>> keys.marks(3, 5)
+bytearray(b'\\x01\\x00\\x00')
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from hashlib import blake2s
 
+from ottla_broker.records.places import Place
+
 BYTES_PER_KEY = 24
+REPLACED = 1
+_LOOK = 2
+"""The key alone does not tell whether this record stays: it is a tombstone, or has none."""
+_MARKED_SHARE = 8
+"""One byte in so many of the buffer is for marks."""
 _IDENTITY_BYTES = 16
 _SHORT = 16
 _PADDING = tuple(bytes(15 - length) + bytes((length,)) for length in range(_SHORT))
@@ -34,16 +47,21 @@ def identity(key: bytes) -> bytes:
 class KeyMap:
     """Keys to offsets, up to `slots * load_factor` of them (log.cleaner.io.buffer.load.factor)."""
 
-    __slots__ = ("_count", "_identities", "_limit", "_offsets", "_slots", "latest_offset")
+    __slots__ = ("_count", "_first", "_identities", "_limit", "_marks", "_offsets", "_slots", "latest_offset")
 
-    def __init__(self, slots: int, load_factor: float) -> None:
-        """`slots`: 24 bytes each, at least 2, of which one always stays free. ValueError for fewer."""
+    def __init__(self, slots: int, load_factor: float, first_offset: int = 0, marked: int = 0) -> None:
+        """`slots`: 24 bytes each, at least 2, of which one always stays free. ValueError for fewer.
+
+        No offset below `first_offset` is taken; so many from there on are `marked`.
+        """
         if slots < 2:
             raise ValueError(f"a key map needs two slots, not {slots}")
         self._slots = slots
         self._limit = min(max(int(slots * load_factor), 1), slots - 1)
         self._identities = bytearray(slots * _IDENTITY_BYTES)
         self._offsets = array("Q", (0,)) * slots
+        self._first = first_offset
+        self._marks = bytearray(marked)
         self._count = 0
         self.latest_offset = -1
         """The last offset that has been taken into account: records beyond it are not judged."""
@@ -60,28 +78,50 @@ class KeyMap:
     def size_bytes(self) -> int:
         return self._slots * BYTES_PER_KEY
 
-    def put(self, key: bytes, offset: int) -> bool:
-        """The key's last offset so far; False, and nothing done, when there is no room for another key."""
-        name = identity(key)
-        slots, offsets = self._slots, self._offsets
-        slot = hash(name) % slots
-        while offsets[slot]:
-            at = slot * _IDENTITY_BYTES
-            if self._identities[at : at + _IDENTITY_BYTES] == name:
-                offsets[slot] = offset + 1
-                self.latest_offset = offset
-                return True
-            slot += 1
-            if slot == slots:
-                slot = 0
-        if self._count >= self._limit:
-            return False
-        at = slot * _IDENTITY_BYTES
-        self._identities[at : at + _IDENTITY_BYTES] = name
-        offsets[slot] = offset + 1
-        self._count += 1
-        self.latest_offset = offset
+    def add(self, base_offset: int, places: Iterable[Place]) -> bool:
+        """Takes the records of a batch into account, but for those below `first_offset`; False when one of them found
+        no room: what the map knows then ends before it."""
+        slots, offsets, identities, marks = self._slots, self._offsets, self._identities, self._marks
+        first, marked = self._first, len(self._marks)
+        for _, delta, key, has_value, _ in places:
+            offset = base_offset + delta
+            number = offset - first
+            if number < 0:
+                continue
+            if key is None:
+                if number < marked:
+                    marks[number] = _LOOK
+                continue
+            name = key + _PADDING[len(key)] if len(key) < _SHORT else identity(key)
+            slot = hash(name) % slots
+            while stored := offsets[slot]:
+                if identities.startswith(name, slot * _IDENTITY_BYTES):
+                    if stored - 1 - first < marked:
+                        marks[stored - 1 - first] = REPLACED
+                    break
+                slot += 1
+                if slot == slots:
+                    slot = 0
+            else:
+                if self._count >= self._limit:
+                    self.latest_offset = offset - 1
+                    return False
+                at = slot * _IDENTITY_BYTES
+                identities[at : at + _IDENTITY_BYTES] = name
+                self._count += 1
+            offsets[slot] = offset + 1
+            self.latest_offset = offset
+            if not has_value and number < marked:
+                marks[number] = _LOOK
         return True
+
+    def marks(self, first: int, last: int) -> bytearray | None:
+        """Of every offset from `first` to `last`, REPLACED or 0; None when records there must be looked at."""
+        start, end = first - self._first, last - self._first + 1
+        if start < 0 or end > len(self._marks) or last > self.latest_offset:
+            return None
+        found = self._marks[start:end]
+        return None if _LOOK in found else found
 
     def get(self, key: bytes) -> int:
         """The key's last offset, -1 when it is not in the dirty part."""
@@ -89,8 +129,7 @@ class KeyMap:
         slots, offsets = self._slots, self._offsets
         slot = hash(name) % slots
         while stored := offsets[slot]:
-            at = slot * _IDENTITY_BYTES
-            if self._identities[at : at + _IDENTITY_BYTES] == name:
+            if self._identities.startswith(name, slot * _IDENTITY_BYTES):
                 return stored - 1
             slot += 1
             if slot == slots:
@@ -98,6 +137,13 @@ class KeyMap:
         return -1
 
 
+def marked_for(buffer_bytes: int, offsets: int) -> int:
+    """Offsets of a range of so many that are marked."""
+    return min(buffer_bytes // _MARKED_SHARE, offsets)
+
+
 def slots_for(buffer_bytes: int, offsets: int) -> int:
-    """Slots of a map for a range of so many offsets: as many as the buffer holds, or twice as many as can be needed."""
-    return max(2, min(buffer_bytes // BYTES_PER_KEY, 2 * offsets + 2))
+    """Slots of a map for a range of so many offsets: as many as the buffer holds beside the marks, or twice as many as
+    can be needed."""
+    room = buffer_bytes - marked_for(buffer_bytes, offsets)
+    return max(2, min(room // BYTES_PER_KEY, 2 * offsets + 2))

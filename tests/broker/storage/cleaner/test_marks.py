@@ -1,0 +1,121 @@
+"""Marks save work and change nothing: a log cleaned with all of them, with some and with none is the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.adapters.direct_disk import DirectDisk
+from ottla_broker.records.compression import Codec
+from ottla_broker.records.places import Place
+from ottla_broker.records.record import Record, build_batch
+from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan, compact_log
+from ottla_broker.storage.cleaner.key_map import KeyMap
+
+_RECORD = st.tuples(
+    st.sampled_from([b"a", b"b", b"c", b"d", b"a key of more than fifteen bytes", None]),
+    st.one_of(st.none(), st.binary(max_size=200)),
+    st.integers(0, 3),
+)
+"""(key, value, offsets that are missing before it)."""
+_BATCH = st.tuples(st.lists(_RECORD, min_size=1, max_size=12), st.sampled_from([Codec.NONE, Codec.ZSTD]), st.booleans())
+"""(records, codec, whether its offsets have gaps)."""
+
+
+@given(
+    batches=st.lists(_BATCH, min_size=1, max_size=12),
+    first_dirty=st.integers(0, 30),
+    slots=st.sampled_from([4, 1000]),
+    some=st.integers(1, 40),
+)
+def test_a_log_is_cleaned_alike_with_and_without_them(
+    batches: list[tuple[list[tuple[bytes | None, bytes | None, int]], Codec, bool]],
+    first_dirty: int,
+    slots: int,
+    some: int,
+) -> None:
+    log = bytearray()
+    offset = 0
+    for content, codec, has_gaps in batches:
+        records = []
+        for key, value, missing in content:
+            offset += missing if has_gaps else 0
+            records.append(Record(offset, 1000 + offset % 7, key, value))
+            offset += 1
+        log += build_batch(records, codec=codec)
+
+    def cleaned(marked: int) -> tuple[dict[str, bytes], Cleaned]:
+        return asyncio.run(_clean(bytes(log), offset, min(first_dirty, offset - 1), slots, marked))
+
+    without = cleaned(0)
+    assert cleaned(some) == without
+    assert cleaned(offset) == without
+
+
+async def _clean(log: bytes, end: int, first_dirty: int, slots: int, marked: int) -> tuple[dict[str, bytes], Cleaned]:
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path) / "t-0"
+        folder.mkdir()
+        (folder / f"{0:020d}.log").write_bytes(log)
+        plan = Plan(
+            directory="t-0",
+            segments=[(0, len(log))],
+            first_dirty=first_dirty,
+            end=end,
+            slots=slots,
+            marked=marked,
+            load_factor=0.9,
+            now_ms=5000,
+            delete_retention_ms=1000,
+            segment_bytes=1 << 20,
+            segment_index_bytes=1 << 20,
+            index_interval_bytes=100,
+            io_buffer_bytes=1 << 12,
+            io_bytes_per_second=0.0,
+            last_records={},
+            aborted=[],
+        )
+
+        async def take(question: CleanedSegment) -> list[str]:
+            return []
+
+        disk = DirectDisk(path)
+        done = await compact_log(disk, take, plan)
+        disk.close()
+        return {file.name: file.read_bytes() for file in folder.glob("*.cleaned")}, done
+
+
+def test_what_is_not_marked_or_not_known_is_looked_at() -> None:
+    keys = KeyMap(slots=8, load_factor=0.9, first_offset=10, marked=5)
+    assert keys.add(10, places((b"a", 1), (b"b", 1), (b"a", 1), (b"c", 1), (b"d", 1), (b"b", 1)))
+    assert keys.marks(10, 14) == bytes((1, 1, 0, 0, 0))
+    assert keys.marks(9, 12) is None  # from before the dirty part
+    assert keys.marks(12, 15) is None  # beyond the marks
+    keys.latest_offset = 13
+    assert keys.marks(13, 14) is None  # the map ends before it
+
+
+def test_a_tombstone_and_a_record_without_a_key_are_looked_at_until_something_replaces_them() -> None:
+    keys = KeyMap(slots=8, load_factor=0.9, first_offset=10, marked=5)
+    assert keys.add(10, places((b"a", 1), (b"a", 0), (None, 1), (b"b", 1)))
+    assert keys.marks(10, 10) == bytes((1,))
+    assert keys.marks(11, 11) is None and keys.marks(12, 12) is None
+    assert keys.add(14, places((b"a", 1)))
+    assert keys.marks(10, 11) == bytes((1, 1))
+
+
+def test_a_full_map_ends_before_the_record_that_found_no_room() -> None:
+    keys = KeyMap(slots=3, load_factor=1.0, first_offset=0, marked=10)
+    assert not keys.add(0, places((b"a", 1), (b"b", 1), (b"a", 1), (b"c", 1), (b"a", 1)))
+    assert (len(keys), keys.latest_offset, keys.get(b"a"), keys.get(b"c")) == (2, 2, 2, -1)
+    assert keys.marks(0, 2) == bytes((1, 0, 0))
+    assert keys.marks(2, 3) is None
+
+
+def places(*records: tuple[bytes | None, int]) -> list[Place]:
+    """Of records with a key, and with a value or none."""
+    return [(0, number, key, bool(has_value), 0) for number, (key, has_value) in enumerate(records)]
