@@ -17,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
@@ -337,7 +338,7 @@ class ZooKeeperCoordination:
             # Linked before it is sent: the answer may be there at once, with the event of its watch right behind it,
             # and kazoo runs a link that comes later on this thread.
             watched = calls[0].watched_path
-            result.rawlink(lambda result, of=(number, watched): self._hand_over(client, *of, result))
+            result.rawlink(partial(self._hand_over, client, number, watched))
             client._call(request, result)
 
     def _next_calls(self) -> list[_Call]:
