@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -303,15 +303,10 @@ class ControllerStore:
             for partition in partitions
         ]
         written: dict[TopicPartition, int | StateConflict] = {}
-        for some in await asyncio.gather(
-            *(
-                self._write_states(steps[start : start + STATES_PER_TRANSACTION])
-                for start in range(0, len(steps), STATES_PER_TRANSACTION)
-            ),
-            return_exceptions=True,
+        for some in await _all_of(
+            self._write_states(steps[start : start + STATES_PER_TRANSACTION])
+            for start in range(0, len(steps), STATES_PER_TRANSACTION)
         ):
-            if isinstance(some, BaseException):
-                raise some
             written.update(some)
         return {
             partition: changes[partition].written(outcome, controller_epoch) if isinstance(outcome, int) else outcome
@@ -327,7 +322,7 @@ class ControllerStore:
         except (BadVersion, NoNode, NodeExists) as error:
             if len(steps) == 1:
                 return {steps[0][0]: StateConflict(str(error), isinstance(error, NoNode))}
-            alone = await asyncio.gather(*(self._write_states([one]) for one in steps))
+            alone = await _all_of(self._write_states([one]) for one in steps)
             return {partition: version for found in alone for partition, version in found.items()}
         versions: dict[TopicPartition, int | StateConflict] = {}
         end = 0
@@ -543,6 +538,17 @@ class ControllerStore:
                 return await call()
             except ConnectionLoss:
                 await self._clock.sleep(RETRY_S)
+
+
+async def _all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results when all have ended; then the first error, if there was one."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    found: list[T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        found.append(result)
+    return found
 
 
 def _broker(registration: znodes.BrokerRegistration, epoch: int) -> Broker:

@@ -160,7 +160,8 @@ class ZooKeeperCoordination:
         """By number of request, in the order of sending: the calls that it answers."""
         self._last_number = 0
         self._is_sending_due = False
-        self._can_read_many = True
+        self._can_read_many: bool | None = None
+        """None: not known yet."""
         self._link_changed: asyncio.Future[LinkState] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -330,6 +331,8 @@ class ZooKeeperCoordination:
         if client is None or not self._is_connected:
             return
         while self._waiting and len(self._sent) < WINDOW:
+            if self._can_read_many is None and self._sent and self._are_reads_next():
+                return  # first alone: a server that does not know how answers out of turn, and hangs up
             calls = self._next_calls()
             request = calls[0].request if len(calls) == 1 else ReadMany([call.request.path for call in calls])
             self._last_number = number = self._last_number + 1
@@ -341,10 +344,14 @@ class ZooKeeperCoordination:
             result.rawlink(partial(self._hand_over, client, number, watched))
             client._call(request, result)
 
+    def _are_reads_next(self) -> bool:
+        """Whether two plain reads or more come next."""
+        return len(self._waiting) > 1 and self._waiting[0].is_plain_read and self._waiting[1].is_plain_read
+
     def _next_calls(self) -> list[_Call]:
         """What waits first, with the plain reads that follow if it is one."""
         calls = [self._waiting.popleft()]
-        if self._can_read_many and calls[0].is_plain_read:
+        if self._can_read_many is not False and calls[0].is_plain_read:
             while self._waiting and self._waiting[0].is_plain_read and len(calls) < READS_PER_REQUEST:
                 calls.append(self._waiting.popleft())
         return calls
@@ -383,6 +390,8 @@ class ZooKeeperCoordination:
             self._can_read_many = False  # ZooKeeper 3.5, which hangs up now
             self._waiting.extendleft(reversed(calls))
         else:
+            if error is None:
+                self._can_read_many = True
             for call, (one, refusal) in zip(calls, value or [(None, error)] * len(calls), strict=True):
                 self._complete(call, one, refusal)
         self._send_waiting()

@@ -68,7 +68,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self._is_directory_unsynced = True
         self.segments = [*self.segments, segment]  # copied on write: whoever walks the list walks one state of it
         self._active = segment
-        rolling = self._spawn(self._finish_roll(old, segment, self.producers.encode(), self._rolling), "roll")
+        segment.unwritten_snapshot = self.producers.encode()
+        rolling = self._spawn(self._finish_roll(old, segment, self._rolling), "roll")
         rolling.add_done_callback(self._on_rolled)
         self._rolling = rolling
         return segment
@@ -83,9 +84,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             self._is_directory_unsynced = False
             self._watch(self.disk.fsync_directory(self.directory))
 
-    async def _finish_roll(
-        self, old: Segment, new: Segment, snapshot: bytes, before: asyncio.Task[None] | None
-    ) -> None:
+    async def _finish_roll(self, old: Segment, new: Segment, before: asyncio.Task[None] | None) -> None:
         # A whole segment: its sync, and any other, which waits for it in the file system's journal, would hold up
         # everything else on this disk for as long as the disk takes for that.
         await old.write_out()
@@ -95,13 +94,19 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             if self.is_failed:
                 return
             if new in self.segments:  # else truncated meanwhile: nobody may take this for the state at that offset
-                name = f"{self.directory}/{offset_name(new.base_offset, SNAPSHOT)}"
-                await self.disk.write_file(name, snapshot)
+                await self._write_snapshot(new)
             await self._flush(new.base_offset)
             if self.is_failed:
                 return
             if old in self.segments and old is not self._active:
                 await old.freeze()
+
+    async def _write_snapshot(self, segment: Segment) -> None:
+        """The producers' state at the segment's start, unless it is there."""
+        if segment.unwritten_snapshot:
+            name = f"{self.directory}/{offset_name(segment.base_offset, SNAPSHOT)}"
+            await self.disk.write_file(name, segment.unwritten_snapshot)
+            segment.unwritten_snapshot = b""
 
     async def flush(self) -> None:
         """Makes everything assigned so far durable and moves the recovery point. OSError when that fails."""
@@ -390,7 +395,6 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                     deletable -= 1  # its last batches are on their way: next time
                 else:
                     self._roll()
-                    self._sync_directory()
             doomed, self.segments = self.segments[:deletable], self.segments[deletable:]
             if doomed:
                 await self._retire(doomed)
@@ -410,6 +414,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
 
     async def _retire(self, doomed: list[Segment]) -> None:
         start = self.segments[0].base_offset
+        # What is left must be found again, and who its producers are: the snapshots before it go with their segments.
+        self._sync_directory()
+        await self._write_snapshot(self.segments[0])
         self._raise_log_start_offset(start)
         self.recovery_point = max(self.recovery_point, start)
         self.flushed_offset = max(self.flushed_offset, start)

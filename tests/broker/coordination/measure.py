@@ -11,9 +11,9 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 from ottla_broker.local.jars import MissingRequirement
 from ottla_broker.local.zookeeper import ZooKeeperServer
-from ottla_broker.ports.coordination import Coordination
+from ottla_broker.ports.coordination import Coordination, Set
 
-LONE, ROW = 200, 5000
+LONE, ROW, SHARED = 200, 5000, 50
 
 
 async def measure(name: str, new: Callable[[], Coordination]) -> None:
@@ -27,6 +27,13 @@ async def measure(name: str, new: Callable[[], Coordination]) -> None:
     start = time.perf_counter()
     await asyncio.gather(*(session.set("/a", b"x" * 100) for _ in range(ROW)))
     row = (time.perf_counter() - start) / ROW
+    start = time.perf_counter()
+    for first in range(0, ROW, SHARED):
+        await session.multi([Set("/a", b"x" * 100) for _ in range(first, first + SHARED)])
+    shared = (time.perf_counter() - start) / ROW
+    start = time.perf_counter()
+    await asyncio.gather(*(session.get("/a") for _ in range(ROW)))
+    read = (time.perf_counter() - start) / ROW
     await session.create("/broker", ephemeral=True)
     kept = (session.session_id, session.session_password)
     session.abandon()
@@ -37,7 +44,8 @@ async def measure(name: str, new: Callable[[], Coordination]) -> None:
     taken_over = time.perf_counter() - start
     await restarted.close()
     print(
-        f"{name}: lone write {lone * 1e6:.0f} µs, one of {ROW} {row * 1e6:.0f} µs, take-over {taken_over * 1e3:.1f} ms"
+        f"{name}: lone write {lone * 1e6:.0f} µs, one of {ROW} {row * 1e6:.0f} µs, of {SHARED} in a transaction"
+        f" {shared * 1e6:.0f} µs, read of {ROW} {read * 1e6:.0f} µs, take-over {taken_over * 1e3:.1f} ms"
     )
 
 

@@ -134,7 +134,8 @@ class _Cleaning:
     async def build_map(self) -> int:
         """Gives the offset up to which the map tells the last offset of every key."""
         plan = self._plan
-        seen = TransactionView(self._aborted)
+        # Those whose marker stands in the clean part are over: their producers' later records are none of theirs.
+        seen = TransactionView(one for one in self._aborted if one.last_offset >= plan.first_dirty)
         ends = [*(base for base, _ in plan.segments[1:]), plan.end]
         for (base, size), next_base in zip(plan.segments, ends, strict=True):
             if next_base <= plan.first_dirty:
@@ -157,7 +158,9 @@ class _Cleaning:
                     continue
                 if header.is_control:
                     seen.marker(header, read_marker(memoryview(chunk)[position : position + header.size]))
-                elif not seen.data(header) and not add(header.base_offset, _places(chunk, position, header)):
+                elif not seen.data(header) and not add(
+                    header.base_offset, header.last_offset, _places(chunk, position, header)
+                ):
                     return False
                 self.keys.latest_offset = header.last_offset
         return True

@@ -9,7 +9,7 @@ What a later record replaces is marked, one byte an offset, as far as the marks 
 again knows what stays of a whole batch without looking at its keys.
 
 >>> keys = KeyMap(slots=8, load_factor=0.9, first_offset=3, marked=10)
->>> keys.add(3, [(0, delta, key, True, 0) for delta, key in enumerate((b"a", b"b", b"a"))])
+>>> keys.add(3, 5, [(0, delta, key, True, 0) for delta, key in enumerate((b"a", b"b", b"a"))])
 True
 >>> keys.get(b"a"), keys.get(b"b"), keys.get(b"c")
 (5, 4, -1)
@@ -78,13 +78,22 @@ class KeyMap:
     def size_bytes(self) -> int:
         return self._slots * BYTES_PER_KEY
 
-    def add(self, base_offset: int, places: Iterable[Place]) -> bool:
+    def add(self, base_offset: int, last_offset: int, places: Iterable[Place]) -> bool:
         """Takes the records of a batch into account, but for those below `first_offset`; False when one of them found
-        no room: what the map knows then ends before it."""
+        no room: what the map knows then ends before it.
+
+        Records that a client has numbered otherwise than upwards to the batch's last offset cannot be told apart by
+        offsets: there are no marks any more then.
+        """
         slots, offsets, identities, marks = self._slots, self._offsets, self._identities, self._marks
         first, marked = self._first, len(self._marks)
+        before = base_offset - 1
         for _, delta, key, has_value, _ in places:
             offset = base_offset + delta
+            if not before < offset <= last_offset:
+                self._marks = marks = bytearray()
+                marked = 0
+            before = offset
             number = offset - first
             if number < 0:
                 continue
