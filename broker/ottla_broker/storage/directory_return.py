@@ -33,6 +33,14 @@ class DirectoryReturns:
         self._logs = logs
         self._offline = offline
         self._under_way: dict[str, None] = {}
+        self._deleted: dict[str, dict[TopicPartition, None]] = {}
+        """By directory that is offline: what was deleted meanwhile, of which it may hold a copy."""
+
+    def deleted(self, partition: TopicPartition) -> None:
+        """A copy of it in a directory that is offline now does not count any more."""
+        for path in self._disks:
+            if not self._manager.states.is_live(path):
+                self._deleted.setdefault(path, {})[partition] = None
 
     def is_returning(self, partition: TopicPartition) -> bool:
         """It is on a directory that is being loaded: it must not be made elsewhere."""
@@ -71,7 +79,9 @@ class DirectoryReturns:
             for name, is_directory, _ in await disk.list():
                 partition = parse_partition_directory(name) if is_directory else None
                 if partition is not None and not self._counts(partition, path):
-                    manager.notice(f"{partition} lives elsewhere by now: its copy in {path} is set aside")
+                    manager.notice(
+                        f"{partition} lives elsewhere by now or was deleted: its copy in {path} is set aside"
+                    )
                     await disk.rename(name, set_aside_name(partition, manager.clock.uuid4().hex, STRAY_DIRECTORY))
             await manager.loader.begin_life(directory)
             await manager.loader.load(directory)
@@ -85,6 +95,8 @@ class DirectoryReturns:
         """Whether the copy at `path` is still the replica. If so, it is not to be found, nor made elsewhere, before all
         of the directory is loaded."""
         manager = self._manager
+        if partition in self._deleted.get(path, ()):
+            return False
         remade = manager.record.remade.get(partition)
         if partition in self._logs or partition in manager.creation.under_way:
             return False
@@ -101,6 +113,7 @@ class DirectoryReturns:
         manager.directories = [one for one in manager.directories if one.path != path] + [directory]
         manager.states[path].directory_id = None if directory.meta is None else directory.meta.directory_id
         manager.states.returned(path, manager.clock.now_ms())
+        self._deleted.pop(path, None)
         unknown = manager.unknown_log(path)
         logs: dict[TopicPartition, bool] = {}
         for log in manager.all_logs_in(directory.disk):

@@ -456,6 +456,7 @@ class LogManager:
             await self._on_directory(disk, disk.rename(name, aside))
             delay_ms = self._config_of(partition.topic).file_delete_delay_ms
             self.clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
+        self.returns.deleted(partition)
         # Behind the rename: a start that finds the log and an older copy must be able to tell them apart.
         await self.creation.forget(partition)
 
@@ -467,6 +468,7 @@ class LogManager:
         if log is not None:
             name = await self.rename_away(log, STRAY_DIRECTORY)
             self._strays[partition] = (log.disk, name)
+        self.returns.deleted(partition)
         await self.creation.forget(partition)  # behind the rename, as in `delete`
 
     async def rename_away(self, log: Log, suffix: str) -> str:

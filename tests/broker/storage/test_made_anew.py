@@ -181,6 +181,18 @@ async def test_what_an_offline_directory_held_does_not_stand_against_a_namesake_
     assert names(broker, 0) == ["t-0.stray"]
 
 
+async def test_what_was_deleted_does_not_return_with_the_directory_of_an_older_copy(broker: Broker) -> None:
+    """It would be served: the older copy of a partition that the controller believes gone here."""
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1])
+    await broker.manager.delete(T0)
+    await give_back(broker, 0)
+    assert broker.manager.get(T0) is None
+    assert names(broker, 0) == ["t-0.stray"]
+    again = await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
+    assert again.log_end_offset == 0
+
+
 async def test_a_deleted_replica_leaves_nothing_that_its_namesake_would_be_taken_for(broker: Broker) -> None:
     fail(broker, 0)
     await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
