@@ -92,6 +92,7 @@ class Follower:
         self._leader_high_watermark = -1
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
+        self._question: asyncio.Future[Any] | None = None
         self._delay: Timer | None = None
         self._delay_s = 0.0
         self._failures = 0
@@ -168,6 +169,8 @@ class Follower:
             self.partition.on_follower_write = None
         if self._delay is not None:
             self._delay.cancel()
+        if self._question is not None:
+            self._question.cancel()  # a leader that hangs must not hold up the one that follows it
         task = self._task
         if task is not None:
             await asyncio.wait([task])
@@ -335,13 +338,23 @@ class Follower:
         asked = ListOffsetsPartition(
             partition_index=self.index, current_leader_epoch=self._leader_epoch, timestamp=timestamp
         )
-        response = await leader.send(
+        if self._is_stopped:
+            raise ConnectionAbortedError("it is followed no more")
+        self._question = leader.send(
             int(ApiKey.LIST_OFFSETS),
             self._list_offsets_version,
             ListOffsetsRequest(
                 replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[asked])]
             ),
         )
+        try:
+            response = await self._question
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
+            raise ConnectionAbortedError("it is followed no more") from None
+        finally:
+            self._question = None
         data = response.topics[0].partitions[0]
         if data.error_code:
             raise ConnectionError(f"ListOffsets answered {ErrorCode.of(data.error_code).name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import stop_replica as stop_replica_api
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
+from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.storage.directory_record import Remade
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
 
@@ -230,6 +232,33 @@ async def test_a_follower_below_the_leaders_log_start_begins_anew_there(hasty: F
     await hasty.elect("orders", 1, (1, 2))
     await until(lambda: hasty.nodes[3].partition("orders").log.log_start_offset == 4, "broker 3 begins at 4")
     await until(lambda: 3 in hasty.topics["orders"].states[0].isr, "broker 3 joins the ISR")
+
+
+async def test_a_leader_that_hangs_while_it_is_asked_for_its_offsets_holds_up_no_other_leadership(
+    hasty: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked = asyncio.Event()
+    send = BrokerClient.send
+
+    def swallow(client: BrokerClient, api_key: int, version: int, request: Any, **keywords: Any) -> asyncio.Future[Any]:
+        if api_key != ApiKey.LIST_OFFSETS:
+            return send(client, api_key, version, request, **keywords)
+        is_asked.set()
+        return asyncio.get_running_loop().create_future()
+
+    hasty.nodes[3].kill()
+    await hasty.produce(1, "orders", "a")
+    leader = hasty.nodes[1].partition("orders").log
+    await leader.truncate_fully_and_start_at(1)
+    await hasty.produce(1, "orders", "b")
+    await until(lambda: hasty.nodes[2].partition("orders").log.log_end_offset == 2, "broker 2 has all")
+    monkeypatch.setattr(BrokerClient, "send", swallow)
+    await hasty.start(3)
+    await hasty.elect("orders", 1, (1, 2))
+    await asyncio.wait_for(is_asked.wait(), 60)
+    monkeypatch.undo()
+    await asyncio.wait_for(hasty.elect("orders", 2, (2,)), 60)
+    await until(lambda: hasty.nodes[3].partition("orders").log.log_end_offset == 2, "broker 3 follows broker 2")
 
 
 async def test_high_watermarks_survive_a_restart_through_their_checkpoint(tmp_path: Path) -> None:
