@@ -6,6 +6,7 @@ the composition root), what an answer means (`isr.after_alter_partition`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -101,8 +102,8 @@ class AlterPartitionQueue:
         except OSError as error:
             self._say(f"the controller does not answer: {error}")
             return batch
-        except Exception:
-            self._logger.exception("AlterPartition failed, trying again")
+        except Exception as error:
+            self._say(f"it failed: {error!r}", error)
             return batch
         if response.error_code:
             self._say(f"it is refused with {ErrorCode.of(response.error_code).name}")
@@ -138,11 +139,13 @@ class AlterPartitionQueue:
                 again.append(asked)
         return again
 
-    def _say(self, refusal: str) -> None:
+    def _say(self, refusal: str, unforeseen: Exception | None = None) -> None:
         """Why the changes wait. Once: every try finds the same until something changes."""
         if refusal != self._refusal:
             self._refusal = refusal
-            self._logger.info("AlterPartition is tried again until it is answered: %s", refusal)
+            level = logging.INFO if unforeseen is None else logging.ERROR
+            text = "AlterPartition is tried again until it is answered: %s"
+            self._logger.log(level, text, refusal, exc_info=unforeseen)
 
     def _version_for(self, batch: list[_Asked]) -> int:
         if self._version > _LAST_BY_NAME and any(partition.topic_id == ZERO_UUID for partition, _, _ in batch):

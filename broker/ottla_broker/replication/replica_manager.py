@@ -334,10 +334,15 @@ class ReplicaManager:
         followers: list[Partition] = []
         for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
             if isinstance(created, BaseException):
-                if not isinstance(created, KafkaError):
+                if isinstance(created, KafkaError):
+                    self.logger.error("%s: %s", command.topic_partition, created.message)
+                    errors[command.topic_partition] = created.code
+                elif isinstance(created, Exception):
+                    # Nobody's expectation, and no reason to leave the other partitions of the request unfollowed.
+                    self.logger.error("%s cannot be used", command.topic_partition, exc_info=created)
+                    errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
                     raise created
-                self.logger.error("%s: %s", command.topic_partition, created.message)
-                errors[command.topic_partition] = created.code
                 continue
             if self._is_too_new(command):  # made anew since it was checked
                 errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR

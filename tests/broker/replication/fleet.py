@@ -186,6 +186,8 @@ class Fleet:
         self.isr_requests: list[tuple[int, tuple[int, ...]]] = []
         self.alter_partition_versions: list[int] = []
         self.is_controller_answering = True
+        self.controller_failure: Exception = ConnectionError("the controller is away")
+        """What comes of AlterPartition while it does not."""
         self.unanswered = 0
         """AlterPartition requests that the controller did not answer."""
         self._clients: list[BrokerClient] = []
@@ -338,7 +340,7 @@ class Fleet:
     ) -> alter_partition_api.AlterPartitionResponse:
         if not self.is_controller_answering:
             self.unanswered += 1
-            raise ConnectionError("the controller is away")
+            raise self.controller_failure
         frame = b"".join(bytes(c) for c in codec.frame_request(int(ApiKey.ALTER_PARTITION), version, 1, "", request))
         header = codec.read_request_header(memoryview(frame)[4:])
         request = alter_partition_api.read_request(version, memoryview(frame)[4:], header.body_offset)

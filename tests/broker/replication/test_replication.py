@@ -17,6 +17,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.storage.directory_record import Remade
+from ottla_broker.storage.log import Log
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
 
 
@@ -77,11 +78,12 @@ async def test_a_shrink_that_the_controller_has_not_confirmed_lets_nothing_go(ha
     await until(lambda: partition.log.high_watermark == 1, "the shrink is confirmed")
 
 
+@pytest.mark.parametrize("failure", [ConnectionError("the controller is away"), ValueError("nobody thought of this")])
 async def test_a_controller_that_does_not_answer_is_asked_again_and_logged_once(
-    hasty: Fleet, caplog: pytest.LogCaptureFixture
+    hasty: Fleet, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     caplog.set_level("INFO")
-    hasty.is_controller_answering = False
+    hasty.is_controller_answering, hasty.controller_failure = False, failure
     hasty.nodes[3].kill()
     await hasty.produce(1, "orders", "a", acks=1)
     await until(lambda: hasty.unanswered >= 5, "it is asked for the fifth time")
@@ -429,6 +431,28 @@ async def test_an_older_stop_replica_is_fenced(one: Fleet) -> None:
     response = await one.ask(1, ApiKey.STOP_REPLICA, 4, stop_request(4, 0, delete=True), INTERNAL)
     assert [error.error_code for error in response.partition_errors] == [ErrorCode.FENCED_LEADER_EPOCH]
     assert one.nodes[1].manager.partition("orders", 0) is not None
+
+
+async def test_a_log_that_fails_in_an_unforeseen_way_costs_no_other_partition_of_the_request(
+    three: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_manager = three.nodes[3].log_manager
+    get_or_create = log_manager.get_or_create
+
+    async def fail_one(tp: TopicPartition, *arguments: Any, **keywords: Any) -> Log:
+        if tp.partition == 1:
+            raise ValueError("nobody has thought of this")
+        return await get_or_create(tp, *arguments, **keywords)
+
+    monkeypatch.setattr(log_manager, "get_or_create", fail_one)
+    await three.create("payments", (1, 2, 3), partitions=3)
+    codes = (await three.command("payments"))[3]
+    assert codes == [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert (await three.produce(1, "payments", "a", index=2)).error_code == ErrorCode.NONE
+    monkeypatch.undo()
+    assert (await three.command("payments"))[3][1] == ErrorCode.NONE
+    assert (await three.produce(1, "payments", "a", index=1)).error_code == ErrorCode.NONE
+    assert three.nodes[3].partition("payments", 1).log.log_end_offset == 1
 
 
 async def test_a_stopped_follower_follows_no_more(hasty: Fleet) -> None:
