@@ -348,7 +348,7 @@ class LogCleaner:
                 self._give_up(log, error)
         elif _is_dead_worker(error):
             self._tell(partition, f"compaction of {partition} in {log.disk.path} begins again: {error}")
-        else:
+        elif not has_changed:  # otherwise the job has read what a truncation took away or wrote anew
             self._give_up(log, error)
 
     def _tell(self, partition: TopicPartition, line: str) -> None:

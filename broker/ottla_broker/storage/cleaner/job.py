@@ -287,7 +287,7 @@ class _Batches:
             self._file = await self._disk.open(self._name)
         wanted = self._buffer_bytes
         while self._position < self._size:
-            chunk = await self._file.read(self._position, min(wanted, self._size - self._position))
+            chunk = await self._read(self._position, wanted)
             # Elsewhere than in a worker process other work of the loop goes on between two buffers.
             await asyncio.sleep(0)
             found, after, next_size = self._whole(chunk)
@@ -323,11 +323,19 @@ class _Batches:
             found.append((position, header))
             position = after
 
-    async def _is_zero(self) -> bool:
+    async def _read(self, position: int, wanted: int) -> bytes:
+        """So many bytes, fewer only at the segment's end. A file that ends before it was cut meanwhile, or damaged."""
         assert self._file is not None
+        length = min(wanted, self._size - position)
+        chunk = await self._file.read(position, length)
+        if len(chunk) < length:
+            raise CorruptBatch(f"{self._name}: ends at byte {position + len(chunk)} of {self._size}")
+        return chunk
+
+    async def _is_zero(self) -> bool:
         position = self._position
         while position < self._size:
-            block = await self._file.read(position, min(self._buffer_bytes, self._size - position))
+            block = await self._read(position, self._buffer_bytes)
             if any(block):
                 return False
             position += len(block)

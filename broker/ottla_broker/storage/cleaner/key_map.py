@@ -26,7 +26,7 @@ from hashlib import blake2s
 from ottla_broker.records.places import Place
 
 BYTES_PER_KEY = 24
-REPLACED = 1
+_REPLACED = 1
 _LOOK = 2
 """The key alone does not tell whether this record stays: it is a tombstone, or has none."""
 _MARKED_SHARE = 8
@@ -106,7 +106,7 @@ class KeyMap:
             while stored := offsets[slot]:
                 if identities.startswith(name, slot * _IDENTITY_BYTES):
                     if stored - 1 - first < marked:
-                        marks[stored - 1 - first] = REPLACED
+                        marks[stored - 1 - first] = _REPLACED
                     break
                 slot += 1
                 if slot == slots:
@@ -125,7 +125,8 @@ class KeyMap:
         return True
 
     def marks(self, first: int, last: int) -> bytearray | None:
-        """Of every offset from `first` to `last`, REPLACED or 0; None when records there must be looked at."""
+        """Of every offset from `first` to `last`: 1 where a later record replaces it, else 0. None when records there
+        must be looked at."""
         start, end = first - self._first, last - self._first + 1
         if start < 0 or end > len(self._marks) or last > self.latest_offset:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,18 @@ async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storag
     assert storage.cleaner.uncleanable == {}
 
 
+async def test_a_segment_that_is_shorter_than_its_log_knows_is_damage(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    file = storage.path / "t-0" / f"{0:020d}.log"
+    size = file.stat().st_size
+    os.truncate(file, size // 2)
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert storage.cleaner.uncleanable == {T0: f"t-0/{file.name}: ends at byte {size // 2} of {size}"}
+
+
 async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1"), (b"k", b"2")))
@@ -104,6 +117,31 @@ async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Stora
     assert pairs(await consume(log)) == [(0, b"k", b"1")]
     assert log.clean_offset == 0
     assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+async def test_a_job_that_reads_what_a_truncation_has_cut_off_gives_nothing_up(storage: Storage) -> None:
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    run = storage.workers.run
+
+    def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
+        async def work() -> Any:
+            await log.truncate_to(1)
+            return await run(*arguments, answer=answer)
+
+        return asyncio.ensure_future(work())
+
+    storage.workers.run = cut_first
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert storage.cleaner.uncleanable == {}
+    storage.workers.run = run
+    append(log, keyed((b"k", b"3")))
+    await close_segment(log)
+    storage.cleaner._not_before.clear()
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"k", b"3")]
 
 
 async def test_consumers_read_on_while_segments_are_replaced(storage: Storage) -> None:

@@ -17,8 +17,9 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.places import Place
 from ottla_broker.records.record import Record, build_batch, decode_records, encode_record
-from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan, compact_log
+from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, compact_log
 from ottla_broker.storage.cleaner.key_map import KeyMap
+from tests.contract.workers_contract import plan_of
 
 _RECORD = st.tuples(
     st.sampled_from([b"a", b"b", b"c", b"d", b"a key of more than fifteen bytes", None]),
@@ -67,29 +68,21 @@ async def _clean(
         folder = Path(path) / "t-0"
         folder.mkdir()
         (folder / f"{0:020d}.log").write_bytes(log)
-        plan = Plan(
-            directory="t-0",
-            segments=[(0, len(log))],
-            first_dirty=first_dirty,
-            end=end,
-            slots=slots,
-            marked=marked,
-            load_factor=0.9,
-            now_ms=5000,
-            delete_retention_ms=1000,
-            segment_bytes=1 << 20,
-            segment_index_bytes=1 << 20,
-            index_interval_bytes=100,
-            io_buffer_bytes=1 << 12,
-            io_bytes_per_second=0.0,
-            last_records={},
-            aborted=list(aborted),
-        )
 
         async def take(question: CleanedSegment) -> list[str]:
             return []
 
         disk = DirectDisk(path)
+        plan = (await plan_of(disk, "t-0"))._replace(
+            first_dirty=first_dirty,
+            end=end,
+            slots=slots,
+            marked=marked,
+            now_ms=5000,
+            index_interval_bytes=100,
+            io_buffer_bytes=1 << 12,
+            aborted=list(aborted),
+        )
         done = await compact_log(disk, take, plan)
         disk.close()
         return {file.name: file.read_bytes() for file in folder.glob("*.cleaned")}, done
