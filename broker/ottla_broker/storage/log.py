@@ -255,6 +255,7 @@ class Log(LogReplacement):
         # flush.messages reached: these records count as written once they are synced, not before.
         self._flush_requested = self._assigned
         self._watch(write)
+        self._sync_directory()
         # The tail of a segment that rolled may still wait for its flush: in the order of the lane it goes first.
         synced_from = segment.base_offset
         older = len(self.segments) - 2

@@ -65,11 +65,13 @@ class LogState:
         "_active",
         "_assigned",
         "_flush_requested",
+        "_is_directory_unsynced",
         "_is_held_back",
         "_is_truncating",
         "_lock",
         "_owner",
         "_pending",
+        "_rolling",
         "_takes_as_is",
         "_written_position",
         "_written_segment",
@@ -164,6 +166,9 @@ class LogState:
         self._flush_requested = self._assigned
         self._pending: deque[tuple[asyncio.Future[Any], Segment, int, int, int | None]] = deque()
         self._is_truncating = False
+        self._is_directory_unsynced = False
+        self._rolling: asyncio.Task[None] | None = None
+        """What the last roll has left to do; the ones before it are waited for by it."""
         self._is_held_back = False
         self._takes_as_is = False
         """Nothing but its header is looked at of a batch of format 2; see `Log.hold_back` and `Log.configure`."""

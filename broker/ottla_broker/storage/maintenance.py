@@ -3,7 +3,8 @@
 One of them runs at a time per log (`_lock`); appends go on meanwhile, except during a truncation. The order of file
 calls is what recovery relies on after a power loss:
 
-- roll: the new files, then fsync of the directory, before anything in the new segment can be acknowledged as flushed;
+- roll: the new files, then fsync of the directory, before anything in the new segment is synced or a segment goes; only
+  then, or when the old segment is written out: any sync meanwhile would wait with everything else for that;
 - flush: log and index files of every segment from the recovery point on, then the epochs; only then the recovery point
   moves, and only then may the checkpoint file say so;
 - truncation below the recovery point: the checkpoint is lowered first, so that what is written anew at those offsets
@@ -58,28 +59,54 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         base = self._assigned if base is None else base
         old.next_offset = base
         self.producers.end_offset = base
-        self._watch(self.disk.write_file(f"{self.directory}/{offset_name(base, SNAPSHOT)}", self.producers.encode()))
+        self._sync_directory()  # for the roll before: no more than one segment is in danger of not being found again
         segment = Segment(self.disk, self.directory, base, 0, base, self.clock.now_ms())
         segment.roll_jitter_ms = roll_jitter_ms(self.config, self.clock)
         segment.start()
         assert segment.opening is not None
         self._watch(segment.opening)
-        # In lane order before any fsync of the new file: a flushed record is in a file that is found again.
-        self._watch(self.disk.fsync_directory(self.directory))
+        self._is_directory_unsynced = True
         self.segments = [*self.segments, segment]  # copied on write: whoever walks the list walks one state of it
         self._active = segment
-        self._spawn(self._finish_roll(old, base), "roll")
+        segment.unwritten_snapshot = self.producers.encode()
+        rolling = self._spawn(self._finish_roll(old, segment, self._rolling), "roll")
+        rolling.add_done_callback(self._on_rolled)
+        self._rolling = rolling
         return segment
 
-    async def _finish_roll(self, old: Segment, base: int) -> None:
-        # A whole segment: its sync would hold up everything else on this disk for as long as the disk takes for that.
+    def _on_rolled(self, ended: asyncio.Task[None]) -> None:
+        if self._rolling is ended:
+            self._rolling = None
+
+    def _sync_directory(self) -> None:
+        """In lane order before any fsync of the new file: a flushed record is in a file that is found again."""
+        if self._is_directory_unsynced:
+            self._is_directory_unsynced = False
+            self._watch(self.disk.fsync_directory(self.directory))
+
+    async def _finish_roll(self, old: Segment, new: Segment, before: asyncio.Task[None] | None) -> None:
+        # A whole segment: its sync, and any other, which waits for it in the file system's journal, would hold up
+        # everything else on this disk for as long as the disk takes for that.
         await old.write_out()
+        if before is not None:
+            await asyncio.wait([before])
         async with self._lock:
-            await self._flush(base)
+            if self.is_failed:
+                return
+            if new in self.segments:  # else truncated meanwhile: nobody may take this for the state at that offset
+                await self._write_snapshot(new)
+            await self._flush(new.base_offset)
             if self.is_failed:
                 return
             if old in self.segments and old is not self._active:
                 await old.freeze()
+
+    async def _write_snapshot(self, segment: Segment) -> None:
+        """The producers' state at the segment's start, unless it is there."""
+        if segment.unwritten_snapshot:
+            name = f"{self.directory}/{offset_name(segment.base_offset, SNAPSHOT)}"
+            await self.disk.write_file(name, segment.unwritten_snapshot)
+            segment.unwritten_snapshot = b""
 
     async def flush(self) -> None:
         """Makes everything assigned so far durable and moves the recovery point. OSError when that fails."""
@@ -97,6 +124,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         if up_to is None:
             self.last_flush_ms = self.clock.now_ms()
             self._flush_requested = target
+        self._sync_directory()
         if target > self.recovery_point:
             first = self.segment_of(self.recovery_point).base_offset
             for segment in [one for one in self.segments if first <= one.base_offset < target]:
@@ -386,6 +414,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
 
     async def _retire(self, doomed: list[Segment]) -> None:
         start = self.segments[0].base_offset
+        # What is left must be found again, and who its producers are: the snapshots before it go with their segments.
+        self._sync_directory()
+        await self._write_snapshot(self.segments[0])
         self._raise_log_start_offset(start)
         self.recovery_point = max(self.recovery_point, start)
         self.flushed_offset = max(self.flushed_offset, start)
@@ -434,7 +465,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """An orderly end: everything flushed, a snapshot of the producers at the end, files closed."""
+        """An orderly end: everything flushed, snapshots of the producers at every roll and at the end, files closed."""
+        if self._rolling is not None and not self.is_failed:
+            await asyncio.wait([self._rolling])
         await self._guarded(self._close())
 
     async def _close(self) -> None:

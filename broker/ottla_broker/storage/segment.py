@@ -74,6 +74,7 @@ class Segment:
         "size",
         "time_index_entries",
         "transactions",
+        "unwritten_snapshot",
         "was_reindexed",
     )
 
@@ -90,6 +91,8 @@ class Segment:
         self.index_entries = 0
         self.time_index_entries = 0
         self.roll_jitter_ms = 0
+        self.unwritten_snapshot = b""
+        """Of the producers at its start, until a roll has come to its end."""
         self.is_gone = False
         """Its files are being deleted: nobody opens them again."""
         self.is_used = False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
@@ -18,7 +20,7 @@ from ottla_broker.storage.append import PreparationNeeded
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.reading import LogRead, TimestampAndOffset
-from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, written
+from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, rolled, written
 from tests.contract.disk_contract import HeldWriteOut
 
 Make = Callable[..., LogSetup]
@@ -284,6 +286,7 @@ async def test_segments_roll_by_size_and_hold_kafkas_files(make: Make, tmp_path:
     await log.flush()
     bases = [segment.base_offset for segment in log.segments]
     assert len(bases) > 2
+    await rolled(log)
     files = {path.name for path in (tmp_path / "t-0").iterdir()}
     for base in bases:
         assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= files
@@ -298,7 +301,7 @@ async def test_segments_roll_by_size_and_hold_kafkas_files(make: Make, tmp_path:
 
 
 async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to_the_disk(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sync takes as long as the disk does for a gigabyte, and would have everything else on the disk wait."""
     held = HeldWriteOut(monkeypatch)
@@ -306,6 +309,7 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     for _ in range(5):
         log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
+    synced = syncs_of(monkeypatch)
     log.append_as_leader(batch(b"rolls", bytes(900_000)), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 5]
     await written(log)
@@ -313,9 +317,59 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     log.append_as_leader(batch(b"meanwhile"), 0)
     await written(log)
     assert (log.log_end_offset, log.recovery_point) == (8, 0)
+    assert synced == [], "a sync of anything waits in the file system's journal for the segment"
     held.may_go_on.set()
+    await rolled(log)
+    assert (log.recovery_point, log.flushed_offset) == (5, 5)
+    assert (tmp_path / "t-0" / f"{5:020d}.snapshot").exists()
     await log.flush()
     assert (log.recovery_point, log.flushed_offset) == (8, 8)
+
+
+async def test_the_name_of_a_new_segment_is_durable_before_its_records_and_before_the_next_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldWriteOut(monkeypatch)
+    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, flush_messages=7).open()
+    for _ in range(5):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    synced = syncs_of(monkeypatch)
+    log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    assert len(log.segments) == 2 and synced == []
+    log.append_as_leader(batch(b"the seventh"), 0)
+    await written(log)
+    assert synced[0] == "fsync_directory" and "fdatasync" in synced
+
+    del synced[:]
+    log.configure(LogConfig({"segment.bytes": 5_000_000, "max.message.bytes": 1_000_000}))
+    for _ in range(10):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    # Rolled twice: no more than one segment may be in danger.
+    assert len(log.segments) == 4 and synced == ["fsync_directory"]
+    held.may_go_on.set()
+    await rolled(log)
+
+
+def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is made durable from now on, by the name of the call that does it."""
+    called: list[str] = []
+
+    def noted(where: object, name: str) -> None:
+        original = getattr(where, name)
+
+        def call(*arguments: Any) -> Any:
+            called.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(where, name, call)
+
+    for name in ("fsync_directory", "fsync_file", "write_file"):
+        noted(disk_calls, name)
+    noted(os, "fdatasync")
+    return called
 
 
 async def test_segments_roll_by_the_time_of_their_records(make: Make) -> None:

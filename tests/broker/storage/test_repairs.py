@@ -19,7 +19,7 @@ from ottla_broker.storage.log import Log
 from ottla_broker.storage.names import offset_name
 from ottla_broker.storage.recovery import Recovered, recover_log
 from tests.broker.storage.agreement import disagreements
-from tests.broker.storage.logs import LogSetup, batch, read_values, written
+from tests.broker.storage.logs import LogSetup, batch, read_values, rolled, written
 from tests.broker.storage.test_recovery import SMALL, check, fill, index_files
 
 Make = Callable[..., LogSetup]
@@ -140,6 +140,7 @@ async def test_a_damaged_snapshot_does_not_stop_a_truncation(make: Make, tmp_pat
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, COUNT)
+    await rolled(log)
     for path in (tmp_path / "t-0").glob("*.snapshot"):
         DAMAGE["nonsense"](path)
     await log.truncate_to(30)

@@ -91,6 +91,19 @@ async def test_the_largest_timestamp_of_a_segment_decides_whatever_its_order(mak
     assert log.log_start_offset == log.log_end_offset == 12
 
 
+async def test_who_the_producers_are_outlives_the_last_segment(make: Make, tmp_path: Path) -> None:
+    """A kill right after: the snapshots of the segments are gone with them."""
+    setup = make(retention_ms=HOUR_MS)
+    log = await setup.open()
+    log.append_as_leader(batch(b"a", timestamp=setup.clock.wall_ms - 2 * HOUR_MS, producer=(7, 3, 0)), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+    assert await log.delete_old_segments() == 1
+    setup.crash()
+    log = await setup.open(log_start_offset=1, recovery_point=1)
+    assert [(entry.producer_id, entry.epoch) for entry in log.producers.entries] == [(7, 3)]
+
+
 async def test_a_record_from_the_future_keeps_its_segment_and_is_told_of_once(make: Make) -> None:
     setup = make(segment_bytes=300, retention_ms=HOUR_MS)
     log = await setup.open()
