@@ -414,12 +414,13 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
 
     async def _retire(self, doomed: list[Segment]) -> None:
         start = self.segments[0].base_offset
-        # What is left must be found again, and who its producers are: the snapshots before it go with their segments.
-        self._sync_directory()
-        await self._write_snapshot(self.segments[0])
+        # Before the first wait: nobody who asks for what goes is given what comes behind it.
         self._raise_log_start_offset(start)
         self.recovery_point = max(self.recovery_point, start)
         self.flushed_offset = max(self.flushed_offset, start)
+        # What is left must be found again, and who its producers are: the snapshots before it go with their segments.
+        self._sync_directory()
+        await self._write_snapshot(self.segments[0])
         # The checkpoint first: segments that are gone must not be looked for after a crash.
         await self._owner.checkpoint_log_start_offsets(self.disk)
         names: list[str] = []

@@ -129,13 +129,16 @@ class LogReads(LogState):
                 if not has_moved or error.errno not in (errno.ENOENT, errno.EBADF):
                     raise
                 if self.log_start_offset > start:
-                    message = f"records of {self.topic_partition} were deleted while being read"
-                    raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message) from error
+                    raise self._deleted() from error
                 if self._is_truncating or self.truncation_count != truncations:
                     # Not OFFSET_OUT_OF_RANGE: a consumer would give up its position for a change of leaders.
                     message = f"{self.topic_partition} was truncated while being read"
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message) from error
                 segments = self.segments  # a cleaned segment has taken the place of this one: read that
+
+    def _deleted(self) -> KafkaError:
+        message = f"records of {self.topic_partition} were deleted while being read"
+        return KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
     def _gone(self, segment: Segment) -> FileNotFoundError:
         """The segment was closed by somebody else; `_outrun` finds out whether that was in order."""
@@ -249,6 +252,9 @@ class LogReads(LogState):
             limit, _ = await self._place(segment, upper)
         file = await self._open(segment)
         self._check_online()
+        if offset < self.log_start_offset:
+            # By now, and the segment may be the first of those that are left.
+            raise self._deleted()
         if segment not in self.segments:
             raise self._gone(segment)
         limit = min(limit, file.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -102,6 +103,51 @@ async def test_who_the_producers_are_outlives_the_last_segment(make: Make, tmp_p
     setup.crash()
     log = await setup.open(log_start_offset=1, recovery_point=1)
     assert [(entry.producer_id, entry.epoch) for entry in log.producers.entries] == [(7, 3)]
+
+
+async def test_nobody_who_asks_for_what_is_going_is_given_what_comes_behind_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the snapshot of what stays is written, which the roll has left for later."""
+    setup = make(retention_ms=HOUR_MS)
+    log = await setup.open()
+    await fill(log, setup.clock.wall_ms - 2 * HOUR_MS)
+    write_file = log.disk.write_file
+    seen: list[ErrorCode] = []
+
+    def look_first(name: str, data: bytes) -> asyncio.Future[None]:
+        log.append_as_leader(batch(b"behind", timestamp=setup.clock.wall_ms), 0)
+        with pytest.raises(KafkaError) as refused:
+            log.read(0, 1 << 20, log.log_end_offset, True)
+        seen.append(refused.value.code)
+        return write_file(name, data)
+
+    monkeypatch.setattr(log.disk, "write_file", look_first)
+    assert await log.delete_old_segments() == 1
+    assert seen and set(seen) == {ErrorCode.OFFSET_OUT_OF_RANGE}
+
+
+async def test_a_read_that_begins_behind_the_deletion_of_what_it_asks_for_is_out_of_range(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make(segment_bytes=100, retention_ms=HOUR_MS)
+    log = await setup.open()
+    await fill(log, setup.clock.wall_ms - 2 * HOUR_MS, setup.clock.wall_ms - 2 * HOUR_MS, setup.clock.wall_ms)
+    is_deleted = asyncio.Event()
+    find = Log._span
+
+    async def late(*arguments: Any) -> Any:
+        await is_deleted.wait()
+        return await find(*arguments)
+
+    monkeypatch.setattr(Log, "_span", late)
+    reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
+    await asyncio.sleep(0)
+    assert await log.delete_old_segments() == 2
+    is_deleted.set()
+    with pytest.raises(KafkaError) as refused:
+        await reading
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_a_record_from_the_future_keeps_its_segment_and_is_told_of_once(make: Make) -> None:
