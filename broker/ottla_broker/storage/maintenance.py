@@ -62,7 +62,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self._sync_directory()  # for the roll before: no more than one segment is in danger of not being found again
         segment = Segment(self.disk, self.directory, base, 0, base, self.clock.now_ms())
         segment.roll_jitter_ms = roll_jitter_ms(self.config, self.clock)
-        segment.start()
+        segment.start(behind=old)
         assert segment.opening is not None
         self._watch(segment.opening)
         self._is_directory_unsynced = True
@@ -82,6 +82,16 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         """In lane order before any fsync of the new file: a flushed record is in a file that is found again."""
         if self._is_directory_unsynced:
             self._is_directory_unsynced = False
+            self._watch(self._active.when_open(lambda _: self.disk.fsync_directory(self.directory)))
+
+    async def _sync_names(self) -> None:
+        """Before something relies on the segments that there are: their names are on their way to the disk when this
+        returns, and every later call of the lane comes behind that."""
+        if self._is_directory_unsynced:
+            active = self._active
+            await active.opened()
+            if self._active is active:  # else another has been rolled, whose name this does not take along
+                self._is_directory_unsynced = False
             self._watch(self.disk.fsync_directory(self.directory))
 
     async def _finish_roll(self, old: Segment, new: Segment, before: asyncio.Task[None] | None) -> None:
@@ -124,7 +134,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         if up_to is None:
             self.last_flush_ms = self.clock.now_ms()
             self._flush_requested = target
-        self._sync_directory()
+        await self._sync_names()
         if target > self.recovery_point:
             first = self.segment_of(self.recovery_point).base_offset
             for segment in [one for one in self.segments if first <= one.base_offset < target]:
@@ -419,7 +429,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self.recovery_point = max(self.recovery_point, start)
         self.flushed_offset = max(self.flushed_offset, start)
         # What is left must be found again, and who its producers are: the snapshots before it go with their segments.
-        self._sync_directory()
+        await self._sync_names()
         await self._write_snapshot(self.segments[0])
         # The checkpoint first: segments that are gone must not be looked for after a crash.
         await self._owner.checkpoint_log_start_offsets(self.disk)

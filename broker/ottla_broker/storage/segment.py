@@ -128,20 +128,27 @@ class Segment:
 
     # -- growing (the active segment) --------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Makes an empty segment the active one: its files are created, appends may follow at once."""
+    def start(self, behind: Segment | None = None) -> None:
+        """Makes an empty segment the active one: its files are created, appends may follow at once.
+
+        `behind`: the one before. While that is being opened its appends are not in the lane yet, and they go first: a
+        process that is killed must not leave this segment beyond a hole, at which nobody could tell that it is one.
+        """
         self.index = GrowingIndex(self.base_offset)
         self.max_timestamp = -1
+        self._opening = self._make_files() if behind is None else behind.when_open(lambda _: self._make_files())
+        self._opening.add_done_callback(self._on_open)
+
+    def _make_files(self) -> asyncio.Future[Any]:
         opening: list[asyncio.Future[Any]] = [self.disk.open(self.name(LOG), create=True)]
         opening += [self.disk.append_to(self.name(suffix), ()) for suffix in (INDEX, TIME_INDEX)]
-        self._opening = asyncio.gather(*opening)
-        self._opening.add_done_callback(self._on_open)
+        return asyncio.gather(*opening)
 
     def _on_open(self, opening: asyncio.Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             self.file = opening.result()[0]
 
-    async def _opened(self) -> None:
+    async def opened(self) -> None:
         """Waits for files that are being opened, and for the calls that wait for them to be on their way."""
         if self.file is None and self._opening is not None:
             # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
@@ -387,7 +394,7 @@ class Segment:
                     index = MappedIndex(await self._map(INDEX), self.base_offset)
                 self.index = index
             if self.file is None:
-                await self._opened()
+                await self.opened()
                 if self.file is None:
                     self.file = await self.disk.open(self.name(LOG))
 
@@ -430,7 +437,7 @@ class Segment:
         """Makes everything assigned so far durable, the indexes too. Raises OSError."""
         # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
         # does not look at a segment that ends there.
-        await self._opened()
+        await self.opened()
         self.end_index()
         await self._write_whole_index()
         syncs = [self.file.fsync() if self.file is not None else self.disk.fsync_file(self.name(LOG))]
@@ -442,7 +449,7 @@ class Segment:
 
     async def write_out(self) -> None:
         """Has the disk take most of what `sync` would have it write, while it goes on with other calls."""
-        await self._opened()
+        await self.opened()
         if self.file is not None:
             await self.file.write_out()
 
@@ -457,7 +464,7 @@ class Segment:
 
     async def close(self) -> None:
         """Closes the file; ranges that are being sent keep theirs."""
-        await self._opened()
+        await self.opened()
         if self.file is not None:
             # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
             self.file.close().add_done_callback(retrieve)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters.disk import DirectoryDisk, DiskFile
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
@@ -370,6 +371,35 @@ def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         noted(disk_calls, name)
     noted(os, "fdatasync")
     return called
+
+
+async def test_no_segment_is_made_before_what_comes_before_it_is_on_its_way(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between would leave a hole that nobody can tell from one that compaction left."""
+    log = await make(segment_bytes=200).open()
+    calls: list[str] = []
+    open_file, append = DirectoryDisk.open, DiskFile.append
+
+    def open_and_note(disk: DirectoryDisk, name: str, *, create: bool = False) -> Any:
+        calls.append(f"open {name}")
+        return open_file(disk, name, create=create)
+
+    def append_and_note(file: DiskFile, *arguments: Any) -> Any:
+        calls.append(f"append {file.name}")
+        return append(file, *arguments)
+
+    monkeypatch.setattr(DirectoryDisk, "open", open_and_note)
+    monkeypatch.setattr(DiskFile, "append", append_and_note)
+    for number in range(4):  # within one turn
+        log.append_as_leader(batch(b"%d" % number * 100), 0)
+    await written(log)
+    names = [f"t-0/{base:020d}.log" for base in range(4)]
+    assert [call for call in calls if call.endswith(".log")] == [
+        f"append {names[0]}",
+        *[f"{call} {name}" for name in names[1:] for call in ("open", "append")],
+    ]
+    assert [value for _, value in await read_values(log, 0)] == [b"%d" % number * 100 for number in range(4)]
 
 
 async def test_segments_roll_by_the_time_of_their_records(make: Make) -> None:
