@@ -103,8 +103,6 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         async with self._lock:
             if self.is_failed:
                 return
-            if new in self.segments:  # else truncated meanwhile: nobody may take this for the state at that offset
-                await self._write_snapshot(new)
             await self._flush(new.base_offset)
             if self.is_failed:
                 return
@@ -135,6 +133,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             self.last_flush_ms = self.clock.now_ms()
             self._flush_requested = target
         await self._sync_names()
+        # What is flushed may be compacted, and who its producers were is then known from the snapshots alone.
+        for segment in [one for one in self.segments if one.unwritten_snapshot and one.base_offset <= target]:
+            await self._write_snapshot(segment)
         if target > self.recovery_point:
             first = self.segment_of(self.recovery_point).base_offset
             for segment in [one for one in self.segments if first <= one.base_offset < target]:

@@ -327,6 +327,24 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     assert (log.recovery_point, log.flushed_offset) == (8, 8)
 
 
+async def test_whatever_moves_the_recovery_point_beyond_a_roll_writes_its_snapshot_first(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is below it may be compacted: who the producers were is then known from the snapshot alone."""
+    held = HeldWriteOut(monkeypatch)
+    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000).open()
+    for _ in range(6):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    await held.until_begun()
+    snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
+    assert not snapshot.exists()
+    await log._flush()
+    assert log.recovery_point == 6 and snapshot.exists()
+    held.may_go_on.set()
+    await rolled(log)
+
+
 async def test_the_name_of_a_new_segment_is_durable_before_its_records_and_before_the_next_one(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
