@@ -333,9 +333,10 @@ async def test_whatever_moves_the_recovery_point_beyond_a_roll_writes_its_snapsh
     """What is below it may be compacted: who the producers were is then known from the snapshot alone."""
     held = HeldWriteOut(monkeypatch)
     log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000).open()
-    for _ in range(6):
+    for _ in range(5):
         log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
+    log.append_as_leader(batch(bytes(900_000)), 0)
     await held.until_begun()
     snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
     assert not snapshot.exists()

@@ -18,7 +18,7 @@ from ottla_broker.records.record import decode_records
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.producers import ProducerStates
 from ottla_broker.storage.transaction_index import AbortedTransaction, decode_entries
-from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, transactional, written
+from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, rolled, transactional, written
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 SMALL = {"segment.bytes": 400, "index.interval.bytes": 0}
@@ -323,7 +323,7 @@ async def test_a_snapshot_tells_of_open_transactions(tmp_path: Path) -> None:
         break
     while len(log.segments) == 1:
         log.append_as_leader(batch(b"v" * 50), 0)
-    await written(log)
+    await rolled(log)
     base = log.segments[1].base_offset
     data = (tmp_path / "t-0" / f"{base:020d}.snapshot").read_bytes()
     states = ProducerStates.decode("s", data, base)
