@@ -240,6 +240,9 @@ class LogManager:
         await all_or_first_error(
             self.clock, [partial(guarded, directory) for directory in self.directories], "log directories"
         )
+        for directory in self.directories:
+            if not self.states.is_live(directory.path):
+                self._lose_logs(directory.disk)  # those that were loaded before it failed
         self.directories = [directory for directory in self.directories if self.states.is_live(directory.path)]
         if errors and not self.states.live:
             raise errors[0]
@@ -559,6 +562,11 @@ class LogManager:
         """The directory is offline from now on; told once."""
         if self._is_closed or self._disks[disk.path] is not disk or not self._take_offline(disk.path, error):
             return
+        self._lose_logs(disk)
+        self._on_directory_failure(disk.path, error)
+
+    def _lose_logs(self, disk: Disk) -> None:
+        """Nobody finds the logs of a directory that is offline."""
         failed = self.all_logs_in(disk)
         for log in failed:
             if self._logs.get(log.topic_partition) is log:
@@ -569,7 +577,6 @@ class LogManager:
         self._checkpoints.forget(disk.path)
         for log in failed:
             log.fail()
-        self._on_directory_failure(disk.path, error)
 
     def directory_full(self, disk: Disk, error: OSError) -> None:
         """A call found no room: the directory's logs take no appends until there is some again."""

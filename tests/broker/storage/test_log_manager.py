@@ -15,8 +15,10 @@ from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.jobs import JOBS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage import log_recovery
+from ottla_broker.storage import directory_loading, log_recovery
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.loading import open_log
+from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
@@ -176,6 +178,45 @@ async def test_a_directory_that_fails_when_the_doubts_are_over_keeps_no_broker_f
     await manager.doubts_are_over()
     assert manager.offline_paths == [broker.paths[0]] and not manager.is_doubtful
     assert not (tmp_path / "d1" / "ottla.power-lost").exists()
+
+
+async def test_a_directory_that_fails_while_it_is_loaded_leaves_no_log_behind(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever read one would read a file that is closed."""
+    broker = make(2)
+    manager = await broker.start()
+    partitions = [TopicPartition("t", number) for number in range(6)]
+    for partition in partitions:
+        await manager.get_or_create(partition, TOPIC_ID, True)
+    failing = {one for one in partitions if manager.get(one).disk.path == broker.paths[1]}  # type: ignore[union-attr]
+    bad = max(failing)
+    await manager.close()
+
+    is_one_loaded = asyncio.Event()
+    adopt = LogManager.adopt
+
+    async def open_or_fail(**keywords: Any) -> Log:
+        if keywords["topic_partition"] == bad:
+            await is_one_loaded.wait()
+            raise OSError(errno.EIO, "Input/output error")
+        return await open_log(**keywords)
+
+    def adopt_and_tell(manager: LogManager, log: Log) -> None:
+        adopt(manager, log)
+        if log.topic_partition in failing:
+            is_one_loaded.set()
+
+    monkeypatch.setattr(LogManager, "adopt", adopt_and_tell)
+
+    monkeypatch.setattr(directory_loading, "open_log", open_or_fail)
+    manager = await broker.restart()
+    assert manager.live_paths == [broker.paths[0]]
+    assert {one for one in partitions if manager.get(one) is not None} == set(partitions) - failing
+    for partition in failing:
+        with pytest.raises(KafkaError) as refused:
+            await manager.get_or_create(partition, TOPIC_ID, False)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_another_boot_without_a_clean_end_is_a_power_loss(make: Make, tmp_path: Path) -> None:
