@@ -102,7 +102,7 @@ class DirectoryLoader:
     async def load(self, directory: LogDirectory) -> None:
         """Opens the directory's logs and hands them over. Raises LogDirectoryError, CheckpointError, OSError."""
         disk = directory.disk
-        recovery_points = await self._read_recovery_points(directory)
+        recovery_points, is_point_known = await self._read_recovery_points(directory)
         start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
         high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
         clean_offsets = await self._checkpoints.read(disk, CLEAN_OFFSETS)
@@ -151,7 +151,9 @@ class DirectoryLoader:
                     high_watermark=high_watermarks.get(partition, 0),
                     is_clean=directory.was_clean,
                     recover=partial(
-                        self._recovery.run, disk, name, config, gaps_of(config.is_compacted, directory.lost_power)
+                        self._recovery.run,
+                        *(disk, name, config),
+                        gaps_of(config.is_compacted, directory.lost_power, is_point_known=is_point_known),
                     ),
                     contents=None if reader is None else await reader.of(name),
                     notice=self._keeper.notice,
@@ -194,14 +196,15 @@ class DirectoryLoader:
         if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
             await self._keeper.checkpoint_clean_offsets(disk)
 
-    async def _read_recovery_points(self, directory: LogDirectory) -> dict[TopicPartition, int]:
-        """Without a readable checkpoint every log is scanned from its start."""
+    async def _read_recovery_points(self, directory: LogDirectory) -> tuple[dict[TopicPartition, int], bool]:
+        """And whether there is such a checkpoint. Without a readable one every log is scanned from its start."""
         try:
-            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS)
+            is_there = await directory.disk.exists(RECOVERY_POINTS)
+            return await self._checkpoints.read(directory.disk, RECOVERY_POINTS), is_there
         except CheckpointError as error:
             self._keeper.notice(f"{error}: every log of {directory.path} is recovered from its start")
             directory.was_clean = False
-            return {}
+            return {}, False
 
 
 async def all_or_first_error(clock: Clock, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:

@@ -70,12 +70,20 @@ async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
     return sum(size for base, size in bases.items() if base >= start)
 
 
-def gaps_of(is_compacted: bool, lost_power: bool) -> bool | None:
-    """Whether offsets may be missing between two segments: without a loss of power, which alone leaves holes, they may,
-    since the log can have been compacted once. After one they may not; of a compacted log nobody can tell (None)."""
+def gaps_of(is_compacted: bool, lost_power: bool, *, is_point_known: bool) -> bool | None:
+    """Whether offsets may be missing between two segments from the recovery point on.
+
+    Without a loss of power, which alone leaves holes, they may, since the log can have been compacted once. After one
+    they may not: nothing is compacted before a checkpoint says that it is durable, so what is beyond has not been. But
+    where no checkpoint tells (`is_point_known`), every segment is looked at, and of a compacted log nobody can tell
+    (None).
+
+    >>> gaps_of(True, False, is_point_known=True), gaps_of(True, True, is_point_known=True)
+    (True, False)
+    """
     if not lost_power:
         return True
-    return None if is_compacted else False
+    return None if is_compacted and not is_point_known else False
 
 
 async def recover_log(

@@ -78,14 +78,14 @@ class LogSetup:
         log_start_offset: int = 0,
         high_watermark: int | None = None,
         lost_power: bool = False,
+        is_point_known: bool = True,
     ) -> Log:
         """`high_watermark`: what its checkpoint says; without one the recovery point."""
         await self.disk.make_directory("t-0")
 
         async def recover(point: int) -> Recovered:
-            self.recovered = await recover_log(
-                self.disk, "t-0", point, self.config.index_interval_bytes, gaps_of(self.config.is_compacted, lost_power)
-            )
+            may_have_gaps = gaps_of(self.config.is_compacted, lost_power, is_point_known=is_point_known)
+            self.recovered = await recover_log(self.disk, "t-0", point, self.config.index_interval_bytes, may_have_gaps)
             return self.recovered
 
         return await open_log(

@@ -139,8 +139,10 @@ async def test_damage_in_an_unflushed_segment_drops_what_follows_it(make: Make, 
     await check(log, bases[3] - 1)
 
 
-async def test_a_segment_behind_a_hole_is_dropped(make: Make, tmp_path: Path) -> None:
-    """After a power loss a later file can be there while an earlier one lost its end at a batch boundary."""
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+async def test_a_segment_behind_a_hole_is_dropped(make: Make, tmp_path: Path, policy: str) -> None:
+    """After a power loss a later file can be there while an earlier one lost its end at a batch boundary. From the
+    recovery point on nothing has been compacted: there it is a hole in a compacted log, too."""
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 45)
@@ -150,7 +152,9 @@ async def test_a_segment_behind_a_hole_is_dropped(make: Make, tmp_path: Path) ->
     path = tmp_path / "t-0" / offset_name(bases[1], ".log")
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - len(bytes(batch(b"000")))])
+    setup.config = LogConfig({"cleanup.policy": policy})
     log = await setup.open(is_clean=False, recovery_point=bases[1], lost_power=True)
+    log.configure(LogConfig())
     await check(log, bases[2] - 1)
 
 
@@ -225,7 +229,7 @@ async def test_a_split_of_which_not_all_parts_are_written_is_taken_back(make: Ma
 
 
 async def test_empty_segments_beyond_a_hole_of_a_compacted_log_go(make: Make, tmp_path: Path) -> None:
-    """The power took the end of a segment, but not the one begun after it: nobody could read up to that one."""
+    """Without a recovery point nobody can tell a hole; but nobody could read up to a segment without records."""
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 12)
@@ -238,7 +242,7 @@ async def test_empty_segments_beyond_a_hole_of_a_compacted_log_go(make: Make, tm
     first_batch = 12 + int.from_bytes(last.read_bytes()[8:12], "big")
     last.write_bytes(last.read_bytes()[:first_batch])
     setup.config = LogConfig({"cleanup.policy": "compact"})
-    log = await setup.open(is_clean=False, recovery_point=0, lost_power=True)
+    log = await setup.open(is_clean=False, recovery_point=0, lost_power=True, is_point_known=False)
     log.configure(LogConfig())
     assert log.log_end_offset == bases[-2] + 1
     await check(log, bases[-2] + 1)
