@@ -119,6 +119,8 @@ class ReplicaManager:
         self._topic_names: dict[bytes, str] = {}
         self._told_offline: dict[TopicPartition, None] = {}
         """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
+        self._told_back: dict[TopicPartition, int] = {}
+        """The leader epoch at which the controller was answered that they are back: it may not have heard."""
         self._held: dict[TopicPartition, None] = {}
         """Replicas that are back with a shorter log than before (`offline.py`)."""
         self._full = FullDirectories(metadata, report_directories)
@@ -280,7 +282,8 @@ class ReplicaManager:
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """LeaderAndIsr: an error for each partition, or one for all (STALE_CONTROLLER_EPOCH).
 
-        NONE also for a repeated command when the last answer was KAFKA_STORAGE_ERROR: the replica is back.
+        NONE also for a repeated command when an answer was KAFKA_STORAGE_ERROR since the last newer one: the replica is
+        back. As often as it is repeated: an answer may be lost, and nothing else tells the controller.
 
         Per partition, in this order: INVALID_PARTITIONS and INVALID_TOPIC_EXCEPTION (no directory may be made for such
         a name), KAFKA_STORAGE_ERROR (its directory is offline), INCONSISTENT_TOPIC_ID,
@@ -316,8 +319,11 @@ class ReplicaManager:
                     partition = self.partition(*tp)
                     if partition is not None and partition.log.is_full and not partition.log.is_failed:
                         handed_over.append(partition)
-                elif error is ErrorCode.NONE:
-                    self._told_offline.pop(tp, None)
+                elif error is ErrorCode.NONE and tp in self._told_offline:
+                    del self._told_offline[tp]
+                    partition = self.partition(*tp)
+                    if partition is not None:
+                        self._told_back[tp] = partition.leader_epoch
             await self._hand_over(handed_over)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
@@ -376,7 +382,7 @@ class ReplicaManager:
     async def readmit(self, commands: Sequence[LeadershipCommand]) -> None:
         """Replicas that are back lead and follow by what the coordination says of them, not by the controller's word.
 
-        A repeated command of the controller is answered NONE once: that is how it learns that they are back.
+        A repeated command of the controller is answered NONE: that is how it learns that they are back.
         """
         async with self._commands:
             if self._is_stopped:
@@ -461,6 +467,8 @@ class ReplicaManager:
             if partition.is_stopped and command.leader not in (NO_LEADER, self.broker_id):
                 # Stopped by a controller that took it for offline and has learned better: nothing else starts it again.
                 return ErrorCode.NONE, True
+            if self._told_back.get(tp) == command.leader_epoch:
+                return ErrorCode.NONE, False  # asked again: the answer was lost with its connection
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
                 return ErrorCode.NONE, False
@@ -650,6 +658,7 @@ class ReplicaManager:
             for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
         self._full.take_back(partition.topic_partition)
+        self._told_back.pop(partition.topic_partition, None)
         partition.is_leader = False
         partition.is_removed = True
         partition.give_up_waiting(int(error))
