@@ -305,11 +305,7 @@ async def test_appends_go_on_while_a_large_segment_that_was_rolled_is_written_to
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its sync takes as long as the disk does for a gigabyte, and would have everything else on the disk wait."""
-    held = HeldWriteOut(monkeypatch)
-    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000).open()
-    for _ in range(5):
-        log.append_as_leader(batch(bytes(900_000)), 0)
-    await written(log)
+    held, log = await nearly_full(make, monkeypatch)
     synced = syncs_of(monkeypatch)
     log.append_as_leader(batch(b"rolls", bytes(900_000)), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 5]
@@ -331,11 +327,7 @@ async def test_whatever_moves_the_recovery_point_beyond_a_roll_writes_its_snapsh
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is below it may be compacted: who the producers were is then known from the snapshot alone."""
-    held = HeldWriteOut(monkeypatch)
-    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000).open()
-    for _ in range(5):
-        log.append_as_leader(batch(bytes(900_000)), 0)
-    await written(log)
+    held, log = await nearly_full(make, monkeypatch)
     log.append_as_leader(batch(bytes(900_000)), 0)
     await held.until_begun()
     snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
@@ -349,11 +341,7 @@ async def test_whatever_moves_the_recovery_point_beyond_a_roll_writes_its_snapsh
 async def test_the_name_of_a_new_segment_is_durable_before_its_records_and_before_the_next_one(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = HeldWriteOut(monkeypatch)
-    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, flush_messages=7).open()
-    for _ in range(5):
-        log.append_as_leader(batch(bytes(900_000)), 0)
-    await written(log)
+    held, log = await nearly_full(make, monkeypatch, flush_messages=7)
     synced = syncs_of(monkeypatch)
     log.append_as_leader(batch(bytes(900_000)), 0)
     await written(log)
@@ -371,6 +359,16 @@ async def test_the_name_of_a_new_segment_is_durable_before_its_records_and_befor
     assert len(log.segments) == 4 and synced == ["fsync_directory"]
     held.may_go_on.set()
     await rolled(log)
+
+
+async def nearly_full(make: Make, monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[HeldWriteOut, Log]:
+    """A log whose next batch of 900 000 bytes rolls its first segment, and what holds that up on the way to the disk."""
+    held = HeldWriteOut(monkeypatch)
+    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, **config).open()
+    for _ in range(5):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    return held, log
 
 
 def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:

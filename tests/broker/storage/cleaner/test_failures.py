@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log import Log
 from tests.broker.storage.cleaner.cleaning import (
     T0,
     TOPIC_ID,
@@ -39,6 +40,15 @@ def _metric(storage: Storage, name: str) -> float:
     return sum(child.value for child in children.values() if hasattr(child, "value"))
 
 
+async def two_values(storage: Storage) -> Log:
+    """Of one key, a batch each, in a segment that can be cleaned."""
+    log = await storage.start()
+    append(log, keyed((b"k", b"1")))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    return log
+
+
 async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storage: Storage) -> None:
     log = await storage.start()
     other = await storage.manager.get_or_create(T1, TOPIC_ID, True)
@@ -64,10 +74,7 @@ async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storag
 
 
 async def test_a_segment_that_is_shorter_than_its_log_knows_is_damage(storage: Storage) -> None:
-    log = await storage.start()
-    append(log, keyed((b"k", b"1")))
-    append(log, keyed((b"k", b"2")))
-    await close_segment(log)
+    await two_values(storage)
     file = storage.path / "t-0" / f"{0:020d}.log"
     size = file.stat().st_size
     os.truncate(file, size // 2)
@@ -98,10 +105,7 @@ async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
 
 
 async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Storage) -> None:
-    log = await storage.start()
-    append(log, keyed((b"k", b"1")))
-    append(log, keyed((b"k", b"2")))
-    await close_segment(log)
+    log = await two_values(storage)
     run = storage.workers.run
 
     def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
@@ -120,10 +124,7 @@ async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Stora
 
 
 async def test_a_job_that_reads_what_a_truncation_has_cut_off_gives_nothing_up(storage: Storage) -> None:
-    log = await storage.start()
-    append(log, keyed((b"k", b"1")))
-    append(log, keyed((b"k", b"2")))
-    await close_segment(log)
+    log = await two_values(storage)
     run = storage.workers.run
 
     def cut_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
