@@ -362,7 +362,7 @@ async def test_the_name_of_a_new_segment_is_durable_before_its_records_and_befor
 
 
 async def nearly_full(make: Make, monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[HeldWriteOut, Log]:
-    """A log whose next batch of 900 000 bytes rolls its first segment, and what holds that up on the way to the disk."""
+    """A log whose next batch of 900 000 bytes rolls its first segment, and what holds that on the way to the disk."""
     held = HeldWriteOut(monkeypatch)
     log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, **config).open()
     for _ in range(5):
