@@ -30,8 +30,11 @@ GOALS: dict[tuple[str, str], tuple[str, float]] = {
     **{
         (scenario.name, "throughput_mb_s"): ("at least", 1.0)
         for scenario in SCENARIOS
-        if scenario.name not in ("idle", "produce-java-64k-half-rate", *_WITHOUT_LOAD_GOALS)
+        if scenario.half_rate_of is None and scenario.name not in ("idle", *_WITHOUT_LOAD_GOALS)
     },
+    ("rf3-java-64k", "throughput_mb_s"): ("at least", 1.2),
+    ("rf3-java-64k", "cpu_s_per_gb"): ("at most", 0.4),
+    ("rf3-java-64k-half-rate", "p99_ms"): ("at most", 1.0),
     **{
         (scenario.name, "rss_mb"): ("at most", 0.2)
         for scenario in SCENARIOS

@@ -218,9 +218,9 @@ class Runner:
         if known is None:
             system = next((item for item in systems if item.name == APACHE_KAFKA), systems[0])
             self._step(f"{system.name}: its full rate")
-            system.create_topic("full-rate", PARTITIONS, 1)
-            self._fill(system)
             other = BY_NAME[scenario.half_rate_of]
+            system.create_topic("full-rate", other.partitions, other.brokers)
+            self._fill(system)
             result, _ = self._loaded(other, Request(self._work, system, "full-rate", self._volume))
             system.delete_topic("full-rate")
             known = result.bytes / result.seconds / 1e6

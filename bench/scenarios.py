@@ -84,9 +84,10 @@ class Scenario:
     when_named: bool = False
 
 
-def _java(batch_bytes: int, acks: str, *, linger_ms: int) -> Load:
+def _java(batch_bytes: int, acks: str, *, linger_ms: int, replicas: int = 1) -> Load:
     def load(request: Request) -> LoadResult:
-        records = request.volume.records
+        # Every byte is written `replicas` times: the disk space of a round stays the same.
+        records = request.volume.records // replicas
         if request.rate > 0:
             records = int(request.rate * request.volume.rate_seconds)
         return java.produce(
@@ -95,14 +96,6 @@ def _java(batch_bytes: int, acks: str, *, linger_ms: int) -> Load:
         )  # fmt: skip
 
     return load
-
-
-def _java_replicated(request: Request) -> LoadResult:
-    # Every byte is written three times: a third of the records keeps the disk space of a round the same.
-    return java.produce(
-        request.work, request.system.bootstrap, request.topic, records=request.volume.records // 3,
-        record_bytes=RECORD_BYTES, acks="all", batch_size=65536, linger_ms=5, buffer_memory=64 * 1024 * 1024,
-    )  # fmt: skip
 
 
 def _librdkafka_produce(request: Request) -> LoadResult:
@@ -180,7 +173,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "rf3-java-64k", "three brokers, replication factor 3, acks=all, batches of 64 KB, 16 partitions",
-        _java_replicated, brokers=3, block_bytes=65536, with_null_broker=False, has_latency=True,
+        _java(65536, "all", linger_ms=5, replicas=3), brokers=3, block_bytes=65536, with_null_broker=False,
+        has_latency=True,
+    ),
+    Scenario(
+        "rf3-java-64k-half-rate", "the same at half of Apache Kafka's warm rate",
+        _java(65536, "all", linger_ms=5, replicas=3), brokers=3, block_bytes=65536, with_null_broker=False,
+        has_latency=True, half_rate_of="rf3-java-64k",
     ),
     Scenario(
         IDLE, "start until ApiVersions and Metadata are answered; memory without clients",
