@@ -553,7 +553,12 @@ class SimulatedFile:
             self._closing = closed
             self._close_when_unpinned()
 
-        self._disk.call("close " + self.name, act)
+        def failed(call: asyncio.Future[None]) -> None:
+            error = None if call.cancelled() else call.exception()
+            if error is not None and not closed.done():
+                closed.set_exception(error)
+
+        self._disk.call("close " + self.name, act).add_done_callback(failed)
         return closed
 
     def _close_when_unpinned(self) -> None:

@@ -50,6 +50,18 @@ def test_what_was_synced_survives_a_power_loss_and_the_rest_only_by_luck(seed: i
     with_disk(seed, use)
 
 
+def test_a_file_that_is_closed_on_a_disk_that_fails_says_so() -> None:
+    """As on a real disk: whoever waits for it would wait for ever."""
+
+    async def use(world: World, machine: Machine, image: DiskImage) -> None:
+        file = await start(machine).open("a", create=True)
+        image.failure = errno.EIO
+        with pytest.raises(OSError, match="Input/output error"):
+            await file.close()
+
+    with_disk(1, use)
+
+
 def test_a_power_loss_tears_at_sectors_loses_all_and_keeps_all_by_seed() -> None:
     lengths: set[int] = set()
 
