@@ -101,6 +101,7 @@ class Partition:
         "partition_epoch",
         "removing",
         "replicas",
+        "told_back_at",
         "topic",
         "topic_id",
         "topic_partition",
@@ -122,6 +123,8 @@ class Partition:
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = -1
+        self.told_back_at = NO_EPOCH
+        """The leader epoch at which the controller was answered that the replica is back: it may not have heard."""
         self.partition_epoch = 0
         self.controller_epoch = 0
         self.replicas: tuple[int, ...] = ()

@@ -119,8 +119,6 @@ class ReplicaManager:
         self._topic_names: dict[bytes, str] = {}
         self._told_offline: dict[TopicPartition, None] = {}
         """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
-        self._told_back: dict[TopicPartition, int] = {}
-        """The leader epoch at which the controller was answered that they are back: it may not have heard."""
         self._held: dict[TopicPartition, None] = {}
         """Replicas that are back with a shorter log than before (`offline.py`)."""
         self._full = FullDirectories(metadata, report_directories)
@@ -314,16 +312,15 @@ class ReplicaManager:
             followers += self._stopped_followers(errors, accepted)
             handed_over = []
             for tp, error in errors.items():
+                partition = self.partition(*tp)
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
                     self._told_offline[tp] = None
-                    partition = self.partition(*tp)
                     if partition is not None and partition.log.is_full and not partition.log.is_failed:
                         handed_over.append(partition)
                 elif error is ErrorCode.NONE and tp in self._told_offline:
                     del self._told_offline[tp]
-                    partition = self.partition(*tp)
                     if partition is not None:
-                        self._told_back[tp] = partition.leader_epoch
+                        partition.told_back_at = partition.leader_epoch
             await self._hand_over(handed_over)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)
@@ -339,17 +336,17 @@ class ReplicaManager:
         leaders: list[Partition] = []
         followers: list[Partition] = []
         for command, created in zip(accepted, await self._logs_of(accepted), strict=True):
-            if isinstance(created, BaseException):
-                if isinstance(created, KafkaError):
-                    self.logger.error("%s: %s", command.topic_partition, created.message)
-                    errors[command.topic_partition] = created.code
-                elif isinstance(created, Exception):
-                    # Nobody's expectation, and no reason to leave the other partitions of the request unfollowed.
-                    self.logger.error("%s cannot be used", command.topic_partition, exc_info=created)
-                    errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
-                else:
-                    raise created
+            if isinstance(created, KafkaError):
+                self.logger.error("%s: %s", command.topic_partition, created.message)
+                errors[command.topic_partition] = created.code
                 continue
+            if isinstance(created, Exception):
+                # Nobody's expectation, and no reason to leave the other partitions of the request unfollowed.
+                self.logger.error("%s cannot be used", command.topic_partition, exc_info=created)
+                errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            if isinstance(created, BaseException):
+                raise created
             if self._is_too_new(command):  # made anew since it was checked
                 errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
@@ -467,7 +464,7 @@ class ReplicaManager:
             if partition.is_stopped and command.leader not in (NO_LEADER, self.broker_id):
                 # Stopped by a controller that took it for offline and has learned better: nothing else starts it again.
                 return ErrorCode.NONE, True
-            if self._told_back.get(tp) == command.leader_epoch:
+            if partition.told_back_at == command.leader_epoch:
                 return ErrorCode.NONE, False  # asked again: the answer was lost with its connection
             if command.topic_id != ZERO_UUID and known_id == ZERO_UUID:
                 self._set_topic_id(partition, command.topic_id)
@@ -658,7 +655,6 @@ class ReplicaManager:
             for name in ("bytesin", "bytesout", "messagesin", *conversions):
                 self._metrics.remove(f"kafka_server_brokertopicmetrics_{name}", topic=partition.topic)
         self._full.take_back(partition.topic_partition)
-        self._told_back.pop(partition.topic_partition, None)
         partition.is_leader = False
         partition.is_removed = True
         partition.give_up_waiting(int(error))

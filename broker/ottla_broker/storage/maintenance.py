@@ -5,8 +5,8 @@ calls is what recovery relies on after a power loss:
 
 - roll: the new files, then fsync of the directory, before anything in the new segment is synced or a segment goes; only
   then, or when the old segment is written out: any sync meanwhile would wait with everything else for that;
-- flush: log and index files of every segment from the recovery point on, then the epochs; only then the recovery point
-  moves, and only then may the checkpoint file say so;
+- flush: the segments' names and the snapshots at their starts, log and index files of every segment from the recovery
+  point on, then the epochs; only then the recovery point moves, and only then may the checkpoint file say so;
 - truncation below the recovery point: the checkpoint is lowered first, so that what is written anew at those offsets
   is never taken for durable; segments go from the last to the first, so that no gap can remain. One that is interrupted
   leaves a log that ends below its checkpoints: the next start lowers them before it appends (`LogManager._take_back`).
