@@ -1,7 +1,7 @@
 # Every target sets up what it needs by itself. CI and people run the same targets.
-PYTHON := .venv/bin/python
+PY := .venv/bin/python
 # Tests share no state: a process per core, at most four (each that needs them has a ZooKeeper and a JVM of its own).
-PYTEST := $(PYTHON) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=worksteal
+PYTEST := $(PY) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=worksteal
 .DEFAULT_GOAL := help
 # Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +19,7 @@ system: setup ## Java, kcat, Spark and the jars of ZooKeeper and Apache Kafka (r
 
 demo: setup ## the main job: a fleet, a real data set, a killed leader, nothing lost
 	@scripts/install-system.sh || echo "demo: going on without the parts that need Java"
-	@$(PYTHON) -m demo
+	@$(PY) -m demo
 
 test: setup ## the tests that need neither root nor Java; the rest runs where it is found, else is counted as skipped
 	@scripts/install-system.sh || echo "test: the tests that need the above are skipped and counted"
@@ -32,14 +32,14 @@ test-all: system kubernetes ## every test, nothing skipped
 	@OTTLA_TEST_ALL=1 $(PYTEST)
 
 e2e: setup ## a real Kubernetes with three nodes, and everything a person does with it (root on Debian; first run 15 minutes)
-	@$(PYTHON) -m e2e $(E2E)
+	@$(PY) -m e2e $(E2E)
 
 # CI always runs the same seeds, so that a red run is the change's doing; people get new ones.
 simulate: setup ## the fleet under virtual time with injected faults: 8 minutes, or SEEDS=n
-	@$(PYTHON) -m simulation run $(if $(SEEDS),--seeds $(SEEDS),--minutes 8) $(if $(CI),--first-seed 1)
+	@$(PY) -m simulation run $(if $(SEEDS),--seeds $(SEEDS),--minutes 8) $(if $(CI),--first-seed 1)
 
 bench: system ## side by side with Apache Kafka 3.9.1: build/bench/report.json, a table, plots
-	@$(PYTHON) -m bench $(BENCH)
+	@$(PY) -m bench $(BENCH)
 
 lint: setup ## style, types, import layers
 	@.venv/bin/ruff check .
@@ -51,7 +51,7 @@ format: setup ## let ruff write the style
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
 
 protocol: setup ## write protocol/generated from protocol/definitions
-	@$(PYTHON) -m ottla_broker.protocol.generator
+	@$(PY) -m ottla_broker.protocol.generator
 
 lock: setup ## write requirements/*.txt from pyproject.toml
 	@scripts/lock-requirements.sh

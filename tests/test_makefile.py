@@ -1,0 +1,26 @@
+"""What the make targets hand on to the scripts behind them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_the_setup_is_told_which_python_to_use() -> None:
+    asked = subprocess.run(
+        ["make", "--no-print-directory", "--eval", "asked: ; @echo $$PYTHON", "asked"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHON": "/opt/other/bin/python3"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert asked.stdout.strip() == "/opt/other/bin/python3"
