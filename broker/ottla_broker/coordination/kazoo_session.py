@@ -10,6 +10,8 @@ kazoo is used without its recipes, retries and worker threads. Six things are ch
   answer (one that is stopped or still starting) is given up after a part of the session timeout. kazoo waits for all of
   it to connect, and the session is over by then, though the next server would have taken it.
 - A server that falls silent is left after half of the session timeout, kazoo's two thirds leave less to find another.
+  A ping is sent after a third of it, as by Java's client: each puts off the session's end, and with it the election
+  that follows when the broker is killed.
 - That holds while requests are sent as well: kazoo takes each for a sign of life of its own, and as long as they go out
   it never asks itself when it was last answered.
 - A session that has expired ends here. kazoo would open the next one under the same client, and a call made by
@@ -44,7 +46,10 @@ ROUND_PART = 1 / 4
 again to answer. It doubles with each round: a loaded server that answers late is reached in the end."""
 SILENCE_PART = 1 / 2
 """The part of the session timeout after which a server that does not answer is left."""
+ANSWER_PART = 1 / 6
+"""The part of the session timeout that every question has to be answered, however late in the silence it is asked."""
 _KAZOO_SILENCE_PART = 2 / 3
+"""The part of the session timeout that is kazoo's read timeout. It sends a ping at half of that."""
 SET_WATCHES_BYTES = 128 * 1024
 """Paths per SetWatches request, well below the server's jute.maxbuffer."""
 
@@ -70,12 +75,26 @@ class _InlineHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Callback) -> None:
         callback.func(*callback.args)
 
+    patience_s = math.inf
+    """What a TCP connect may take; the connection sets it."""
+    leave_at = math.inf
+    """When, on time.monotonic, the server is left unless it is heard of before; the connection sets it."""
+
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["timeout"] = min(kwargs["timeout"], self.patience_s)
         return super().create_connection(*args, **kwargs)
 
-    patience_s = math.inf
-    """What a TCP connect may take; the connection sets it."""
+    def select(self, readers: Any, writers: Any, exceptional: Any, timeout: float) -> Any:
+        timeout = max(0.0, min(timeout, self.leave_at - time.monotonic()))
+        ready = super().select(readers, writers, exceptional, timeout)
+        if not any(ready):
+            self.leave_if_silent()
+        return ready
+
+    def leave_if_silent(self) -> None:
+        """Ends the connection when its server should have been heard of by now."""
+        if time.monotonic() >= self.leave_at:
+            raise ConnectionDropped("the server has fallen silent")
 
 
 def first_patience_s(session_timeout_s: float, server_count: int) -> float:
@@ -94,9 +113,9 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(client, client._connection.retry_sleeper, logger=client.logger)
         self._timeout_s = timeout_s
         self._first_patience_s = self._patience_s = first_patience_s(timeout_s, len(client.hosts))
-        self._silence_limit_s = timeout_s * SILENCE_PART
         self._is_first_round = True
-        self._unanswered_since: float | None = None
+        self._is_connected = False
+        self._heard_at = 0.0
 
     def _connect_loop(self, retry: KazooRetry) -> Any:
         """One round over the servers. Raises, as kazoo's does, when it has come to its end."""
@@ -107,13 +126,14 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         return super()._connect_loop(retry)
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
-        """Gives kazoo's two timeouts in ms; a ping is sent at half of the first."""
-        self._unanswered_since = None
+        """Gives kazoo's two timeouts in ms. `_timeout_s` is from now on what the server has granted."""
+        self._is_connected = False
+        self.handler.leave_at = math.inf
         self.handler.patience_s = self._patience_s
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
-        self._unanswered_since = None
-        read_timeout_ms *= SILENCE_PART / _KAZOO_SILENCE_PART
-        self._silence_limit_s = read_timeout_ms / 1000
+        self._timeout_s = read_timeout_ms / _KAZOO_SILENCE_PART / 1000
+        self._is_connected = True
+        self._heard_at = time.monotonic()
         return read_timeout_ms, connect_timeout_ms
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -122,18 +142,20 @@ class _PatientConnection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
-        now = time.monotonic()
-        if self._unanswered_since is None:
-            self._unanswered_since = now
-        elif now - self._unanswered_since > self._silence_limit_s:
-            raise ConnectionDropped(f"no answer for {now - self._unanswered_since:.1f} s")
+        if self._is_connected:
+            self.handler.leave_if_silent()
+            if self.handler.leave_at == math.inf:
+                self.handler.leave_at = max(
+                    self._heard_at + self._timeout_s * SILENCE_PART, time.monotonic() + self._timeout_s * ANSWER_PART
+                )
         super()._submit(request, timeout, xid)
 
     def _read_socket(self, read_timeout: float) -> Any:
         answer = super()._read_socket(read_timeout)
+        self._heard_at = time.monotonic()
         # Answers come in order: what else has been sent may be waited for from now on.
         is_waiting = self.client._pending or self.ping_outstanding.is_set()
-        self._unanswered_since = time.monotonic() if is_waiting else None
+        self.handler.leave_at = self._heard_at + self._timeout_s * SILENCE_PART if is_waiting else math.inf
         return answer
 
 

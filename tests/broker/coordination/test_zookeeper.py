@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import GetChildren
 
 from ottla_broker.coordination.kazoo_session import ReadMany
@@ -311,6 +312,40 @@ async def test_a_server_that_falls_silent_is_left_though_requests_are_made_all_t
     assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
     assert session.session_id == before
     await asyncio.gather(*requests, return_exceptions=True)
+    await session.close()
+    await wire.close()
+
+
+@pytest.mark.java
+async def test_a_ping_goes_out_after_a_third_of_the_session_timeout_and_is_answered_within_a_sixth(
+    zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session ends one timeout after its last ping: the rarer they are, the sooner a killed broker is replaced."""
+    waits: Heard[float] = Heard()
+    select = SequentialThreadingHandler.select
+    loop = asyncio.get_running_loop()
+
+    def noted(handler: Any, readers: Any, writers: Any, exceptional: Any, timeout: float) -> Any:
+        if len(readers) == 2:  # its turn when connected: answers, and requests of ours
+            loop.call_soon_threadsafe(waits, timeout)
+        return select(handler, readers, writers, exceptional, timeout)
+
+    monkeypatch.setattr(SequentialThreadingHandler, "select", noted)
+    wire = Wire(zookeeper.port)
+    session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=6000)
+    told: Heard[SessionEvent] = Heard()
+    await session.start()
+    session.add_session_listener(told)
+    before = session.session_id
+    wire.swallow_answers()
+    await told.until(1)
+    idle, answered = waits.events[-2:]
+    assert 1.5 < idle <= 2.0, "kazoo takes up to 0.4 s off"
+    assert 0.5 < answered <= 1.0 + 0.4, "what was taken off is added"
+    wire.cut()
+    wire.mend()
+    assert await told.until(2) == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+    assert session.session_id == before
     await session.close()
     await wire.close()
 
