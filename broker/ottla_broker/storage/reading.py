@@ -61,8 +61,9 @@ class LogReads(LogState):
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, at_least_one_batch: bool
     ) -> LogRead | asyncio.Future[LogRead]:
-        """From the batch that holds `offset`, whole bytes up to `max_bytes` (the last batch may be cut), only batches
-        that end below `upper_offset`. With `at_least_one_batch` the first one comes whole even when larger.
+        """From the batch that holds `offset`, up to `max_bytes` bytes (the last batch may be cut, the first is not),
+        only batches that end below `upper_offset`. A first batch that is larger comes whole with `at_least_one_batch`;
+        without it nothing comes (as in Apache Kafka, for clients of KIP-74): its beginning is of no use to anybody.
 
         At once when no disk is needed, else a future. KafkaError OFFSET_OUT_OF_RANGE outside of log start and end
         offset, KAFKA_STORAGE_ERROR when the directory is offline.
@@ -188,19 +189,21 @@ class LogReads(LogState):
         """Bytes to give; None when telling the first batch's size needs the disk."""
         if available <= max_bytes:
             return available
-        if not at_least_one:
-            return max(max_bytes, 0)
+        if not at_least_one and max_bytes <= 0:
+            return 0
         assert segment.file is not None
         prefix = segment.file.read(start, PREFIX_BYTES)
         if not prefix.done():
             prefix.add_done_callback(retrieve)
             return None
-        return self._at_least_first(prefix.result(), max_bytes)
+        return self._with_first_whole(prefix.result(), max_bytes, at_least_one)
 
     @staticmethod
-    def _at_least_first(prefix: bytes, max_bytes: int) -> int:
-        length: int = PREFIX.unpack_from(prefix)[1]
-        return max(LOG_OVERHEAD + length, max_bytes)
+    def _with_first_whole(prefix: bytes, max_bytes: int, at_least_one: bool) -> int:
+        first: int = LOG_OVERHEAD + PREFIX.unpack_from(prefix)[1]
+        if first <= max_bytes:
+            return max_bytes
+        return first if at_least_one else 0
 
     # -- with the disk ------------------------------------------------------------------------------------------
 
@@ -263,9 +266,8 @@ class LogReads(LogState):
             return None
         size = available
         if available > max_bytes:
-            size = max(max_bytes, 0)
-            if at_least_one:
-                size = min(self._at_least_first(await file.read(start, PREFIX_BYTES), max_bytes), available)
+            prefix = await file.read(start, PREFIX_BYTES)
+            size = min(self._with_first_whole(prefix, max_bytes, at_least_one), available)
         return (segment, file, start, size) if size else None
 
     async def _place(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:

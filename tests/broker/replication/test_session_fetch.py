@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +30,14 @@ class Session:
         self.epoch = 0
         self.error = 0
 
-    def request(self, offsets: Offsets, forgotten: Iterable[int] = (), **fields: Any) -> Any:
+    def request(
+        self, offsets: Offsets, forgotten: Iterable[int] = (), limits: Offsets | None = None, **fields: Any
+    ) -> Any:
         topic_id = self._fleet.topics["orders"].topic_id
         parts = [
-            fetch_api.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            fetch_api.FetchPartition(
+                partition=index, fetch_offset=offset, partition_max_bytes=(limits or {}).get(index, 1 << 20)
+            )
             for index, offset in offsets.items()
         ]
         gone = list(forgotten)
@@ -236,6 +241,37 @@ async def test_a_partition_that_had_records_goes_behind_the_others(one: Fleet, s
     assert next(iter(second)) == 1 and values_of(second[1].records) == ["x" * 500]
     third = await session.fetch({1: 1}, max_bytes=600)
     assert next(iter(third)) == 0 and values_of(third[0].records) == ["y" * 500]
+
+
+@pytest.mark.parametrize("limit", ["partition_max_bytes", "max_bytes"])
+async def test_a_batch_that_is_larger_than_what_is_asked_for_waits_for_its_turn_and_comes_whole(
+    one: Fleet, session: Session, limit: str
+) -> None:
+    """Its beginning alone would be taken for records, and put it behind a partition with a backlog every time."""
+    for number in range(8):
+        await one.produce(1, "orders", f"{number}" + "x" * 500, index=0)
+    await one.produce(1, "orders", "y" * 2000, index=1)
+    await session.fetch({0: 8, 1: 1})
+    limits = {0: 600, 1: 600} if limit == "partition_max_bytes" else None
+    fields = {} if limits else {"max_bytes": 900}
+    first = await session.fetch({0: 0, 1: 0}, limits=limits, **fields)
+    assert list(first) == [0] and len(values_of(first[0].records)) == 1
+    second = await session.fetch({0: 1}, limits=limits, **fields)
+    assert next(iter(second)) == 1 and values_of(second[1].records) == ["y" * 2000]
+
+
+async def test_the_broker_limits_an_answer_whatever_the_client_asks(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"fetch.max.bytes": "1024"})
+    await fleet.start(1)
+    await fleet.create("orders", (1,), partitions=2)
+    for _ in range(3):
+        await fleet.produce(1, "orders", "x" * 500)
+    await fleet.produce(1, "orders", "y" * 500, index=1)
+    session = Session(fleet, await fleet.client(1), 17)
+    for fields in ({}, {"session_epoch": -1, "session_id": 0}):
+        answer = await session.fetch({0: 0, 1: 0}, **fields)
+        assert len(answer[0].records) == 1024 and (1 not in answer or not answer[1].records)
+    fleet.stop()
 
 
 async def test_what_wakes_nobody_is_noticed_all_the_same(one: Fleet, session: Session) -> None:

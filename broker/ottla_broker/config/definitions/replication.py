@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.config.definitions.notes import NO_SAMPLES
+from ottla_broker.config.definitions.notes import KERNEL_SIZES, NO_SAMPLES
 from ottla_broker.config.types import (
     BOOLEAN,
     CLUSTER_WIDE,
@@ -171,6 +171,7 @@ KEYS: tuple[ConfigKey, ...] = (
         HIGH,
         READ_ONLY,
         "Receive buffer of a follower's socket in bytes.",
+        note=KERNEL_SIZES,
     ),
     key(
         "replica.socket.timeout.ms",

@@ -73,6 +73,7 @@ _READ_COMMITTED = 1
 
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
     """Answers through `respond` once, possibly later."""
+    request.max_bytes = min(request.max_bytes, services.config["fetch.max.bytes"])
     if request.session_epoch == FINAL_EPOCH and not request.session_id:
         Fetching(services, context, request, respond).begin()
     else:

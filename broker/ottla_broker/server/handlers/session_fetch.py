@@ -30,7 +30,6 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from ottla_broker.protocol.primitives import records_length
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
 from ottla_broker.replication.partition import Partition, Waiter
@@ -210,20 +209,12 @@ class Ledger:
         """There is nothing to say of it."""
         del self.active[item]
 
-    def rotate(self, answered: Iterable[tuple[SessionItem, PartitionData]], max_bytes: int) -> None:
-        """Whoever had records comes behind the others next time.
-
-        But not who was given what was left of `max_bytes` behind others: that may be less than a batch, and only who
-        comes first is given a whole one.
-        """
-        left_bytes = max_bytes
+    def rotate(self, answered: Iterable[tuple[SessionItem, PartitionData]]) -> None:
+        """Whoever had records comes behind the others next time: only who comes first is given a batch of any size."""
         for item, data in answered:
             if data.records and item in self.active:
-                is_first = left_bytes == max_bytes
-                left_bytes -= records_length(data.records)
-                if is_first or left_bytes > 0:
-                    del self.active[item]
-                    self.active[item] = None
+                del self.active[item]
+                self.active[item] = None
 
     def waiters_of(self, partition: Partition) -> Iterable[dict[Waiter, None]]:
         """Where the session's items stand to hear of what concerns them."""
@@ -291,7 +282,7 @@ class _OpeningFetch(Fetching):
         answered = list(zip(opened, done, strict=True))
         for item, data in answered:
             _note_sent(item, data)
-        ledger.rotate(answered, self._request.max_bytes)
+        ledger.rotate(answered)
         return ledger
 
 
@@ -436,7 +427,7 @@ class _IncrementalFetch(Fetching):
         response = FetchResponse(session_id=self._session.session_id, responses=[])
         topics: dict[str | bytes, FetchableTopicResponse] = {}
         answered = list(zip(self._items, done, strict=True))
-        self._ledger.rotate(answered, self._request.max_bytes)
+        self._ledger.rotate(answered)
         for item, data in answered:
             if not _is_news(item, data):
                 continue
