@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, TopicConfig
@@ -23,14 +23,12 @@ from ottla_broker.coordination import znodes
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import (
     BadVersion,
-    ConnectionLoss,
     CoordinationError,
     Create,
     MultiFailed,
     NodeExists,
     NoNode,
     SessionEvent,
-    SessionExpired,
     Set,
     WatchEvent,
 )
@@ -74,9 +72,10 @@ class DynamicConfig:
         self._coordination.add_session_listener(self._on_session)
         # The watch is set before the entities are read: a change in between is read again, never missed.
         names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
-        self._last_seen = max((znodes.sequence_number(name) for name in names), default=-1)
+        changes = self._changes(names)
+        self._last_seen = max(changes, default=-1)
         await self._reload()
-        self._clock.spawn(self._follow(names), name="dynamic configuration")
+        self._clock.spawn(self._follow(list(changes.values())), name="dynamic configuration")
 
     # -- values ------------------------------------------------------------------------------------------------
 
@@ -195,24 +194,33 @@ class DynamicConfig:
             self._wake.clear()
             try:
                 await self._take_changes()
-            except (ConnectionLoss, SessionExpired) as error:
+            except CoordinationError as error:
                 self._logger.warning("changes of the configuration cannot be read yet: %s", error)
                 self._clock.call_later(_RETRY_S, self._wake.set)
 
     async def _take_changes(self) -> None:
-        names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
+        changes = self._changes(await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch))
         if self._must_reload:
-            self._last_seen = max((znodes.sequence_number(name) for name in names), default=self._last_seen)
+            self._last_seen = max(changes, default=self._last_seen)
             await self._reload()
             self._must_reload = False
             return
-        for name in names:
-            number = znodes.sequence_number(name)
+        for number, name in changes.items():
             if number <= self._last_seen:
                 continue
             await self._take_change(name)
             self._last_seen = number
             self._expire_later(name)
+
+    def _changes(self, names: Iterable[str]) -> dict[int, str]:
+        """Number and name of each change, oldest first. What another program has put beside them is left alone."""
+        changes = {}
+        for name in names:
+            try:
+                changes[znodes.sequence_number(name)] = name
+            except znodes.ZnodeError as error:
+                self._logger.warning("no change of the configuration, and left alone: %s", error)
+        return dict(sorted(changes.items()))
 
     async def _take_change(self, name: str) -> None:
         path = f"{znodes.CONFIG_CHANGES}/{name}"

@@ -282,6 +282,24 @@ async def test_a_change_made_while_the_session_was_lost_is_seen_after_it(brokers
     assert (topic, config["retention.ms"]) == ("t", 7)
 
 
+async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: tuple[Broker, Broker]) -> None:
+    one, other = brokers
+    await one.coordination.create(f"{znodes.CONFIG_CHANGES}/somebody-elses")
+    assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
+    assert (await other.next_topic())[1]["retention.ms"] == 7
+    late = DynamicConfig(
+        other.config,
+        2,
+        other.coordination,
+        other.clock,
+        lambda *_: None,
+        logging.getLogger("test"),
+    )
+    await late.start()
+    assert (await late.load_topic("t"))["retention.ms"] == 7
+    assert "somebody-elses" in await one.coordination.children(znodes.CONFIG_CHANGES)
+
+
 async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
