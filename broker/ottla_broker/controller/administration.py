@@ -17,9 +17,9 @@ from ottla_broker.controller.active import ActiveController
 from ottla_broker.controller.assignment import RackMode
 from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.isr_writes import IsrAnswer
-from ottla_broker.controller.store import MAX_ZNODE_BYTES, topic_znode_bytes
+from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
-from ottla_broker.controller.values import NO_LEADER, Topic
+from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -61,7 +61,7 @@ async def create_topics(
         result = TopicResult(new.name)
         try:
             plan = plan_topic(new, active.context, config, active.new_topic_id(), clock.random.randrange, mode)
-            _check_size(plan.topic)
+            _check_size(plan)
             result.plan = plan
             if not validate_only:
                 await _create(active, plan)
@@ -88,6 +88,7 @@ async def create_partitions(
         result = TopicResult(growth.name)
         try:
             added = plan_growth(growth, active.context)
+            _check_growth(active.context.topic(growth.name), added)
             if not validate_only:
                 await _grow(active, growth.name, added)
                 result.done = _when_led(active, clock, growth.name)
@@ -173,10 +174,17 @@ def _is_led(active: ActiveController, name: str) -> Callable[[], bool]:
     return is_led
 
 
-def _check_size(topic: Topic) -> None:
-    size = topic_znode_bytes(topic)
-    if size > MAX_ZNODE_BYTES:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"Topic '{topic.name}' would need a znode of {size} bytes, the coordination store takes {MAX_ZNODE_BYTES}.",
-        )
+def _check_size(plan: TopicPlan) -> None:
+    too_large = too_large_topic(plan.topic)
+    if too_large:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_large)
+    too_large = too_large_topic(plan.topic, plan.overrides)  # one transaction writes both
+    if too_large:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, too_large)
+
+
+def _check_growth(topic: Topic, added: Mapping[int, tuple[int, ...]]) -> None:
+    grown = {partition: ReplicaAssignment(replicas) for partition, replicas in added.items()}
+    too_large = too_large_topic(Topic(topic.name, topic.topic_id, {**topic.partitions, **grown}))
+    if too_large:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, too_large)

@@ -139,9 +139,9 @@ class Controller:
             task.cancel()
             await asyncio.wait([task])
         self._refuse_all()
-        if was_active and self._office is not None:
+        if was_active:
             try:
-                await asyncio.wait_for(election.give_up_office(self._coordination, self._office), LEAVE_WITHIN_S)
+                await asyncio.wait_for(self._leave_node(), LEAVE_WITHIN_S)
             except TimeoutError:
                 # The store is out of reach: /controller goes with the session.
                 return
@@ -384,9 +384,15 @@ class Controller:
             holder = await election.find_holder(self._coordination, self._clock, self._watch(None, self._stand))
             if holder is not None:
                 self._holder = holder.broker_id
-                if self._active is not None and not holder.is_this_session:
+                if not holder.is_this_session:
                     self._resign(f"broker {holder.broker_id} is controller")
-                return
+                    return
+                if self._active is not None:
+                    return
+                # A term of ours that has ended and left its node: nobody else can be controller until it is gone.
+                self._stand_from = max(self._stand_from, self._clock.monotonic() + PAUSE_AFTER_FAILURE_S)
+                await election.give_up_office(self._coordination, self._clock)
+                continue
             self._holder = NO_CONTROLLER
             self._resign("/controller is gone")
             if not self._is_registered or self._is_retiring:
@@ -439,9 +445,15 @@ class Controller:
         self._stand_from = self._clock.monotonic() + PAUSE_AFTER_FAILURE_S
         was_active = self._active is not None
         self._resign("it failed")
-        if was_active and self._office is not None:
-            await election.give_up_office(self._coordination, self._office)
+        if was_active:
+            await self._leave_node()
         self._clock.call_later(PAUSE_AFTER_FAILURE_S, self._put, _Event("stand after a failure", self._stand))
+
+    async def _leave_node(self) -> None:
+        try:
+            await election.give_up_office(self._coordination, self._clock)
+        except Exception:
+            logger.exception("/controller cannot be removed yet")
 
     # Watches and answers: they queue, and only for the term they belong to
 

@@ -19,13 +19,13 @@ from ottla_broker.ports.coordination import (
     Check,
     ConnectionLoss,
     Coordination,
-    CoordinationError,
     Create,
     Delete,
     MultiFailed,
     NodeExists,
     NoNode,
     Operation,
+    SessionExpired,
     Set,
     Stat,
     Watcher,
@@ -113,10 +113,21 @@ async def _look_who_won(coordination: Coordination, clock: Clock, epoch: int) ->
             await clock.sleep(RETRY_S)
 
 
-async def give_up_office(coordination: Coordination, office: Office) -> None:
-    """Removes /controller if it is still ours, so that another broker can stand at once."""
-    try:
-        await coordination.multi([Check(znodes.CONTROLLER_EPOCH, office.epoch_version), Delete(znodes.CONTROLLER)])
-    except CoordinationError:
-        # Fenced, expired or unreachable: then the node is not ours or goes with the session.
-        return
+async def give_up_office(coordination: Coordination, clock: Clock) -> None:
+    """Removes /controller if this session made it, so that any broker can stand at once. While the connection is away
+    it is tried again: the session may outlive that, and its node would keep the fleet without a controller."""
+    while True:
+        try:
+            _, version = await _read_epoch(coordination)
+            stat = await coordination.exists(znodes.CONTROLLER)
+            if stat is None or stat.ephemeral_owner != coordination.session_id:
+                return
+            # The version, read before the owner: whoever came into office since then is not removed.
+            await coordination.multi([Check(znodes.CONTROLLER_EPOCH, version), Delete(znodes.CONTROLLER)])
+            return
+        except MultiFailed:
+            continue  # things have changed meanwhile: looked at again
+        except ConnectionLoss:
+            await clock.sleep(RETRY_S)
+        except SessionExpired:
+            return  # the node goes with the session

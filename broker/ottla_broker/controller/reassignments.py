@@ -30,7 +30,7 @@ from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.reassignment import Phase, Step, finished, is_ongoing
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
-from ottla_broker.controller.store import MAX_ZNODE_BYTES, topic_znode_bytes
+from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.values import Replica, ReplicaAssignment, Topic
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -90,15 +90,12 @@ class Reassignments:
         """AlterPartitionReassignments: a target for each partition, None cancels. An error for each that is refused.
 
         The errors, in this order: those of `reassignment.plan`, UNKNOWN_TOPIC_OR_PARTITION (also of a topic that is
-        being deleted), UNKNOWN_SERVER_ERROR (its state cannot be read).
+        being deleted), UNKNOWN_SERVER_ERROR (its state cannot be read), INVALID_REPLICA_ASSIGNMENT (the topic with all
+        that is asked of it would be larger than a znode).
         """
         live = frozenset(self._active.context.brokers) - self._active.context.shutting_down
-        answers: dict[TopicPartition, KafkaError | None] = {}
-        accepted: dict[TopicPartition, tuple[int, ...] | None] = {}
-        for partition, replicas in sorted(wanted.items()):
-            answers[partition] = self._check(partition, replicas, live=live)
-            if answers[partition] is None:
-                accepted[partition] = replicas
+        answers = self._check(wanted, live=live)
+        accepted = {partition: wanted[partition] for partition, error in answers.items() if error is None}
         # The latest request counts, wherever it came from.
         await self._forget_requests(accepted)
         answers.update(await self._begin(accepted, live=live))
@@ -140,22 +137,17 @@ class Reassignments:
         # A broker that is not alive may come: tools before KIP-455 wait for it.
         every_broker = frozenset(broker for replicas in self._asked.values() for broker in replicas)
         wanted: dict[TopicPartition, tuple[int, ...] | None] = {}
-        done: list[TopicPartition] = []
-        for partition, replicas in sorted(self._asked.items()):
+        for partition, replicas in self._asked.items():
             current = context.assignment_of(partition)
-            if is_ongoing(current) and reassignment.target(current) == replicas:
-                continue
-            error = self._check(partition, replicas, live=every_broker)
-            if error is None:
+            if not (is_ongoing(current) and reassignment.target(current) == replicas):
                 wanted[partition] = replicas
-            else:
-                logger.warning("/admin/reassign_partitions: %s is left out: %s", partition, error.message)
-                done.append(partition)
-        for partition, error in (await self._begin(wanted, live=every_broker)).items():
-            if error is not None:
-                logger.warning("/admin/reassign_partitions: %s is left out: %s", partition, error.message)
-                done.append(partition)
-        await self._forget_requests(done)
+        answers = self._check(wanted, live=every_broker)
+        accepted = {partition: wanted[partition] for partition, error in answers.items() if error is None}
+        answers.update(await self._begin(accepted, live=every_broker))
+        refused = {partition: error for partition, error in answers.items() if error is not None}
+        for partition, error in refused.items():
+            logger.warning("/admin/reassign_partitions: %s is left out: %s", partition, error.message)
+        await self._forget_requests(refused)
 
     async def progress(self, partitions: Iterable[TopicPartition]) -> None:
         """The ISR of these partitions, or which of their replicas are online, has changed."""
@@ -213,27 +205,35 @@ class Reassignments:
     # Deciding and carrying out
 
     def _check(
-        self, partition: TopicPartition, wanted: tuple[int, ...] | None, *, live: frozenset[int]
-    ) -> KafkaError | None:
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None], *, live: frozenset[int]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """An error, or None, for each partition, in their order."""
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        planned: dict[str, dict[int, ReplicaAssignment]] = {}
+        for partition, replicas in sorted(wanted.items()):
+            try:
+                after = self._plan(partition, replicas, live)
+                self._check_exists(partition)
+            except KafkaError as error:
+                answers[partition] = error
+            else:
+                answers[partition] = None
+                planned.setdefault(partition.topic, {})[partition.partition] = after
+        for name, assignments in planned.items():
+            topic = self._active.context.topic(name)
+            # The largest that it becomes: the replicas of RS, and the lists of those that come and go.
+            too_large = too_large_topic(Topic(name, topic.topic_id, {**topic.partitions, **assignments}))
+            if too_large:
+                refusal = KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, too_large)
+                answers.update({TopicPartition(name, partition): refusal for partition in assignments})
+        return answers
+
+    def _check_exists(self, partition: TopicPartition) -> None:
         context = self._active.context
-        try:
-            after = self._plan(partition, wanted, live)
-            if context.is_deleting(partition.topic) or not context.replicas_of(partition):
-                return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-            if self._active.is_unreadable(partition):
-                return _unreadable()
-            topic = context.topic(partition.topic)
-        except KafkaError as error:
-            return error
-        # The largest that it becomes: the replicas of RS, and the lists of those that come and go.
-        size = topic_znode_bytes(Topic(topic.name, topic.topic_id, {**topic.partitions, partition.partition: after}))
-        if size > MAX_ZNODE_BYTES:
-            return KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Topic '{topic.name}' would need a znode of {size} bytes, the coordination store takes "
-                f"{MAX_ZNODE_BYTES}.",
-            )
-        return None
+        if context.is_deleting(partition.topic) or not context.replicas_of(partition):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if self._active.is_unreadable(partition):
+            raise _unreadable()
 
     def _plan(
         self, partition: TopicPartition, wanted: tuple[int, ...] | None, live: frozenset[int]

@@ -587,6 +587,10 @@ def _assignment(topic: Topic) -> znodes.TopicAssignment:
     )
 
 
-def topic_znode_bytes(topic: Topic) -> int:
-    """Size of the topic's znode, for the 1 MB limit of the store."""
-    return len(_assignment(topic).encode())
+def too_large_topic(topic: Topic, config: Mapping[str, str] | None = None) -> str | None:
+    """Why the store would not take this topic, with `config` together with its configuration; None when it would."""
+    size = len(_assignment(topic).encode()) + (0 if config is None else len(znodes.encode_config(config)))
+    if size <= MAX_ZNODE_BYTES:
+        return None
+    what = "a znode" if config is None else "znodes"
+    return f"Topic '{topic.name}' would need {what} of {size} bytes, the coordination store takes {MAX_ZNODE_BYTES}."

@@ -1,5 +1,6 @@
 """The controller over a coordination store: what the store holds and what the brokers are told."""
 
+import asyncio
 import uuid
 
 import pytest
@@ -9,11 +10,14 @@ from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.exposition import Exposition
+from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, Delete
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import LISTENER, Fleet, fleet_of
 
 WAIT_MS = 60_000
+LONG_LIST = ",".join(f"{partition}:0" for partition in range(130_000))
+"""More than a znode takes."""
 
 
 @pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.java)])
@@ -112,6 +116,7 @@ async def test_racks_are_respected(fleet):
         (NewTopic("t", 1, 1, None, {"retention.ms": None}), ErrorCode.INVALID_CONFIG),
         (NewTopic("t", 1, 1, None, {"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
         (NewTopic("t", 1, 1, None, {"no.such.key": "1"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("t", 1, 1, None, {"leader.replication.throttled.replicas": LONG_LIST}), ErrorCode.INVALID_CONFIG),
     ],
 )
 async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_leaves_no_trace(fleet, new, code):
@@ -121,6 +126,7 @@ async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_leaves_no_
     (result,) = await controller.create_topics([new], timeout_ms=WAIT_MS)
     assert result.error is code and result.message
     assert sorted(await fleet.tool.children("/brokers/topics")) == ["dot.ted", "here"]
+    assert controller.is_active and controller.epoch == 1
 
 
 async def test_defaults_and_validate_only(fleet):
@@ -280,6 +286,7 @@ async def test_partitions_grow_by_request_and_by_tool(fleet):
         (TopicGrowth("t", 3, [(0, 9)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (TopicGrowth("t", 3, [(0,)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (TopicGrowth("t", 3, [(1, 1)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (TopicGrowth("t", 80_000), ErrorCode.INVALID_PARTITIONS),
     ],
 )
 async def test_what_cannot_grow_is_refused(fleet, growth, code):
@@ -288,6 +295,7 @@ async def test_what_cannot_grow_is_refused(fleet, growth, code):
     (result,) = await controller.create_partitions([growth], timeout_ms=WAIT_MS)
     assert result.error is code and result.message
     assert len((await fleet.assignment("t")).partitions) == 2
+    assert controller.is_active and controller.epoch == 1
 
 
 async def test_deleting_a_topic_removes_replicas_then_every_znode(fleet):
@@ -537,6 +545,35 @@ async def test_an_unforeseen_error_costs_the_office_and_not_the_fleet(fleet):
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
     await to.until(lambda: second.is_active and to.metadata(2, "u") and to.metadata(2, "u").leader == 1)
     assert not controller.is_active and (await fleet.state("u"))[0].leader == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionLoss(), CoordinationError("/controller", "the store has a bug")], ids=["connection", "store"]
+)
+async def test_a_controller_that_failed_and_could_not_say_so_leaves_the_office_to_somebody(fleet, error):
+    """Its session lives, and with it /controller: nobody else could ever be elected."""
+    controller, channels = await fleet_of(fleet)
+    session, send, lost = fleet.brokers[0].session, channels.send, []
+    multi = session.multi
+
+    def broken(*_):
+        channels.send = send
+        raise RuntimeError("the wire has a bug")
+
+    def losing(operations):
+        if Delete("/controller") in operations and not lost:
+            lost.append(operations)
+            future = asyncio.get_running_loop().create_future()
+            future.set_exception(error)
+            return future
+        return multi(operations)
+
+    session.multi, channels.send = losing, broken
+    with pytest.raises(KafkaError):
+        await create(controller, "t", {0: (1, 2)})
+    await channels.until(lambda: controller.is_active and controller.epoch == 2)
+    assert lost
+    assert (await create(controller, "u", {0: (1, 2)})).error is ErrorCode.NONE
 
 
 async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet):

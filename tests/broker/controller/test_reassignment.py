@@ -241,6 +241,38 @@ async def test_what_cannot_be_carried_out_is_refused_partition_by_partition(flee
     ]
 
 
+async def topic_of_many(controller, count):
+    """`count` partitions on the brokers 0 and 1; where all of them are to go."""
+    assignment = dict.fromkeys(range(count), (0, 1))
+    (result,) = await controller.create_topics([NewTopic("t", assignment=assignment)], timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.NONE
+    return {TopicPartition("t", partition): (2, 3) for partition in assignment}
+
+
+async def test_a_topic_is_judged_as_a_whole_however_many_of_its_partitions_move(fleet, monkeypatch):
+    """Judged once for each, a topic of thousands held up its controller for seconds."""
+    controller, _ = await fleet_of(fleet, 4)
+    wanted = await topic_of_many(controller, 50)
+    encode, encoded = znodes.TopicAssignment.encode, []
+    monkeypatch.setattr(znodes.TopicAssignment, "encode", lambda self: encoded.append(1) or encode(self))
+    assert not any((await controller.alter_reassignments(wanted)).values())
+    assert 0 < len(encoded) < 10
+
+
+async def test_what_would_make_a_topic_larger_than_a_znode_is_refused(fleet, monkeypatch):
+    controller, _ = await fleet_of(fleet, 4)
+    wanted = await topic_of_many(controller, 50)
+    (data, _) = await fleet.tool.get("/brokers/topics/t")
+    monkeypatch.setattr("ottla_broker.controller.store.MAX_ZNODE_BYTES", len(data) + 200)
+    answers = await controller.alter_reassignments(wanted)
+    assert {error.code for error in answers.values()} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+    await fleet.tool.create("/admin/reassign_partitions", znodes.encode_reassignment(wanted))
+    await fleet.until_gone("/admin/reassign_partitions")
+    assert not await controller.list_reassignments()
+    assert controller.is_active and controller.epoch == 1
+    assert await alter(controller, (2, 3)) is ErrorCode.NONE
+
+
 async def test_a_topic_does_not_grow_while_it_is_reassigned(fleet):
     controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0)

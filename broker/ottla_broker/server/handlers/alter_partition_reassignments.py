@@ -43,17 +43,14 @@ async def handle(
         return AlterPartitionReassignmentsResponse(
             error_code=int(error.code), error_message=error.message, responses=[]
         )
-    response = AlterPartitionReassignmentsResponse(responses=[])
-    for name in dict.fromkeys(topic.name for topic in request.topics):
-        topic = ReassignableTopicResponse(name=name, partitions=[])
-        for partition in (one for one in wanted if one.topic == name):
-            refusal = answers[partition]
-            topic.partitions.append(
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition,
-                    error_code=int(ErrorCode.NONE if refusal is None else refusal.code),
-                    error_message=None if refusal is None else refusal.message,
-                )
+    topics = {topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
+    for partition in wanted:
+        refusal = answers[partition]
+        topics[partition.topic].partitions.append(
+            ReassignablePartitionResponse(
+                partition_index=partition.partition,
+                error_code=int(ErrorCode.NONE if refusal is None else refusal.code),
+                error_message=None if refusal is None else refusal.message,
             )
-        response.responses.append(topic)
-    return response
+        )
+    return AlterPartitionReassignmentsResponse(responses=list(topics.values()))
