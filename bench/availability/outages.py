@@ -1,8 +1,9 @@
 """controlled-shutdown and failover: one of three brokers gets SIGTERM, or SIGKILL, while producers never stop.
 
 Twelve partitions with three replicas, min.insync.replicas=2, a third of them led by the broker in question; acks=all.
-Each round takes another broker, the controller last. Measured is what `producers.Outage` says, over the partitions that
-the broker led: the median and the longest.
+Each round takes another broker, the controller last. A session that is lost lives one timeout from its last ping, which
+is up to a third of it old: the rounds spread the moment of the kill over that. Measured is what `producers.Outage`
+says, over the partitions that the broker led: the median and the longest.
 """
 
 from __future__ import annotations
@@ -60,10 +61,26 @@ def run_failover(session_timeout_ms: int, given: Surroundings) -> None:
         failover(session_timeout_ms),
         {"zookeeper.session.timeout.ms": str(session_timeout_ms)},
         kill,
+        session_timeout_ms,
     )
 
 
-def _run(given: Surroundings, name: str, properties: dict[str, str], harm: Callable[[System, int], None]) -> None:
+def pause_s(session_timeout_ms: int, number: int, rounds: int) -> float:
+    """What a round waits beyond the warm-up: a place of its own among `rounds` even parts of a third of the timeout.
+
+    >>> [pause_s(18_000, number, 3) for number in range(3)]
+    [1.0, 3.0, 5.0]
+    """
+    return session_timeout_ms / 1000 / 3 * (number + 0.5) / rounds
+
+
+def _run(
+    given: Surroundings,
+    name: str,
+    properties: dict[str, str],
+    harm: Callable[[System, int], None],
+    session_timeout_ms: int = 0,
+) -> None:
     for system_name in given.brokers:
         system = System(
             system_name,
@@ -83,19 +100,27 @@ def _run(given: Surroundings, name: str, properties: dict[str, str], harm: Calla
             for number in range(given.rounds):
                 topic = f"{_TOPIC}-{number}"
                 system.create_topic(topic, _PARTITIONS, _BROKERS)
-                _round(given, name, system, topic, _BROKERS - 1 - number % _BROKERS, harm)
+                warm_up_s = _QUICK_WARM_UP_S if given.is_quick else _WARM_UP_S
+                warm_up_s += pause_s(session_timeout_ms, number, given.rounds)
+                _round(given, name, system, topic, _BROKERS - 1 - number % _BROKERS, harm, warm_up_s)
                 system.delete_topic(topic)
         finally:
             system.stop()
 
 
 def _round(
-    given: Surroundings, name: str, system: System, topic: str, victim: int, harm: Callable[[System, int], None]
+    given: Surroundings,
+    name: str,
+    system: System,
+    topic: str,
+    victim: int,
+    harm: Callable[[System, int], None],
+    warm_up_s: float,
 ) -> None:
     producers = Producers(system.bootstrap, topic, _PARTITIONS)
     try:
         given.step(f"{name}: {system.name}, broker {victim}")
-        time.sleep(_QUICK_WARM_UP_S if given.is_quick else _WARM_UP_S)
+        time.sleep(warm_up_s)
         producers.begin()
         harm(system, victim)
         system.wait_until_in_sync(topic, _PARTITIONS, _BROKERS)
