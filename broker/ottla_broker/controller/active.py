@@ -28,7 +28,7 @@ from ottla_broker.controller.reassignments import Reassignments
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
-from ottla_broker.controller.values import LeaderAndIsr, Replica, Topic
+from ottla_broker.controller.values import Broker, LeaderAndIsr, Replica, Topic
 from ottla_broker.metrics import Counter
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
@@ -122,7 +122,7 @@ class ActiveController:
     async def take_office(self) -> None:
         """Reads everything, arms the watches, tells every broker, and elects where a leader is missing."""
         context = self.context
-        context.brokers = await self.store.brokers(await self.store.broker_ids(self._watches.brokers))
+        context.brokers = await self._registered()
         names = await self.store.topic_names(self._watches.topics)
         for topic in await self._read_topics(names):
             context.add_topic(topic)
@@ -197,9 +197,10 @@ class ActiveController:
     # Brokers
 
     async def brokers_changed(self) -> None:
-        """Brokers have gone, come, or both: a new epoch under a known id is a restart that was too quick to be seen."""
+        """Brokers have gone, come, or both: a new epoch under a known id is a restart that was too quick to be seen.
+        Or a registration says something else: Apache Kafka's listeners may change while it runs."""
         context = self.context
-        found = await self.store.brokers(await self.store.broker_ids(self._watches.brokers))
+        found = await self._registered()
         gone = [
             broker
             for broker in context.broker_ids()
@@ -212,6 +213,17 @@ class ActiveController:
         if come:
             logger.info("brokers come: %s", come)
             await self._brokers_come({broker: found[broker] for broker in come})
+        changed = [broker for broker in sorted(context.brokers) if found[broker] != context.brokers[broker]]
+        if changed:
+            logger.info("the registrations of brokers have changed: %s", changed)
+            context.brokers.update({broker: found[broker] for broker in changed})
+            batch = RequestBatch()
+            batch.tell_metadata(context.brokers)
+            self.send(batch)
+
+    async def _registered(self) -> dict[int, Broker]:
+        ids = await self.store.broker_ids(self._watches.brokers)
+        return await self.store.brokers(ids, self._watches.brokers)
 
     async def _brokers_gone(self, brokers: Sequence[int]) -> None:
         context = self.context

@@ -94,11 +94,14 @@ class ControllerStore:
         names = await self._children(znodes.BROKER_IDS, watch)
         return sorted(int(name) for name in names if name.isdecimal())
 
-    async def brokers(self, ids: Iterable[int]) -> dict[int, Broker]:
-        """The registrations that are still there; one that cannot be read is logged and left out."""
+    async def brokers(self, ids: Iterable[int], watch: Watcher) -> dict[int, Broker]:
+        """The registrations that are still there; one that cannot be read is logged and left out.
+
+        The watch fires for each of them when it changes or goes.
+        """
         wanted = sorted(ids)
         found: dict[int, Broker] = {}
-        contents = await self._get_all([znodes.BrokerRegistration.path(broker) for broker in wanted])
+        contents = await self._get_all([znodes.BrokerRegistration.path(broker) for broker in wanted], watch)
         for broker, content in zip(wanted, contents, strict=True):
             if content is None:
                 continue

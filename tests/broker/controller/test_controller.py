@@ -1,6 +1,7 @@
 """The controller over a coordination store: what the store holds and what the brokers are told."""
 
 import asyncio
+import dataclasses
 import uuid
 
 import pytest
@@ -574,6 +575,25 @@ async def test_a_controller_that_failed_and_could_not_say_so_leaves_the_office_t
     await channels.until(lambda: controller.is_active and controller.epoch == 2)
     assert lost
     assert (await create(controller, "u", {0: (1, 2)})).error is ErrorCode.NONE
+
+
+async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybody(fleet):
+    """As Apache Kafka's does in a mixed fleet, when its advertised.listeners are altered."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    path = znodes.BrokerRegistration.path(2)
+    for port in (4711, 4712):
+        channels.forget()
+        data, _ = await fleet.tool.get(path)
+        registration = znodes.BrokerRegistration.decode(2, data)
+        moved = znodes.Endpoint("CLIENT", "127.0.0.1", port)
+        changed = dataclasses.replace(registration, endpoints=(registration.endpoints[0], moved))
+        await fleet.tool.set(path, changed.encode())
+        await channels.until(lambda: {0, 1, 2} <= {broker for broker, _, _ in channels.sent})
+        assert channels.requests(api_key=ApiKey.UPDATE_METADATA) == channels.requests()
+        for request in channels.requests():
+            assert [end.port for end in request.live_brokers[2].endpoints if end.listener == "CLIENT"] == [port]
+    assert (await fleet.state("t"))[0].leader == 1 and set(channels.open_brokers) == {0, 1, 2}
 
 
 async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet):
