@@ -19,6 +19,7 @@ from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.isr_writes import IsrAnswer
 from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
+from ottla_broker.controller.topic_rules import check_collisions
 from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -55,28 +56,34 @@ async def create_topics(
     mode: RackMode,
     validate_only: bool,
 ) -> list[TopicResult]:
-    """One result per topic, in their order."""
+    """One result per topic, in their order. The brokers hear of all of them at once."""
     results = []
+    created: list[TopicResult] = []
     for new in topics:
         result = TopicResult(new.name)
+        results.append(result)
         try:
+            check_collisions(new.name, [other.name for other in created])
             plan = plan_topic(new, active.context, config, active.new_topic_id(), clock.random.randrange, mode)
             _check_size(plan)
-            result.plan = plan
             if not validate_only:
-                await _create(active, plan)
-                result.done = _when_led(active, clock, new.name)
+                if not await active.store.create_topic(plan.topic, plan.overrides):
+                    raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
+                created.append(result)
+            result.plan = plan
         except KafkaError as error:
-            result.plan, result.error, result.message = None, error.code, error.message
-        results.append(result)
+            result.error, result.message = error.code, error.message
+    await _start(active, clock, created)
     return results
 
 
-async def _create(active: ActiveController, plan: TopicPlan) -> None:
-    if not await active.store.create_topic(plan.topic, plan.overrides):
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{plan.topic.name}' already exists.")
-    await active.add_topics([plan.topic])
-    await active.watch_topics([plan.topic.name])
+async def _start(active: ActiveController, clock: Clock, created: Sequence[TopicResult]) -> None:
+    """Gives the topics leaders, tells the brokers, and what is waited for."""
+    topics = [result.plan.topic for result in created if result.plan is not None]
+    await active.add_topics(topics)
+    await active.watch_topics([topic.name for topic in topics])
+    for result in created:
+        result.done = _when_led(active, clock, result.name)
 
 
 async def create_partitions(

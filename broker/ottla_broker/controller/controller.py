@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
@@ -52,6 +53,8 @@ R = TypeVar("R", TopicResult, ElectionResult)
 
 PAUSE_AFTER_FAILURE_S: Final = 1.0
 """After an unforeseen error this broker lets the others stand first."""
+TOPICS_AT_ONCE: Final = 20
+"""Topics of a request that are created in one event: elections do not wait for the rest."""
 
 
 LEAVE_WITHIN_S: Final = 2.0
@@ -196,12 +199,16 @@ class Controller:
         Raises KafkaError(NOT_CONTROLLER).
         """
 
-        def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
+        def act(some: Sequence[NewTopic], active: ActiveController) -> Awaitable[list[TopicResult]]:
             return administration.create_topics(
-                active, topics, config=self._config, clock=self._clock, mode=mode, validate_only=validate_only
+                active, some, config=self._config, clock=self._clock, mode=mode, validate_only=validate_only
             )
 
-        return await self._wait_for(await self._request("create topics", act), timeout_ms)
+        results: list[TopicResult] = []
+        for start in range(0, len(topics), TOPICS_AT_ONCE):
+            some = topics[start : start + TOPICS_AT_ONCE]
+            results += await self._request("create topics", partial(act, some))
+        return await self._wait_for(results, timeout_ms)
 
     async def create_partitions(
         self, growths: Sequence[TopicGrowth], *, timeout_ms: int, validate_only: bool = False

@@ -406,10 +406,15 @@ class ControllerStore:
 
     async def _tree(self, path: str) -> list[str]:
         """The node and all below it, children before their parents."""
-        nodes = []
-        for name in await self._children(path):
-            nodes.extend(await self._tree(f"{path}/{name}"))
-        return [*nodes, path]
+        levels = [[path]]
+        while level := levels[-1]:
+            below: list[str] = []
+            for start in range(0, len(level), READS_AT_ONCE):
+                some = level[start : start + READS_AT_ONCE]
+                names = await asyncio.gather(*map(self._children, some))
+                below += [f"{parent}/{name}" for parent, found in zip(some, names, strict=True) for name in found]
+            levels.append(below)
+        return [node for level in reversed(levels) for node in level]
 
     # ISR change notifications (brokers with inter.broker.protocol.version below 2.7)
 

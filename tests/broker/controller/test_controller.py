@@ -76,6 +76,28 @@ async def test_creating_a_topic_writes_its_znodes_and_tells_leaders_before_metad
     assert [leader.port for leader in request.live_leaders] == [19000, 19001, 19002]
 
 
+async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
+    controller, channels = await fleet_of(fleet)
+    channels.forget()
+    many = [NewTopic(f"t{number}", assignment={0: (1, 2)}) for number in range(60)]
+    creating = asyncio.ensure_future(controller.create_topics(many, timeout_ms=WAIT_MS))
+    await asyncio.sleep(0)
+    await controller.create_topics([NewTopic("asked-meanwhile", 1, 1)], timeout_ms=WAIT_MS, validate_only=True)
+    assert not creating.done() and not await fleet.exists("/brokers/topics/t59")
+    assert [result.error for result in await creating] == [ErrorCode.NONE] * 60
+    for api_key in (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA):
+        assert len(channels.requests(1, api_key)) == 3
+    assert {channels.leadership(2, new.name).leader for new in many} == {1}
+
+
+async def test_names_that_collide_within_a_request_are_refused(fleet):
+    controller, _ = await fleet_of(fleet)
+    news = [NewTopic(name, assignment={0: (0,)}) for name in ("a.b", "c", "a_b")]
+    first, second, third = await controller.create_topics(news, timeout_ms=WAIT_MS)
+    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert third.error is ErrorCode.INVALID_TOPIC_EXCEPTION and "a.b" in third.message
+
+
 async def test_creation_waits_until_the_own_broker_has_the_metadata(fleet):
     controller, channels = await fleet_of(fleet)
     channels.silent.add(0)
