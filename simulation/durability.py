@@ -286,14 +286,17 @@ class Durability:
         return view.end_offset(ledger.truth)
 
     def _lose(self, key: Partition, ledger: _Ledger, start: int) -> None:
-        end = max(ledger.truth.end_offset, ledger.highest)
+        committed = max(ledger.truth.end_offset, ledger.highest)
+        # Whoever was leader until now may hear yet that a follower had what it has lost, and acknowledge it.
+        end = max(committed, self._led_end(key))
         ledger.highest = start
-        if start >= end and not key[0].startswith(INTERNAL_PREFIX):
-            return
-        self.world.trace.event("loss", *key, start, end)
-        ledger.losses.append(Loss(self.world.loop.time(), start, end))
-        ledger.truth.cut(start)
         ledger.weak.clear()  # what is left every member holds
+        if start < end:
+            self.world.trace.event("loss", *key, start, end)
+            ledger.losses.append(Loss(self.world.loop.time(), start, end))
+        if start >= committed and not key[0].startswith(INTERNAL_PREFIX):
+            return
+        ledger.truth.cut(start)
         for broker in self.brokers:
             view = ledger.view(broker.broker_id)
             view.limit = min(view.limit, start)
@@ -301,6 +304,18 @@ class Durability:
         self._forget_seen(key)
         self.checker.power_lost(key, start)
         self.on_loss(key)
+
+    def _led_end(self, key: Partition) -> int:
+        """The highest log end offset among the replicas that believe to lead."""
+        return max(
+            (
+                replica.log.log_end_offset
+                for broker in self.brokers
+                for replica in broker.partitions()
+                if replica.is_leader and replica.topic_partition == key
+            ),
+            default=0,
+        )
 
     # -- small things -----------------------------------------------------------------------------------------------
 

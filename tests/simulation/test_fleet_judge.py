@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from simulation.batches import build_batch
+from simulation.checker import Checker
+from simulation.durability import Durability
 from simulation.filesystem import DirectoryNode, FileNode
+from simulation.leaderships import Leadership
 from simulation.replica_views import Truth, View, durable_agreement
+from simulation.world import World
 
 
 def log_of(*batches: bytes) -> DirectoryNode:
@@ -66,3 +73,24 @@ def test_a_truth_is_cut_at_whole_batches() -> None:
     View().compare(log_of(batch(0, "a", "b"), batch(2, "c")), truth, 3, may_extend=True)
     truth.cut(1)
     assert truth.end_offset == 0
+
+
+def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_is_no_promise() -> None:
+    """The follower had fetched it, and said so with its next fetch, which came late (once seed 182)."""
+    key = ("t", 0)
+    log = SimpleNamespace(log_end_offset=1, high_watermark=0)
+    replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=-1, log=log)
+    brokers: list[Any] = [
+        SimpleNamespace(broker_id=number, partitions=lambda held=held: held, find_partition=lambda _: ("", None))
+        for number, held in enumerate(([replica], []))
+    ]
+    before = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
+    after = Leadership(leader=1, epoch=1, in_sync=(1,), since_s=0.0)
+    leaderships: Any = SimpleNamespace(states={key: before}, observers=[], before_change=None)
+    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
+    judge.power_is_lost(brokers[1], lambda: None)
+    assert judge.is_promise(key, 0, 0.0), "the leader has it"
+    leaderships.states[key] = after
+    leaderships.observers[0](key, before, after)
+    assert not judge.is_promise(key, 0, 0.0)
+    assert judge.is_promise(key, 1, 0.0)
