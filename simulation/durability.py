@@ -148,7 +148,7 @@ class Durability:
                     self.leaderships.leads(key, partition.leader_epoch, number)
                     ledger = self._ledger(key)
                     ledger.highest = max(ledger.highest, log.high_watermark)
-                if key[0].startswith(INTERNAL_PREFIX):
+                if key[0].startswith(INTERNAL_PREFIX) or self.leaderships.is_deleting(key[0]):
                     continue
                 if is_leader and partition.leader_epoch == state.epoch:
                     self._look_at_leader(broker, key, partition)
@@ -290,13 +290,13 @@ class Durability:
         # Whoever was leader until now may hear yet that a follower had what it has lost, and acknowledge it.
         end = max(committed, self._led_end(key))
         ledger.highest = start
-        ledger.weak.clear()  # what is left every member holds
         if start < end:
             self.world.trace.event("loss", *key, start, end)
             ledger.losses.append(Loss(self.world.loop.time(), start, end))
         if start >= committed and not key[0].startswith(INTERNAL_PREFIX):
             return
         ledger.truth.cut(start)
+        ledger.weak.clear()  # what is left every member holds
         for broker in self.brokers:
             view = ledger.view(broker.broker_id)
             view.limit = min(view.limit, start)

@@ -60,6 +60,10 @@ class Leaderships:
         if known != broker:
             self._problem(partition, f"brokers {known} and {broker} both lead in epoch {epoch}")
 
+    def is_deleting(self, topic: str) -> bool:
+        """Its deletion has been asked for: brokers may have deleted what their controller still has them lead."""
+        return self.store.data(znodes.delete_topic_path(topic)) is not None
+
     def _on_change(self, path: str) -> None:
         if path.endswith("/state"):
             found = _STATE.fullmatch(path)

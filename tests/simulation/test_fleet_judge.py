@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from simulation.batches import build_batch
 from simulation.checker import Checker
 from simulation.durability import Durability
@@ -94,3 +96,26 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     leaderships.observers[0](key, before, after)
     assert not judge.is_promise(key, 0, 0.0)
     assert judge.is_promise(key, 1, 0.0)
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
+    """A controller that is late may have a replica led again that another has had deleted."""
+    key = ("t", 0)
+    log = SimpleNamespace(log_end_offset=0, high_watermark=0, is_failed=False, disk=SimpleNamespace(path="d"))
+    replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=0, log=log)
+    broker: Any = SimpleNamespace(
+        broker_id=0, life=1, partitions=lambda: [replica], partition_directory=lambda *_: log_of()
+    )
+    leaderships: Any = SimpleNamespace(
+        states={key: Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)},
+        observers=[],
+        before_change=None,
+        leads=lambda *_: None,
+        is_deleting=lambda topic: is_deleting,
+    )
+    world = World(1)
+    judge = Durability(world, [broker], leaderships, Checker(), is_flushed=False)
+    View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
+    judge.look()
+    assert bool(world.problems) is not is_deleting
