@@ -6,10 +6,12 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from ottla_broker.coordination.znodes import PartitionState as PartitionStateNode
+from ottla_broker.records.ids import TopicPartition
 from simulation.checker import Checker
 from simulation.client import Client, PartitionState, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
@@ -61,7 +63,7 @@ class Scene:
                 await asyncio.sleep(0.05)
 
 
-def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1) -> None:
+def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1, **settings_of_its_own: str) -> None:
     world = World(seed)
 
     async def main() -> None:
@@ -69,6 +71,7 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1) -> 
             "ottla.log.dir.reserve.bytes": "2000",
             "replica.lag.time.max.ms": "3600000",
             "auto.leader.rebalance.enable": "false",
+            **{name.replace("_", "."): value for name, value in settings_of_its_own.items()},
         }
         scene = Scene(world, Fleet(world, count, settings, disks=2))
         world.has_failed_disk = True
@@ -78,6 +81,15 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1) -> 
 
     world.run(main())
     assert world.problems == []
+
+
+def _manager_of(broker: SimulatedBroker) -> Any:
+    assert broker.broker is not None
+    return broker.broker._replica_manager
+
+
+def _log_of(manager: Any, number: int) -> Any:
+    return manager.log_manager.get(TopicPartition(TOPIC, number))
 
 
 async def eventually(is_true: Callable[[], bool]) -> None:
@@ -113,6 +125,47 @@ def test_leaders_move_off_a_directory_at_once_and_its_replicas_are_in_sync_again
         await scene.until(lambda states: all(len(states[n].in_sync) == 3 for n in there))
 
     play(3, use)
+
+
+def test_a_directory_that_is_back_before_a_long_command_is_done_has_its_replicas_back() -> None:
+    """A broker that is cut from the coordination reads the configuration of a new topic for as long."""
+
+    async def use(scene: Scene) -> None:
+        broker = next(b for b in scene.fleet.brokers if b is not scene.fleet.controller())
+        path, image, there = scene.disk_of(broker, 0)
+        assert broker.coordination is not None
+        scene.fleet.store.disconnect(broker.coordination, 9.0)
+        creating = scene.world.spawn(
+            create_topic(scene.workload, scene.client, "new", 3, 3, {}), name="creation of a topic"
+        )
+        await asyncio.sleep(0.5)
+        image.failure = errno.EIO
+        await broker.until_directory(path, ("offline",), SETTLE_S)
+        await asyncio.sleep(0.5)
+        image.failure = None
+        await broker.until_directory(path, ("online",), SETTLE_S)
+        assert _manager_of(broker)._commands.locked(), "the command is still under way"
+        assert await creating
+        await eventually(lambda: not any(replica.log.is_failed for replica in broker.partitions()))
+        await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
+
+    play(3, use, zookeeper_session_timeout_ms="18000")
+
+
+def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed() -> None:
+    async def use(scene: Scene) -> None:
+        broker = next(b for b in scene.fleet.brokers if b is not scene.fleet.controller())
+        _, image, there = scene.disk_of(broker, 0)
+        manager = _manager_of(broker)
+        await manager._commands.acquire()
+        image.failure = errno.EIO
+        # What is replaced is still the manager's.
+        await eventually(lambda: any(_log_of(manager, n) not in (None, manager.partition(TOPIC, n).log) for n in there))
+        manager._commands.release()
+        await eventually(lambda: not any(replica.log.is_failed for replica in broker.partitions()))
+        await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
+
+    play(3, use, replica_lag_time_max_ms="1000")
 
 
 def test_a_replica_without_others_has_its_leader_back_with_its_directory() -> None:

@@ -634,11 +634,8 @@ class ReplicaManager:
 
     async def _drop_offline(self) -> None:
         async with self._commands:
-            offline = [
-                partition
-                for partition in self.partitions()
-                if self.log_manager.is_on_offline_directory(partition.topic_partition)
-            ]
+            # By their logs: by now, behind a long command, the directory may be back, or they be made anew elsewhere.
+            offline = [partition for partition in self.partitions() if partition.log.is_failed]
             await self._fetchers.remove([partition.topic_partition for partition in offline])
             for partition in offline:
                 self._last_epochs[partition.topic_partition] = partition.leader_epoch

@@ -85,9 +85,11 @@ class Readmission:
         leaving: list[TopicPartition] = []
         settled: list[TopicPartition] = []
         for partition, is_whole in list(self._waiting.items()):
-            if self._replica_manager.partition(*partition) is not None:
-                settled.append(partition)  # the controller was first
-                continue
+            current = self._replica_manager.partition(*partition)
+            if current is not None:
+                if not current.log.is_failed:
+                    settled.append(partition)  # the controller was first
+                continue  # else what failed with the directory is still to be dropped
             try:
                 if partition.topic not in assignments:
                     assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
