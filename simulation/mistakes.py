@@ -18,6 +18,7 @@ from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication import isr, recreation, replica_manager
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
@@ -157,6 +158,26 @@ def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest
     return replace(self, leader=leader, isr=in_sync)
 
 
+_resolve_fetch = Fetching._resolve
+_check_fetch = Fetching._check
+
+
+def _give_later_records(self: Fetching) -> None:
+    _resolve_fetch(self)
+    for item in self._items:
+        asked, partition = item.asked, item.partition
+        if partition is None or item.error or self._replica_id >= 0:
+            continue
+        if asked.fetch_offset % 7 == 3 and asked.fetch_offset + 6 < partition.log.high_watermark:
+            asked.fetch_offset += 6
+
+
+def _end_at_the_high_watermark(self: Fetching, item: Any) -> None:
+    _check_fetch(self, item)
+    if self._replica_id < 0 and not item.error and item.asked.fetch_offset > item.partition.log.high_watermark:
+        item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
 # -- storage ----------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +198,7 @@ MISTAKES = (
         "fleet",
         40,
         ((Partition, "divergence", lambda self, fetch_offset, last_fetched_epoch: None),),
+        is_quick=True,
     ),
     Mistake(
         "the high watermark is the furthest replica's end",
@@ -187,7 +209,11 @@ MISTAKES = (
     ),
     Mistake("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
     Mistake(
-        "a leader shrinks its ISR without the controller", "fleet", 40, ((Partition, "shrink_isr", _shrink_alone),)
+        "a leader shrinks its ISR without the controller",
+        "fleet",
+        40,
+        ((Partition, "shrink_isr", _shrink_alone),),
+        is_quick=True,
     ),
     Mistake(
         "a sync is skipped, and acknowledged",
@@ -226,6 +252,7 @@ MISTAKES = (
         "fleet",
         60,
         ((Follower, "start", _cut_to_the_high_watermark_first),),
+        is_quick=True,
     ),
     Mistake(
         "consumers are served beyond the high watermark",
@@ -235,11 +262,26 @@ MISTAKES = (
         is_quick=True,
     ),
     Mistake(
+        "some fetches of consumers skip six records",
+        "fleet",
+        5,
+        ((Fetching, "_resolve", _give_later_records),),
+        is_quick=True,
+    ),
+    Mistake(
+        "between the high watermark and the end a fetch is out of range",
+        "fleet",
+        5,
+        ((Fetching, "_check", _end_at_the_high_watermark),),
+        is_quick=True,
+    ),
+    Mistake(
         "sequences are forgotten when the leader changes",
         "fleet",
         20,
         ((Partition, "become_leader", _lead_without_sequences),),
         is_quick=True,
+        first_seed=7,
     ),
     Mistake(
         "sequences are not checked", "single", 20, ((ProducerStates, "check", lambda *arguments: None),), is_quick=True
@@ -249,6 +291,7 @@ MISTAKES = (
         "fleet",
         40,
         ((Partition, "become_leader", _lead_without_epoch_start),),
+        is_quick=True,
     ),
     Mistake(
         "a replica may join the ISR from anywhere",

@@ -8,14 +8,14 @@ delivered; it retries as the official clients do, and an answer that those would
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from simulation.batches import build_batch, read_batches
+from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client, Unavailable
 from simulation.world import EPOCH_MS, World
@@ -434,8 +434,19 @@ class Consumer:
         high_watermark: int = answer.high_watermark
         return high_watermark
 
-    def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:
+    def _batches(self, answer: Any) -> Iterator[Batch]:
+        """Nothing is compacted, and no record deleted: one batch follows the other, and the first has the position."""
+        expected = self.position
         for batch in read_batches(answer.records or b""):
+            if batch.base_offset > expected:
+                raise Violation(
+                    f"{self.partition}: asked for offset {expected}, given {batch.base_offset}: the rest is skipped"
+                )
+            expected = batch.last_offset + 1
+            yield batch
+
+    def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:
+        for batch in self._batches(answer):
             if batch.is_control:
                 continue
             if batch.last_offset >= answer.high_watermark:
@@ -487,7 +498,7 @@ class _Reader(Consumer):
         self._forgiven_at = -1
 
     def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:
-        for batch in read_batches(answer.records or b""):
+        for batch in self._batches(answer):
             self.records += [(offset, name) for offset, name in batch.records() if offset >= self.position]
             self.position = max(self.position, batch.last_offset + 1)
 
