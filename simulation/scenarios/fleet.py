@@ -98,7 +98,11 @@ async def run(world: World) -> Checker:
         await keeper.settle()
     await administrator.finish()
     await all_in_sync(fleet, clients[0], checker)
-    while world.counters.messages < MIN_MESSAGES or checker.acknowledged_count < MIN_ACKNOWLEDGED:
+    while (
+        world.counters.messages < MIN_MESSAGES
+        or checker.acknowledged_count < MIN_ACKNOWLEDGED
+        or world.loop.time() - started_s < MIN_VIRTUAL_S
+    ):
         await asyncio.sleep(0.2)
         workload.check()
     await verify(fleet, workload, clients[0])

@@ -308,6 +308,27 @@ async def test_a_follower_of_an_unknown_epoch_is_told_where_the_logs_part(one: F
     assert agreed.diverging_epoch is None and agreed.records  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(0, ErrorCode.FENCED_LEADER_EPOCH), (9, ErrorCode.UNKNOWN_LEADER_EPOCH)], ids=["past", "future"]
+)
+async def test_a_fetch_of_another_epoch_tells_the_leader_nothing_of_its_follower(
+    one: Fleet, epoch: int, code: ErrorCode
+) -> None:
+    await one.create("flights", (1, 2), isr=(1,))
+    one.topics["orders"] = one.topics["flights"]  # asked for by its id
+    await one.elect("flights", 1, (1,))
+    await one.produce(1, "flights", "a", "b")
+    partition = one.nodes[1].partition("flights")
+    follower = partition.followers[2]
+    assert (await replica_fetch(one, 2, 0, epoch=1)).error_code == 0  # type: ignore[attr-defined]
+    assert (follower.log_end_offset, partition.in_sync.committed) == (0, (1,))
+    fenced = await replica_fetch(one, 2, 2, epoch=epoch)
+    assert fenced.error_code == code and not fenced.records  # type: ignore[attr-defined]
+    assert (follower.log_end_offset, partition.in_sync.committed) == (0, (1,)) and not partition.in_sync.is_in_flight
+    assert (await replica_fetch(one, 2, 2, epoch=1)).error_code == 0  # type: ignore[attr-defined]
+    assert follower.log_end_offset == 2
+
+
 async def test_a_broker_that_is_no_replica_cannot_fetch_as_one(one: Fleet) -> None:
     data = await replica_fetch(one, 9, 0)
     assert data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH  # type: ignore[attr-defined]
