@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.mixed.fleet import BROKERS, PARTITIONS, Kind, MixedFleet, State
 from tests.nemesis.checker import Finding, findings
 from tests.nemesis.history import Acknowledged, History, now
-from tests.nemesis.load import TOPIC, Client, FinalReader, Reader, SteadyProducer
+from tests.nemesis.load import TOPIC, Client, Reader, SteadyProducer, read_to_the_end
 from tests.nemesis.nodes import is_same_log
 
 _FINAL_S = 120.0
@@ -160,8 +160,7 @@ class Campaign:
     def _end_load(self, outcome: Outcome) -> None:
         assert self._steady is not None
         self._steady.stop()
-        deadline = time.monotonic() + _FINAL_S
-        FinalReader(self._history, self._fleet.bootstrap, PARTITIONS).read(lambda: time.monotonic() > deadline)
+        read_to_the_end(self._history, self._fleet.bootstrap, PARTITIONS, _FINAL_S)
         for client in self._clients:
             if client is not self._steady:
                 client.stop()

@@ -16,7 +16,7 @@ from tests.nemesis.faults import FAULTS, Fault
 from tests.nemesis.fleet import PARTITIONS, Fleet, State
 from tests.nemesis.history import Acknowledged, FaultBegan, FaultEnded, History, Polled, now
 from tests.nemesis.java_clients import JavaGroupMember, JavaProducer
-from tests.nemesis.load import TOPIC, Client, FinalReader, Reader, RefusedProducer, SteadyProducer
+from tests.nemesis.load import TOPIC, Client, Reader, RefusedProducer, SteadyProducer, read_to_the_end
 from tests.nemesis.nodes import System, end_all, is_same_log, until
 
 _QUIET_S = 2.0
@@ -161,9 +161,7 @@ class Campaign:
         producers = [one for one in self._clients if isinstance(one, SteadyProducer | RefusedProducer | JavaProducer)]
         for producer in producers:
             producer.stop()
-        deadline = time.monotonic() + _FINAL_S
-        final = FinalReader(self._history, self._fleet.bootstrap, PARTITIONS)
-        final.read(lambda: time.monotonic() > deadline)
+        read_to_the_end(self._history, self._fleet.bootstrap, PARTITIONS, _FINAL_S)
         for client in self._clients:
             if client not in producers:
                 client.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -58,6 +58,15 @@ class Doubtful:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A consumer begins as a member of a group, which is to be given every record of every partition."""
+
+    at: float
+    by: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """A consumer begins to read a partition anew: it was assigned, or told to seek. None: wherever its group stands."""
 
@@ -93,9 +102,10 @@ class FaultEnded:
     name: str
 
 
-Event: TypeAlias = Sent | Acknowledged | Refused | Doubtful | Placed | Polled | FaultBegan | FaultEnded
+Event: TypeAlias = Sent | Acknowledged | Refused | Doubtful | Subscribed | Placed | Polled | FaultBegan | FaultEnded
 _KINDS = {
-    kind.__name__: kind for kind in (Sent, Acknowledged, Refused, Doubtful, Placed, Polled, FaultBegan, FaultEnded)
+    kind.__name__: kind
+    for kind in (Sent, Acknowledged, Refused, Doubtful, Subscribed, Placed, Polled, FaultBegan, FaultEnded)
 }
 
 
@@ -103,23 +113,35 @@ class History:
     """Takes events from any thread and writes each down at once, so that a crash leaves what led to it."""
 
     def __init__(self, path: Path) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._file = path.open("w", encoding="utf-8")
         self._events: list[Event] = []
 
     def add(self, event: Event) -> None:
         line = json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n"
-        with self._lock:
+        with self._changed:
             self._events.append(event)
             self._file.write(line)
+            self._changed.notify_all()
 
     def events(self) -> list[Event]:
         """All so far."""
-        with self._lock:
+        with self._changed:
             return list(self._events)
 
+    def wait_until(self, holds: Callable[[list[Event]], bool], limit_s: float) -> bool:
+        """Whether what happens makes `holds` true of all events in time; it is asked again when some were added."""
+        deadline = time.monotonic() + limit_s
+        while not holds(events := self.events()):
+            with self._changed:
+                while (left := deadline - time.monotonic()) > 0 and len(self._events) == len(events):
+                    self._changed.wait(left)
+            if left <= 0:
+                return False
+        return True
+
     def close(self) -> None:
-        with self._lock:
+        with self._changed:
             self._file.close()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled
+from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled, Subscribed, now
 from tests.nemesis.load import REQUEST_TIMEOUT_MS, TOPIC, Client
 
 _OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -99,6 +99,7 @@ class JavaGroupMember(_JavaClient):
         arguments = ["--bootstrap-server", bootstrap, "--topic", TOPIC, "--group-id", group, "--verbose"]
         arguments += ["--reset-policy", "earliest", "--session-timeout", "10000"]
         arguments += ["--consumer.config", _written(folder / f"{name}.properties", _CONSUMER)]
+        history.add(Subscribed(now(), name, group))
         super().__init__(name, history, folder, "VerifiableConsumer", arguments)
         self._polled: dict[int, list[tuple[int, str]]] = defaultdict(list)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,8 +11,8 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.nemesis.checker import FINAL
-from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled, Refused, Sent, now
+from tests.nemesis.checker import FINAL, stopped
+from tests.nemesis.history import Acknowledged, Doubtful, History, Placed, Polled, Refused, Sent, Subscribed, now
 
 TOPIC = "nemesis"
 MAX_MESSAGE_BYTES = 100_000
@@ -24,6 +25,8 @@ _REFRESH_MS = 250
 _ROUND_S = 0.025
 _WAITING = 20_000
 _LIMIT_S = 180.0
+_READ_S = 120.0
+"""How long consumers have for what they have not read yet when nobody sends any more and nothing is broken."""
 _COMMON = {
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 500,
@@ -185,6 +188,7 @@ class Reader(Client):
 
     def _run(self) -> None:
         if self._group is not None:
+            self._history.add(Subscribed(now(), self.name, self._group))
             self._consumer.subscribe([TOPIC], on_assign=self._assigned)
         else:
             self._place_all()
@@ -241,3 +245,13 @@ class FinalReader(Reader):
             positions |= self._poll(0.2)
         self._consumer.close()
         return ends
+
+
+def read_to_the_end(history: History, bootstrap: str, partitions: int, limit_s: float) -> None:
+    """When nobody sends any more: reads everything, in `limit_s`, and waits until all who read have been given the end.
+
+    Who is not given it in time is told by the checker. AssertionError when it cannot be read.
+    """
+    deadline = time.monotonic() + limit_s
+    FinalReader(history, bootstrap, partitions).read(lambda: time.monotonic() > deadline)
+    history.wait_until(lambda events: not stopped(events), _READ_S)
