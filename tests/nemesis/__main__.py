@@ -29,10 +29,11 @@ def main(
     faults: Annotated[str, typer.Option(help="some of the faults, with commas; all when left out")] = "",
     count: Annotated[int | None, typer.Option(help="exactly so many faults, however long they take", min=0)] = None,
     java: Annotated[bool, typer.Option(help="Java's clients as well as librdkafka's")] = True,
+    hold_goals: Annotated[bool, typer.Option("--hold-goals", help="status 1 as well when a goal is missed")] = False,
     out: Annotated[Path | None, typer.Option(help="where the history, the logs and the report are kept")] = None,
     against: Annotated[Path | None, typer.Option(help="report.json of another run, shown beside")] = None,
 ) -> None:
-    """Breaks a real fleet under load; ends with status 1 when anything was lost, doubled, changed or skipped."""
+    """Breaks a real fleet under load; ends with status 1 when anything was lost, doubled, changed, skipped, unread."""
     reason = why_not()
     if reason:
         raise typer.BadParameter(reason)
@@ -51,7 +52,7 @@ def main(
     path = reports.write(outcome, directory)
     other = None if against is None else json.loads(against.read_text())
     reports.show(json.loads(path.read_text()), other, Console(width=_WIDTH))
-    if not outcome.is_good:
+    if not outcome.is_good or (hold_goals and outcome.missed):
         typer.echo(f"history, logs and report in {directory}", err=True)
         raise typer.Exit(1)
     if out is None:

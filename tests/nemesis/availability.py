@@ -25,16 +25,21 @@ import itertools
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tests.nemesis.history import Acknowledged, Event, FaultBegan, FaultEnded
 
+_BESIDE_THE_SESSION_S = 2.0
+"""What an election, and clients that hear of it, may take beside the session that has to end before it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """`was_led`: the node that the fault hit led the partition. `seconds` is inf when it never came back."""
+    """`at`: when the fault began. `was_led`: the node that it hit led the partition. `seconds` is inf when it never
+    came back."""
 
+    at: float
     fault: str
     target: str
     partition: int
@@ -70,8 +75,23 @@ def outages(events: Iterable[Event]) -> list[Outage]:
     for fault, ended in faults:
         for number in sorted(times):
             seconds = _longest_gap(times[number], fault.at, ended)
-            found.append(Outage(fault.name, fault.target, number, number in fault.partitions, seconds))
+            found.append(Outage(fault.at, fault.name, fault.target, number, number in fault.partitions, seconds))
     return found
+
+
+def failovers(found: Iterable[Outage], losses: Collection[str]) -> list[Outage]:
+    """Of each of the faults that cost a leader (`losses`) what it led and was out for longest."""
+    slowest: dict[tuple[str, float], Outage] = {}
+    for outage in found:
+        if outage.fault in losses and outage.was_led:
+            key = outage.fault, outage.at
+            slowest[key] = max(slowest.get(key, outage), outage, key=lambda one: one.seconds)
+    return list(slowest.values())
+
+
+def goal_s(session_timeout_ms: int) -> float:
+    """How long a partition may take no records when its leader is lost: 8 s with sessions of 6 s."""
+    return session_timeout_ms / 1000 + _BESIDE_THE_SESSION_S
 
 
 def figures(found: Iterable[Outage]) -> dict[str, dict[bool, Figure]]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.nemesis.availability import Outage, outages
+from tests.nemesis.availability import Outage, failovers, goal_s, outages
 from tests.nemesis.checker import Finding, findings
-from tests.nemesis.faults import FAULTS, Fault
+from tests.nemesis.faults import FAULTS, LEADER_LOSSES, Fault
 from tests.nemesis.fleet import PARTITIONS, Fleet, State
 from tests.nemesis.history import Acknowledged, FaultBegan, FaultEnded, History, Polled, now
 from tests.nemesis.java_clients import JavaGroupMember, JavaProducer
@@ -54,6 +54,12 @@ class Outcome:
     @property
     def is_good(self) -> bool:
         return not self.findings and not self.errors
+
+    @property
+    def missed(self) -> list[Outage]:
+        """Of every loss of a leader that took longer than `goal_s` the partition that was out for longest."""
+        goal = goal_s(self.plan.session_timeout_ms)
+        return [outage for outage in failovers(self.outages, LEADER_LOSSES) if outage.seconds > goal]
 
 
 class Campaign:

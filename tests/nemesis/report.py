@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.nemesis.availability import figure_of, figures
+from tests.nemesis.availability import failovers, figure_of, figures, goal_s
 from tests.nemesis.campaign import Outcome
 from tests.nemesis.checker import counts
 from tests.nemesis.faults import LEADER_LOSSES
@@ -38,19 +38,24 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             for fault, kinds in figures(outcome.outages).items()
         },
         "failover": _failover(outcome),
+        "goals_missed": _missed(outcome),
         "outages": [asdict(outage) for outage in outcome.outages],
     }
 
 
 def _failover(outcome: Outcome) -> dict[str, Any] | None:
     """Over all losses of a leader: of each the partition that was out for longest, the median and the longest."""
-    by_loss: dict[int, float] = {}
-    number = -1
-    for outage in outcome.outages:
-        number += outage.partition == 0
-        if outage.fault in LEADER_LOSSES and outage.was_led:
-            by_loss[number] = max(by_loss.get(number, 0.0), outage.seconds)
-    return asdict(figure_of(list(by_loss.values()))) if by_loss else None
+    seconds = [outage.seconds for outage in failovers(outcome.outages, LEADER_LOSSES)]
+    return asdict(figure_of(seconds)) if seconds else None
+
+
+def _missed(outcome: Outcome) -> list[str]:
+    goal = goal_s(outcome.plan.session_timeout_ms)
+    return [
+        f"goal missed: {one.fault} of {one.target} at {one.at:.3f}: partition {one.partition} took no records for "
+        f"{one.seconds:.2f} s, the goal is {goal:g} s"
+        for one in outcome.missed
+    ]
 
 
 def write(outcome: Outcome, directory: Path) -> Path:
@@ -92,5 +97,5 @@ def show(report: dict[str, Any], against: dict[str, Any] | None, console: Consol
                 f"{one['system']}: {figure['count']} losses of a leader, failover median {figure['median']:.2f} s, "
                 f"mean {figure['mean']:.2f} s, longest {figure['longest']:.2f} s"
             )
-    for line in [*report["findings"][:_SHOWN], *report["errors"][:_SHOWN]]:
+    for line in [*report["goals_missed"], *report["findings"][:_SHOWN], *report["errors"][:_SHOWN]]:
         console.print(line, markup=False, highlight=False)
