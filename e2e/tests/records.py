@@ -1,17 +1,82 @@
-"""Sends records from a pod with acks=all while something happens to the fleet, and reads everything again."""
+"""Sends records from a pod with acks=all while something happens to the fleet, and reads everything again.
+
+A consumer group may follow meanwhile; `e2e.history` judges what it was given.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from e2e.history import Absence, faults, read_given
 from e2e.kubernetes_api import LIMIT_S, Kubernetes
 
 PROGRAM = "/opt/client/records.py"
 ACKNOWLEDGED = "/tmp/acknowledged"
+GIVEN = "/tmp/given"
 FIRST = 400
+MEMBERS = 2
+
+
+class Program:
+    """The program in a pod that goes on; each line that it prints is a JSON document, the newest says where it is."""
+
+    def __init__(self, kubernetes: Kubernetes, pod: str, output: Path, *arguments: str) -> None:
+        self.output = output
+        self._kubernetes = kubernetes
+        self._pod = pod
+        self._arguments = arguments
+        self._process = kubernetes.start(pod, "python3", PROGRAM, *arguments, output=output)
+
+    def said(self) -> dict[str, Any]:
+        """The newest document, {} before the first."""
+        whole = self.output.read_text(errors="replace").rpartition("\n")[0]  # the last line may still be on its way
+        lines = [line for line in whole.splitlines() if line.startswith("{")]
+        return dict(json.loads(lines[-1])) if lines else {}
+
+    def stop(self) -> dict[str, Any]:
+        """Ends it; gives its last document."""
+        self._kubernetes.execute(self._pod, "pkill", "-TERM", "-f", " ".join(self._arguments[:2]))
+        assert self._process.wait(LIMIT_S) == 0, self.output.read_text(errors="replace")[-2000:]
+        return self.said()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Group(Program):
+    """The consumer group that reads a topic while `Records` sends to it."""
+
+    def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, topic: str) -> None:
+        self._acknowledged = f"{ACKNOWLEDGED}-{topic}"
+        self._given = f"{GIVEN}-{topic}"
+        self._formed: dict[str, Any] = {}
+        super().__init__(kubernetes, pod, folder / "group", "follow", topic, str(MEMBERS), self._given)
+
+    def until_formed(self) -> None:
+        """Waits until each member has its partitions."""
+        self._kubernetes.until(lambda: all(self.said().get("shares", [0])), f"a group is formed ({self.output})")
+        self._formed = self.said()
+
+    def until_more(self, count: int) -> Absence:
+        """Waits, while a pod is away, until it was given that many more records than are acknowledged by now."""
+        acknowledged = int(self._kubernetes.execute(self._pod, "wc", "-l", self._acknowledged).split()[0])
+        wanted = acknowledged + count
+        self._kubernetes.until(lambda: self.said()["given"] >= wanted, f"{count} more are given ({self.output})")
+        return Absence(acknowledged, int(self.said()["given"]))
+
+    def assert_undisturbed(self, absences: Sequence[Absence]) -> None:
+        """Waits until it was given as much as was acknowledged, and ends it: no record is missing or came twice, its
+        members kept their partitions, saw no error, went on in every absence and have committed everything."""
+        acknowledged = [int(line) for line in self._kubernetes.execute(self._pod, "cat", self._acknowledged).split()]
+        self._kubernetes.until(lambda: self.said()["given"] >= len(acknowledged), f"all is given ({self.output})")
+        said = self.stop()
+        given = read_given(self._kubernetes.execute(self._pod, "cat", self._given))
+        assert list(faults(acknowledged, given, absences)) == []
+        assert said == {**self._formed, "given": len(given), "committed": len(given)}
 
 
 class Records:
@@ -22,8 +87,9 @@ class Records:
         self._kubernetes = kubernetes
         self._pod = pod
         self._file = f"{ACKNOWLEDGED}-{topic}"
-        self._output = folder / "sender"
-        self._sender: subprocess.Popen[bytes] | None = None
+        self._folder = folder
+        self._sender: Program | None = None
+        self._group: Group | None = None
 
     def send(self, count: int) -> None:
         """Sends that many and returns when all are acknowledged."""
@@ -32,16 +98,20 @@ class Records:
 
     def start(self) -> None:
         """Sends until `stop`; returns when the first ones are acknowledged."""
-        self._sender = self._kubernetes.start(
-            self._pod, "python3", PROGRAM, "send", self.topic, "-", self._file, output=self._output
-        )
-        self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({self._output})")
+        output = self._folder / "sender"
+        self._sender = Program(self._kubernetes, self._pod, output, "send", self.topic, "-", self._file)
+        self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({output})")
+
+    def follow(self) -> Group:
+        """A consumer group reads from now on, what is there and what comes; returns when it is formed."""
+        self._group = Group(self._kubernetes, self._pod, self._folder, self.topic)
+        self._group.until_formed()
+        return self._group
 
     def acknowledged(self) -> int:
         """How many were acknowledged, as the sender told last."""
-        whole = self._output.read_text(errors="replace").rpartition("\n")[0]  # the last line may still be on its way
-        lines = [line for line in whole.splitlines() if line.startswith("{")]
-        return int(json.loads(lines[-1])["acknowledged"]) if lines else 0
+        assert self._sender is not None, "start was called"
+        return int(self._sender.said().get("acknowledged", 0))
 
     def until_more(self, count: int) -> None:
         """Waits until that many more are acknowledged."""
@@ -51,12 +121,8 @@ class Records:
     def stop(self) -> dict[str, Any]:
         """Ends the sending; gives {"acknowledged", "refused", "unknown"}."""
         assert self._sender is not None, "start was called"
-        self._kubernetes.execute(self._pod, "pkill", "-TERM", "-f", f"send {self.topic}")
-        self._sender.wait(LIMIT_S)
+        said = self._sender.stop()
         self._sender = None
-        text = self._output.read_text(errors="replace")
-        said = json.loads(text.splitlines()[-1]) if text.strip() else {}
-        assert isinstance(said, dict) and "refused" in said, text[-2000:]
         return said
 
     def check(self) -> dict[str, Any]:
@@ -69,9 +135,9 @@ class Records:
         return found
 
     def close(self) -> None:
-        if self._sender is not None:
-            self._sender.kill()
-            self._sender.wait()
+        for program in (self._sender, self._group):
+            if program is not None:
+                program.kill()
 
     def _program(self, *arguments: str) -> dict[str, Any]:
         said = self._kubernetes.execute(self._pod, "python3", PROGRAM, *arguments)

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.installation import Operator
 from e2e.kubernetes_api import Kubernetes, Refused, is_ready
-from e2e.tests.records import Records
+from e2e.tests.records import PROGRAM, Records
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
 
 BROKERS = (0, 1, 2)
@@ -38,16 +38,37 @@ def properties(kubernetes: Kubernetes, broker: int) -> str:
     return kubernetes.execute(pod_of(broker), "cat", "/etc/ottla/server.properties")
 
 
-def test_a_deleted_broker_pod_loses_nothing(records: Records, kubernetes: Kubernetes) -> None:
+def controller(kubernetes: Kubernetes, client: str) -> int:
+    """The broker that is the controller, as the fleet tells its clients."""
+    return int(kubernetes.execute(client, "python3", PROGRAM, "controller"))
+
+
+def test_a_broker_pod_that_is_deleted_disturbs_nobody(records: Records, kubernetes: Kubernetes, client: str) -> None:
+    """Each with its grace, the controller's last, while a producer with acks=all and a consumer group go on."""
+    kubernetes.until_ready()
+    last = controller(kubernetes, client)
+    group = records.follow()
     records.start()
-    before = uids(kubernetes)
-    kubernetes.delete(POD, pod_of(1))
-    kubernetes.until_replaced(pod_of(1), before[1])
+    absences = []
+    for broker in sorted(BROKERS, key=lambda broker: broker == last):
+        assert controller(kubernetes, client) == last, "others that leave are no reason for another controller"
+        pod = kubernetes.there(POD, pod_of(broker))
+        node = str(dig(pod, "spec", "nodeName"))
+        kubernetes.cordon(node, True)  # its node takes no pods: the new one stands still until the group has gone on
+        try:
+            kubernetes.delete(POD, pod_of(broker))
+            kubernetes.until_replaced(pod_of(broker), uid_of(pod), ready=False)
+            absences.append(group.until_more(1000))
+        finally:
+            kubernetes.cordon(node, False)
+        kubernetes.until_replaced(pod_of(broker), uid_of(pod))
+        kubernetes.until_ready()
+    assert controller(kubernetes, client) != last
     records.until_more(1000)
     said = records.stop()
     assert said["refused"] == [] and said["unknown"] == 0
+    group.assert_undisturbed(absences)
     records.assert_nothing_is_lost()
-    kubernetes.until_ready()
 
 
 def test_any_pod_that_is_killed_loses_nothing(records: Records, kubernetes: Kubernetes, operator: Operator) -> None:

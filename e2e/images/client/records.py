@@ -1,9 +1,11 @@
 """Sends numbered records and reads them again, with librdkafka (confluent-kafka) or kafka-python. Runs in a pod.
 
 records.py send TOPIC COUNT|- FILE   acks=all; the numbers that were acknowledged go to FILE; "-" goes on until SIGTERM
+records.py follow TOPIC MEMBERS FILE so many members of a group read until SIGTERM; partition, offset, number go to FILE
 records.py check TOPIC FILE          reads everything and prints {"acknowledged", "read", "lost", "repeated"}
 records.py placement TOPIC           prints {partition: [the brokers of its replicas]}
 records.py leaders TOPIC             prints {partition: the broker that leads it, -1 for nobody}
+records.py controller                prints the broker that is the controller
 records.py python TOPIC COUNT        kafka-python sends COUNT records and reads them; prints how many
 """
 
@@ -35,36 +37,80 @@ def send(topic: str, count: int | None, path: str) -> None:
             "topic.metadata.refresh.interval.ms": 5000,
         }
     )
-    acknowledged: list[int] = []
+    acknowledged = 0
     refused: list[str] = []
-    stopping: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    stopping = until_sigterm()
 
     def delivered(error, message) -> None:  # type: ignore[no-untyped-def]
+        nonlocal acknowledged
         if error is None:
-            acknowledged.append(int(message.key()))
+            print(int(message.key()), file=file)
+            acknowledged += 1
         else:
             refused.append(str(error))
 
-    began = time.monotonic()
-    for number in itertools.count() if count is None else range(count):
-        if stopping:
-            break
-        while True:
-            try:
-                producer.produce(topic, key=str(number), value=b"x" * 200, on_delivery=delivered)
+    with open(path, "w", buffering=1) as file:  # a number is there once it is acknowledged: the tests count them
+        began = time.monotonic()
+        for number in itertools.count() if count is None else range(count):
+            if stopping:
                 break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-        if count is None:
-            time.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
-            if number % PER_SECOND == 0:
-                print(json.dumps({"sent": number, "acknowledged": len(acknowledged)}), flush=True)
-    left = producer.flush(TIMEOUT_MS / 1000)
-    with open(path, "w") as file:
-        file.write("\n".join(map(str, acknowledged)))
-    print(json.dumps({"acknowledged": len(acknowledged), "refused": refused[:5], "unknown": left}), flush=True)
+            while True:
+                try:
+                    producer.produce(topic, key=str(number), value=b"x" * 200, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+            if count is None:
+                time.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
+                if number % PER_SECOND == 0:
+                    print(json.dumps({"sent": number, "acknowledged": acknowledged}), flush=True)
+        left = producer.flush(TIMEOUT_MS / 1000)
+    print(json.dumps({"acknowledged": acknowledged, "refused": refused[:5], "unknown": left}), flush=True)
+
+
+def follow(topic: str, members: int, path: str) -> None:
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": BOOTSTRAP, "group.id": f"follow-{topic}", "auto.offset.reset": "earliest"}
+    consumers = [Consumer(settings) for _ in range(members)]
+    given = rebalances = 0
+    errors: list[str] = []
+    stopping = until_sigterm()
+
+    def rebalanced(consumer, partitions) -> None:  # type: ignore[no-untyped-def]
+        nonlocal rebalances
+        rebalances += 1
+
+    def told() -> dict[str, object]:
+        shares = [len(consumer.assignment()) for consumer in consumers]
+        return {"given": given, "shares": shares, "rebalances": rebalances, "errors": errors[:5]}
+
+    for consumer in consumers:
+        consumer.subscribe([topic], on_assign=rebalanced, on_revoke=rebalanced)
+    with open(path, "w", buffering=1) as file:
+        while not stopping:
+            for consumer in consumers:
+                for message in consumer.consume(500, 0.1):
+                    if message.error() is not None:
+                        errors.append(str(message.error()))
+                        continue
+                    file.write(f"{message.partition()} {message.offset()} {int(message.key() or b'-1')}\n")
+                    given += 1
+            print(json.dumps(told()), flush=True)
+    last, committed = told(), 0
+    for consumer in consumers:
+        consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
+        committed += sum(partition.offset for partition in consumer.committed(consumer.assignment(), 60))
+        consumer.close()
+    print(json.dumps({**last, "committed": committed}), flush=True)
+
+
+def until_sigterm() -> list[int]:
+    """Holds something once SIGTERM has come."""
+    came: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    return came
 
 
 def check(topic: str, path: str) -> None:
@@ -110,6 +156,18 @@ def describe(topic: str, what: str) -> None:
     print(json.dumps({n: part.replicas if what == "placement" else part.leader for n, part in found.items()}))
 
 
+def controller() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient({"bootstrap.servers": BOOTSTRAP})
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while (found := client.list_topics(timeout=60).controller_id) < 0:
+        if time.monotonic() > deadline:
+            raise SystemExit("nobody knows a controller")
+        time.sleep(0.1)
+    print(found)
+
+
 def python(topic: str, count: int) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -135,9 +193,14 @@ def python(topic: str, count: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
+    if arguments == ["controller"]:
+        controller()
+        return
     what, topic, *rest = arguments
     if what == "send":
         send(topic, None if rest[0] == "-" else int(rest[0]), rest[1])
+    elif what == "follow":
+        follow(topic, int(rest[0]), rest[1])
     elif what == "check":
         check(topic, rest[0])
     elif what in ("placement", "leaders"):
