@@ -72,7 +72,8 @@ def test_a_broker_pod_that_is_deleted_disturbs_nobody(records: Records, kubernet
 
 
 def test_any_pod_that_is_killed_loses_nothing(records: Records, kubernetes: Kubernetes, operator: Operator) -> None:
-    """Without grace: no clean shutdown, as when the process dies. Brokers, ZooKeeper servers, the operator in turn."""
+    """Without grace: Kubernetes leaves a process two seconds, which a broker may use. Brokers, ZooKeeper servers, the
+    operator in turn. What dies without a word is in `tests/nemesis` and in the tests of nodes that are lost."""
     records.start()
     for pod in (*map(pod_of, BROKERS), *(f"orders-zookeeper-{number}-0" for number in (1, 2, 3))):
         before = uid_of(kubernetes.there(POD, pod))
