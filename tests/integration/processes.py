@@ -90,6 +90,11 @@ class BrokerProcess:
         """SIGTERM; gives the exit status."""
         return self._signal(signal.SIGTERM)
 
+    def terminate(self) -> None:
+        """SIGTERM, and does not wait."""
+        assert self.process is not None
+        self.process.terminate()
+
     def wait(self) -> int:
         """The exit status of a process that ends by itself."""
         assert self.process is not None

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.integration.clients.driver import LIMIT_S
 from tests.integration.clients.java import JavaMachine
+from tests.integration.clients.librdkafka import NO_REBOOTSTRAP
 
 PAUSE_S = 0.01
 """Between two records of one stream."""
@@ -68,7 +69,7 @@ class JavaStream(Stream):
 class _ThreadStream(Stream):
     def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, *, is_idempotent: bool) -> None:
         super().__init__(name, bootstrap, topic, partitions, is_idempotent=is_idempotent)
-        self._told = Told()
+        self.told = Told()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -79,14 +80,19 @@ class _ThreadStream(Stream):
         self._ending.set()
         self._thread.join(LIMIT_S)
         if self._thread.is_alive():
-            self._told.failures.append("it does not end")
-        return self._told
+            self.told.failures.append("it does not end")
+        return self.told
 
     @abstractmethod
     def _run(self) -> None: ...
 
 
 class LibrdkafkaStream(_ThreadStream):
+    """`told` is of the present, also while it goes on."""
+
+    sent = 0
+    """Records from this number on are sent from now on."""
+
     def _run(self) -> None:
         producer = Producer(
             {
@@ -95,23 +101,25 @@ class LibrdkafkaStream(_ThreadStream):
                 "enable.idempotence": self.is_idempotent,
                 "linger.ms": 5,
                 "log_level": 0,
+                **NO_REBOOTSTRAP,
             }
         )
         for number in itertools.count():
             if self._ending.wait(PAUSE_S):
                 break
+            self.sent = number + 1
             self._send(producer, number)
             producer.poll(0)
         if producer.flush(LIMIT_S):
-            self._told.failures.append(f"{len(producer)} records are never acknowledged")
+            self.told.failures.append(f"{len(producer)} records are never acknowledged")
 
     def _send(self, producer: Producer, number: int) -> None:
         def delivered(error: KafkaError | None, message: Message) -> None:
             partition, offset = message.partition(), message.offset()
             if error is not None or partition is None or offset is None:
-                self._told.failures.append(str(error))
+                self.told.failures.append(str(error))
             else:
-                self._told.acknowledged[number] = partition, offset
+                self.told.acknowledged[number] = partition, offset
 
         producer.produce(self._topic, self.value(number), partition=number % self._partitions, on_delivery=delivered)
 
@@ -133,7 +141,7 @@ class AiokafkaStream(_ThreadStream):
             await asyncio.sleep(PAUSE_S)
         for number, answer in enumerate(await asyncio.gather(*sent, return_exceptions=True)):
             if isinstance(answer, BaseException):
-                self._told.failures.append(repr(answer))
+                self.told.failures.append(repr(answer))
             else:
-                self._told.acknowledged[number] = answer.partition, answer.offset  # type: ignore[attr-defined]
+                self.told.acknowledged[number] = answer.partition, answer.offset  # type: ignore[attr-defined]
         await producer.stop()
