@@ -9,53 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from tests.integration.local_fleet import MANIFESTS, Ottla, eventually, up_arguments
 from tests.integration.test_process_crashes import read_all
-
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-
-
-class Ottla:
-    """Runs `ottla local` in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, *arguments: str, status: int = 0) -> str:
-        command = [sys.executable, "-m", "ottla_broker.cli.main", "local", *arguments]
-        result = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=180, check=False)
-        assert result.returncode == status, result.stdout + result.stderr
-        return result.stdout + result.stderr
-
-    def status(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self("status", "-o", "json"))
-        return found
-
-
-@pytest.fixture
-def ottla(tmp_path: Path, whole_machine: None) -> Iterator[Ottla]:
-    run = Ottla(tmp_path)
-    yield run
-    if list(tmp_path.glob(".ottla/*/control.sock")):
-        run("down")
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    """Asks until it holds; gives up after what is long for any machine."""
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.05)
-
-
-def up_arguments(*extra: str) -> list[str]:
-    return ["up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(MANIFESTS / "topics.yaml"), *extra]
 
 
 def test_up_status_kill_down_and_up_again_with_every_record(ottla: Ottla) -> None:

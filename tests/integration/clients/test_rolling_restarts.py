@@ -1,7 +1,7 @@
 """Every broker gets SIGTERM and is started again, under load: no send fails, nothing is lost, doubled or skipped.
 
 Three processes on a real ZooKeeper, the controller among them; long-lived producers and group members of three
-libraries. The same with all brokers in one process is `test_failures`.
+libraries. The same with all brokers in one process is `test_failures`, with all brokers at once `test_local_restarts`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,19 @@
+"""What tests of real brokers may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.local_fleet import Ottla
+
+
+@pytest.fixture
+def ottla(tmp_path: Path, whole_machine: None) -> Iterator[Ottla]:
+    """The command in an empty folder; a fleet that runs there in the end is stopped."""
+    run = Ottla(tmp_path)
+    yield run
+    if list(tmp_path.glob(".ottla/*/control.sock")):
+        run("down")
