@@ -108,10 +108,6 @@ class _Member(Member):
                 raise
 
 
-NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}
-"""For clients that outlive a whole fleet's absence. librdkafka 2.16 otherwise gives up the brokers it has learned of
-when it can reach none, sometimes keeps the handle of one for ever ("Handle is terminating"), and stays away."""
-
 TRANSIENT = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})
 """What librdkafka reports and copes with by itself."""
 

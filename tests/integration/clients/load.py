@@ -8,7 +8,7 @@ from types import TracebackType
 from tests.integration.clients.aiokafka_client import Aiokafka
 from tests.integration.clients.driver import Driver, Gathering, GroupMember, Member, await_that
 from tests.integration.clients.java import Java, JavaMachine
-from tests.integration.clients.librdkafka import NO_REBOOTSTRAP, Librdkafka
+from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.streams import AiokafkaStream, JavaStream, LibrdkafkaStream, Stream, Told
 
 PATIENT_MEMBER = {"heartbeat.interval.ms": "200", "session.timeout.ms": "120000"}
@@ -42,8 +42,7 @@ class Load:
     def __enter__(self) -> Load:
         for driver in self._drivers:
             name = f"{self._topic}-{driver.name}"
-            config = PATIENT_MEMBER | (NO_REBOOTSTRAP if driver.name == Librdkafka.name else {})
-            group = GroupMember(name, name, self._topic, config)
+            group = GroupMember(name, name, self._topic, PATIENT_MEMBER)
             self._members.append(driver.join(self._bootstrap, group, self._gatherings[driver.name]))
         for stream in self._streams:
             stream.start()

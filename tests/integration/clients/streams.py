@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.integration.clients.driver import LIMIT_S
 from tests.integration.clients.java import JavaMachine
-from tests.integration.clients.librdkafka import NO_REBOOTSTRAP
 
 PAUSE_S = 0.01
 """Between two records of one stream."""
@@ -101,7 +100,6 @@ class LibrdkafkaStream(_ThreadStream):
                 "enable.idempotence": self.is_idempotent,
                 "linger.ms": 5,
                 "log_level": 0,
-                **NO_REBOOTSTRAP,
             }
         )
         for number in itertools.count():
