@@ -6,6 +6,7 @@ partitions this broker itself holds (`replication`). No port is used; everything
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -74,11 +75,16 @@ class MetadataCache:
         self.topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._listeners: list[Callable[[], None]] = []
+        self._told = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
         """True once the first UpdateMetadata has been taken in."""
         return self.version > 0
+
+    async def ready(self) -> None:
+        """Returns once the first UpdateMetadata has been taken in."""
+        await self._told.wait()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """`listener` is called after every change, on the loop."""
@@ -107,6 +113,7 @@ class MetadataCache:
             for name in dict.fromkeys(state.topic_name for state in request.ungrouped_partition_states):
                 self._sort(name)
         self.version += 1
+        self._told.set()
         for listener in self._listeners:
             listener()
         return ErrorCode.NONE, deleted

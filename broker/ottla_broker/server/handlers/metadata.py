@@ -41,9 +41,12 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> MetadataResponse:
-    """Answers a MetadataRequest; waits only for the creation of topics."""
+    """Answers a MetadataRequest; waits for the creation of topics, and at the start for the controller's word."""
     version = context.api_version
     cache = services.metadata
+    if not cache.is_ready:
+        # A client that is told of no brokers at all forgets those it knows; librdkafka then never finds one again.
+        await cache.ready()
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
     if topics is None or (version == 0 and not topics):
