@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,7 @@ from tests.broker.replication.fleet import (
     CLIENT,
     CLUSTER_ID,
     Fleet,
+    Node,
     batch,
     fetch_request,
     produce_request,
@@ -401,6 +404,32 @@ async def test_metadata_by_topic_id(one: Fleet) -> None:
     by_error = {topic.error_code: topic for topic in response.topics}
     assert by_error[0].name == "orders"
     assert by_error[ErrorCode.UNKNOWN_TOPIC_ID].topic_id == STRANGER
+
+
+@pytest.fixture
+async def untold(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """A broker that has started, and that no controller has told of the others."""
+    fleet = Fleet(tmp_path)
+    fleet.nodes[1] = node = Node(fleet, 1, tmp_path, {})
+    await node.start()
+    yield fleet
+    fleet.stop()
+
+
+async def test_who_asks_before_the_controller_has_named_the_brokers_is_told_of_them(untold: Fleet) -> None:
+    asking = untold.clock.spawn(untold.ask(1, ApiKey.METADATA, 12, metadata_api.MetadataRequest()), name="client")
+    await untold.ask(1, ApiKey.API_VERSIONS, 3, api_versions_api.ApiVersionsRequest())
+    assert not asking.done()
+    await untold.send_metadata()
+    assert [broker.node_id for broker in (await asking).brokers] == [1]
+
+
+async def test_who_asks_and_no_controller_comes_is_sent_to_another_broker(
+    untold: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla_broker.server.handlers.metadata.FIRST_WORD_S", 0.05)
+    with pytest.raises(BrokerDisconnected):
+        await untold.ask(1, ApiKey.METADATA, 12, metadata_api.MetadataRequest())
 
 
 async def test_the_gauges_tell_what_the_broker_leads_and_what_waits(one: Fleet) -> None:

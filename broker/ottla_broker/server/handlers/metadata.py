@@ -21,6 +21,7 @@ Versions
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ottla_broker.controller import topic_rules
@@ -37,6 +38,8 @@ from ottla_broker.protocol.generated.metadata import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.context import RequestContext, Services
 
+FIRST_WORD_S = 15.0
+"""How long a request waits for the first UpdateMetadata; then its client is to ask another broker."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -46,7 +49,10 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
     cache = services.metadata
     if not cache.is_ready:
         # A client that is told of no brokers at all forgets those it knows; librdkafka then never finds one again.
-        await cache.ready()
+        try:
+            await asyncio.wait_for(cache.ready(), FIRST_WORD_S)
+        except TimeoutError:
+            context.close_connection("no controller has named the brokers of the fleet yet")
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
     if topics is None or (version == 0 and not topics):
