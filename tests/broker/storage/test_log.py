@@ -257,9 +257,10 @@ async def test_reads_are_cut_at_whole_bytes_but_give_the_first_batch_whole(make:
     await written(log)
     assert len(await read_bytes(log, 0, 2 * size + 10)) == 2 * size + 10
     assert len(await read_bytes(log, 2, 10)) == size
-    small = log.read(2, 10, 5, False)
-    assert isinstance(small, LogRead) and small.size == 10
-    assert log.read(2, 0, 5, False) == LogRead((), 0)
+    for too_few in (0, 10, size - 1):
+        assert log.read(2, too_few, 5, False) == LogRead((), 0)
+    cut = log.read(2, size + 10, 5, False)
+    assert isinstance(cut, LogRead) and cut.size == size + 10
     assert len(await read_bytes(log, 1, 10_000, upper=3)) == 2 * size
     assert log.read(5, 100, 5, True) == LogRead((), 0)
     assert log.bytes_between(1, 4) == 3 * size
