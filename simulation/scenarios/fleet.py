@@ -64,7 +64,10 @@ async def run(world: World) -> Checker:
     count = draw.choice((3, 3, 3, 3, 4, 5, 5, 7))
     replicas = min(count, draw.choice((3, 3, 3, 3, 3, 2, 5, 1)))
     flushed = draw.random() < 0.2
-    fleet = Fleet(world, count, _settings(draw, replicas, flushed=flushed), disks=draw.choice((1, 1, 2, 3)))
+    settings = _settings(draw, replicas, flushed=flushed)
+    # With the smaller one many a batch of these producers is larger than what a follower asks for of its partition.
+    settings["replica.fetch.max.bytes"] = world.stream("fetches").choice(("1048576", "1048576", "1000"))
+    fleet = Fleet(world, count, settings, disks=draw.choice((1, 1, 2, 3)))
     world.note(
         f"{count} brokers, {len(fleet.brokers[0].paths)} disks, {replicas} replicas,"
         f" {'flush.messages=1' if flushed else 'flush.messages not 1'}"
