@@ -92,12 +92,12 @@ def _log_of(manager: Any, number: int) -> Any:
     return manager.log_manager.get(TopicPartition(TOPIC, number))
 
 
-async def eventually(is_true: Callable[[], bool]) -> None:
+async def eventually(is_true: Callable[[], bool], every_s: float = 0.1) -> None:
     async with asyncio.timeout(SETTLE_S):
         while True:
             if is_true():
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(every_s)
 
 
 @pytest.mark.parametrize("fault", ["failed", "full"])
@@ -166,6 +166,38 @@ def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed()
         await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
 
     play(3, use, replica_lag_time_max_ms="1000")
+
+
+def test_a_replica_that_was_made_anew_leads_as_soon_as_it_is_in_sync() -> None:
+    """Of an idle partition nothing answers its first fetch for half a second, by which the leader takes it in."""
+
+    async def use(scene: Scene) -> None:
+        assert await create_topic(scene.workload, scene.client, "idle", 6, 2, {})
+        await scene.client.refresh()
+        controller = scene.fleet.controller()
+        assert controller is not None
+        key, state = next(
+            (key, state)
+            for key, state in sorted(scene.client.state.partitions.items())
+            if key[0] == "idle" and controller.broker_id not in state.replicas
+        )
+        leader, follower = (scene.fleet.brokers[number] for number in state.replicas)
+
+        def in_sync() -> tuple[int, ...]:
+            data = scene.fleet.store.data(PartitionStateNode.path(*key))
+            assert data is not None
+            return PartitionStateNode.decode(*key, data).isr
+
+        await eventually(lambda: follower.find_partition(key)[0] != "")
+        follower.machine.disks[follower.find_partition(key)[0]].failure = errno.EIO
+        await eventually(lambda: in_sync() == (leader.broker_id,), every_s=0.001)
+        await eventually(lambda: len(in_sync()) == 2, every_s=0.001)
+        leader.crash()
+        await eventually(lambda: any(one.topic_partition == key and one.is_leader for one in follower.partitions()))
+        leader.start()
+        await leader.wait_started()
+
+    play(3, use)
 
 
 def test_a_replica_without_others_has_its_leader_back_with_its_directory() -> None:

@@ -273,7 +273,11 @@ class Fetcher:
                 if client is None:
                     await self._changed.wait()
                     continue
-                await self._round(client, plan)
+                asking = [follower for follower in plan.ready if follower.has_to_ask]
+                for follower in asking:
+                    follower.ask(client)
+                if not asking:
+                    await self._round(client, plan)
             except OSError as error:
                 # A leader that is down is told of once, not at every attempt.
                 level = logging.DEBUG if self._failures else logging.INFO

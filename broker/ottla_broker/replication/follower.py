@@ -20,12 +20,13 @@ from ottla_broker.ports import Clock
 from ottla_broker.ports.clock import Timer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.protocol.generated.fetch import FetchPartition
+from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_broker.records.batch import batches
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
+from ottla_broker.replication.leader_session import FINAL_EPOCH
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.replication.recreation import is_full
 
@@ -35,6 +36,9 @@ LATEST = -1
 FIRST_BACKOFF_S = 0.01
 """The first wait after an error; each further one doubles it, up to replica.fetch.backoff.ms. After an election a
 follower often asks a moment before its leader has heard of its leadership, and acks=all waits for it."""
+
+_FETCH_BY_NAME = 12
+"""The last version that names topics, and one that tells where logs part."""
 
 _SHORT_DELAY_S = 0.4
 """A long poll that others have begun ends early for whoever waits no longer than this."""
@@ -162,6 +166,44 @@ class Follower:
             self._run(partial(self._truncate, log.high_watermark, "the log has no epochs"), "truncate")
         self._pace(0)
 
+    @property
+    def has_to_ask(self) -> bool:
+        """It was made anew and does not know its leader's high watermark: by its first fetch the leader could take it
+        for one in sync, elect it with that, and have it refuse, before it has heard that it is filled."""
+        return self._filling is not None and self._leader_high_watermark < 0
+
+    def ask(self, leader: LeaderConnection) -> None:
+        """Asks for the high watermark, and whether the logs part, by a fetch that is no replica's."""
+        self._run(partial(self._ask, leader), "high watermark of")
+
+    async def _ask(self, leader: LeaderConnection) -> None:
+        topic = FetchTopic(topic=self.topic, partitions=[self.request_part(1)])
+        request = FetchRequest(max_bytes=1, session_epoch=FINAL_EPOCH, topics=[topic])
+        try:
+            response = await self._send(leader, ApiKey.FETCH, _FETCH_BY_NAME, request)
+            if response.error_code:
+                raise ConnectionError(f"Fetch answered {ErrorCode.of(response.error_code).name}")
+        except OSError as error:
+            self._logger.info("%s: the leader's high watermark cannot be had: %s", self.partition, error)
+            self._wait()
+            return
+        if self._is_stopped:
+            return
+        data = response.responses[0].partitions[0]
+        diverging = data.diverging_epoch
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._restart(leader)
+        elif data.error_code:
+            name = ErrorCode.of(data.error_code).name
+            self._logger.info("%s: broker %d answers %s", self.partition, self.leader_id, name)
+            self._wait()
+        elif diverging is not None and diverging.end_offset >= 0:
+            cut = self._cut(EpochEnd(diverging.epoch, diverging.end_offset))
+            if cut is not None:
+                await cut()
+        else:
+            self._leader_high_watermark = data.high_watermark
+
     async def stop(self) -> None:
         """Nothing is appended or truncated any more when this returns."""
         self._is_stopped = True
@@ -284,6 +326,12 @@ class Follower:
         await self._log.advance_log_start_offset(offset)
 
     def _on_divergence(self, leader_end: EpochEnd) -> None:
+        cut = self._cut(leader_end)
+        if cut is not None:
+            self._run(cut, "truncate")
+
+    def _cut(self, leader_end: EpochEnd) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """What cuts the log where the leader's parts from it; None, and a while of waiting, where nothing is to cut."""
         log = self._log
         decision = truncation(
             leader_end, EpochEnd(*log.end_of_epoch(leader_end.epoch)), log.log_end_offset, log.high_watermark
@@ -292,8 +340,8 @@ class Follower:
             # Nothing to cut and no epoch to forget: the same question would get the same answer.
             self._logger.warning("%s: diverges at %s, yet there is nothing to truncate", self.partition, leader_end)
             self._wait()
-            return
-        self._run(partial(self._truncate, decision.offset, decision.reason), "truncate")
+            return None
+        return partial(self._truncate, decision.offset, decision.reason)
 
     async def _truncate(self, offset: int, reason: str) -> None:
         log = self._log
@@ -338,28 +386,29 @@ class Follower:
         asked = ListOffsetsPartition(
             partition_index=self.index, current_leader_epoch=self._leader_epoch, timestamp=timestamp
         )
+        request = ListOffsetsRequest(
+            replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[asked])]
+        )
+        response = await self._send(leader, ApiKey.LIST_OFFSETS, self._list_offsets_version, request)
+        data = response.topics[0].partitions[0]
+        if data.error_code:
+            raise ConnectionError(f"ListOffsets answered {ErrorCode.of(data.error_code).name}")
+        offset: int = data.offset
+        return offset
+
+    async def _send(self, leader: LeaderConnection, api_key: ApiKey, version: int, request: Any) -> Any:
+        """The leader's answer; OSError when it gives none, or nobody waits for it any more."""
         if self._is_stopped:
             raise ConnectionAbortedError("it is followed no more")
-        self._question = leader.send(
-            int(ApiKey.LIST_OFFSETS),
-            self._list_offsets_version,
-            ListOffsetsRequest(
-                replica_id=self._broker_id, topics=[ListOffsetsTopic(name=self.topic, partitions=[asked])]
-            ),
-        )
+        self._question = leader.send(int(api_key), version, request)
         try:
-            response = await self._question
+            return await self._question
         except asyncio.CancelledError:
             if not self._is_stopped:
                 raise
             raise ConnectionAbortedError("it is followed no more") from None
         finally:
             self._question = None
-        data = response.topics[0].partitions[0]
-        if data.error_code:
-            raise ConnectionError(f"ListOffsets answered {ErrorCode.of(data.error_code).name}")
-        offset: int = data.offset
-        return offset
 
     def _wait(self) -> None:
         """Leaves the partition out for a while."""
