@@ -44,6 +44,7 @@ class Watches:
     """What is to be called when something in the store changes."""
 
     brokers: Watcher
+    registrations: Watcher
     topics: Watcher
     topic: Watcher
     deletions: Watcher
@@ -223,7 +224,7 @@ class ActiveController:
 
     async def _registered(self) -> dict[int, Broker]:
         ids = await self.store.broker_ids(self._watches.brokers)
-        return await self.store.brokers(ids, self._watches.brokers)
+        return await self.store.brokers(ids, self._watches.registrations)
 
     async def _brokers_gone(self, brokers: Sequence[int]) -> None:
         context = self.context

@@ -42,7 +42,7 @@ from ottla_broker.controller.values import ReplicaAssignment
 from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
+from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent, WatchKind
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 
@@ -426,6 +426,7 @@ class Controller:
             listener=self._listener,
             watches=Watches(
                 brokers=self._watch(office, lambda: self._acting().brokers_changed()),
+                registrations=self._watch_registrations(office),
                 topics=self._watch(office, lambda: self._acting().topics_changed()),
                 topic=self._watch_topics(office),
                 deletions=self._watch(office, lambda: self._acting().deletions.markers_changed()),
@@ -488,6 +489,13 @@ class Controller:
 
     def _watch(self, office: Office | None, run: Callable[[], Awaitable[None]]) -> Watcher:
         return lambda event: self._queue_change(office, event, run)
+
+    def _watch_registrations(self, office: Office) -> Watcher:
+        def on_change(event: WatchEvent) -> None:
+            if event.kind is WatchKind.CHANGED:  # of one that is gone the watch of all has told
+                self._queue_change(office, event, lambda: self._acting().brokers_changed())
+
+        return on_change
 
     def _watch_topics(self, office: Office) -> Watcher:
         def on_change(event: WatchEvent) -> None:
