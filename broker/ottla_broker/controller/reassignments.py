@@ -307,9 +307,11 @@ class Reassignments:
         for partition in [partition for partition in turns if active.is_unreadable(partition)]:
             del turns[partition]  # what was decided has not been written
         vanished: list[TopicPartition] = []
-        begun = {p: turn for p, turn in turns.items() if not turn.is_end and turn.after != turn.before}
+        # Also of what ends at once: the brokers are about to hear of it, and the next controller has to know that it is
+        # to go on. It would tell a leader nothing new of replicas in an epoch that the leader has heard of already.
+        begun = {p: turn.after for p, turn in turns.items() if turn.after != turn.before}
         vanished += await self._write(begun)
-        ended = {p: turn for p, turn in turns.items() if turn.is_end}
+        ended = {p: turn.settled for p, turn in turns.items() if turn.is_end and turn.settled != turn.after}
         for partition in sorted(turns):
             if partition not in vanished:
                 self._change(partition, turns[partition], batch)
@@ -367,11 +369,11 @@ class Reassignments:
             context.move_partition(partition, PartitionState.OFFLINE if offline else PartitionState.ONLINE)
         batch.tell_metadata(context.brokers, [partition])
 
-    async def _write(self, turns: Mapping[TopicPartition, _Turn]) -> list[TopicPartition]:
+    async def _write(self, changes: Mapping[TopicPartition, ReplicaAssignment]) -> list[TopicPartition]:
         """Writes the topics' znodes; gives the partitions whose topic is gone."""
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
-        for partition in sorted(turns):
-            by_topic.setdefault(partition.topic, {})[partition.partition] = turns[partition].settled
+        for partition, assignment in sorted(changes.items()):
+            by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
         vanished = []
         for topic, assignments in by_topic.items():
             if not await self._active.store.write_assignments(topic, assignments):

@@ -9,7 +9,7 @@ from ottla_broker.controller import reassignment
 from ottla_broker.controller.administration import TopicIsrChanges
 from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.leader_elections import ElectionType
-from ottla_broker.controller.reassignment import Phase, next_step, plan
+from ottla_broker.controller.reassignment import Phase, is_ongoing, next_step, plan
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.values import LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
@@ -323,6 +323,30 @@ async def test_the_next_controller_ends_what_was_in_sync_already(fleet):
     assert await stored(fleet) == ((1,), (), ())
     state, _ = await fleet.state("t")
     assert (state.leader, state.isr) == (1, (1,)) and channels.deleted(0) == {("t", 0)}
+
+
+async def test_the_next_controller_ends_what_the_brokers_have_heard_the_end_of(fleet):
+    """Fewer replicas take effect at once. Had the leader heard of them and the store not, it would refuse the others,
+    in the epoch in which the next controller names them again, for good."""
+    controller, channels = await fleet_of(fleet, 3)
+    second, to = await fleet.start_controller(1)
+    await topic_on(controller, 0, 1, 2)
+    store = controller._active.store
+    write = store.write_assignments
+
+    async def fail_at_the_end(topic, assignments):
+        if not any(is_ongoing(one) for one in assignments.values()):
+            raise RuntimeError("the controller dies")
+        return await write(topic, assignments)
+
+    store.write_assignments = fail_at_the_end
+    with pytest.raises(KafkaError):
+        await alter(controller, (0,))
+    assert channels.leadership(0, "t").replicas == [0]
+    await to.until(lambda: second.is_active and to.leadership(0, "t") and to.leadership(0, "t").replicas == [0])
+    await barrier(second)
+    assert await stored(fleet) == ((0,), (), ())
+    assert to.leadership(0, "t").leader_epoch > channels.leadership(0, "t").leader_epoch
 
 
 async def test_a_reassignment_outlives_the_death_of_leader_and_learner(fleet):
