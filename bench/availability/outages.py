@@ -61,7 +61,6 @@ def run_failover(session_timeout_ms: int, given: Surroundings) -> None:
         failover(session_timeout_ms),
         {"zookeeper.session.timeout.ms": str(session_timeout_ms)},
         kill,
-        session_timeout_ms,
     )
 
 
@@ -74,13 +73,8 @@ def pause_s(session_timeout_ms: int, number: int, rounds: int) -> float:
     return session_timeout_ms / 1000 / 3 * (number + 0.5) / rounds
 
 
-def _run(
-    given: Surroundings,
-    name: str,
-    properties: dict[str, str],
-    harm: Callable[[System, int], None],
-    session_timeout_ms: int = 0,
-) -> None:
+def _run(given: Surroundings, name: str, properties: dict[str, str], harm: Callable[[System, int], None]) -> None:
+    session_timeout_ms = int(properties.get("zookeeper.session.timeout.ms", 0))
     for system_name in given.brokers:
         system = System(
             system_name,
@@ -100,8 +94,8 @@ def _run(
             for number in range(given.rounds):
                 topic = f"{_TOPIC}-{number}"
                 system.create_topic(topic, _PARTITIONS, _BROKERS)
-                warm_up_s = _QUICK_WARM_UP_S if given.is_quick else _WARM_UP_S
-                warm_up_s += pause_s(session_timeout_ms, number, given.rounds)
+                pause = pause_s(session_timeout_ms, number, given.rounds)
+                warm_up_s = _QUICK_WARM_UP_S if given.is_quick else _WARM_UP_S + pause
                 _round(given, name, system, topic, _BROKERS - 1 - number % _BROKERS, harm, warm_up_s)
                 system.delete_topic(topic)
         finally:

@@ -80,7 +80,7 @@ class MetadataCache:
     @property
     def is_ready(self) -> bool:
         """True once the first UpdateMetadata has been taken in."""
-        return self.version > 0
+        return self._told.is_set()
 
     async def ready(self) -> None:
         """Returns once the first UpdateMetadata has been taken in."""

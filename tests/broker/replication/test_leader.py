@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
@@ -428,8 +428,20 @@ async def test_who_asks_and_no_controller_comes_is_sent_to_another_broker(
     untold: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ottla_broker.server.handlers.metadata.FIRST_WORD_S", 0.05)
+    created: list[str] = []
+
+    async def create(names: Iterable[str]) -> dict[str, int]:
+        created.extend(names)
+        return {}
+
+    services = untold.nodes[1].dispatcher.services
+    assert services is not None
+    services.auto_create = create
+    asked = [metadata_api.MetadataRequestTopic(name="new")]
     with pytest.raises(BrokerDisconnected):
-        await untold.ask(1, ApiKey.METADATA, 12, metadata_api.MetadataRequest())
+        await untold.ask(1, ApiKey.METADATA, 12, metadata_api.MetadataRequest(topics=asked))
+    await asyncio.sleep(0)
+    assert created == [], "nobody waits for it"
 
 
 async def test_the_gauges_tell_what_the_broker_leads_and_what_waits(one: Fleet) -> None:

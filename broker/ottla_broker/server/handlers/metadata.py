@@ -53,6 +53,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
             await asyncio.wait_for(cache.ready(), FIRST_WORD_S)
         except TimeoutError:
             context.close_connection("no controller has named the brokers of the fleet yet")
+            return MetadataResponse(brokers=[], topics=[])  # to nobody; and no topic is created for them
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
     if topics is None or (version == 0 and not topics):
