@@ -72,6 +72,7 @@ class SimulatedBroker:
         """Starts a new process; `started` completes when the broker is ready, and never if it is killed before."""
         process = self.machine.start_process()
         self.process = process
+        self.broker = None  # the one before knows what the machine may have lost
         self.may_halt = False
         self.has_halted = asyncio.Event()
         started: asyncio.Future[None] = self.world.loop.create_future()
@@ -239,13 +240,16 @@ class SimulatedBroker:
         node = self.machine.disks[path].root.entries.get(f"{partition[0]}-{partition[1]}")
         return node if isinstance(node, DirectoryNode) else None
 
-    def find_partition(self, partition: Partition) -> tuple[str, DirectoryNode | None]:
-        """(log directory, files) of a replica, whether or not the broker runs; ("", None) without one."""
+    def find_partition(self, partition: Partition, home: str = "") -> tuple[str, DirectoryNode | None]:
+        """(log directory, files) of a replica, whether or not the broker runs; ("", None) without one.
+
+        `home` is where it was last: one that was made anew has an older copy elsewhere.
+        """
         for replica in self.partitions():
             if (replica.topic, replica.index) == partition:
                 path = replica.log.disk.path
                 return path, self.partition_directory(partition, path)
-        for path in self.paths:
+        for path in (home, *self.paths) if home else self.paths:
             directory = self.partition_directory(partition, path)
             if directory is not None:
                 return path, directory

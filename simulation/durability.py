@@ -5,7 +5,8 @@ long as one replica that was in the ISR at its acknowledgement, and in every ISR
 written there. Here that is kept per partition, exactly:
 
 * A member of the ISR is *weak* from the moment its machine loses power: of what it had then it may hold no more than
-  its platter did. It is strong again once it has replicated beyond all of it, or has joined the ISR anew.
+  its platter did. It is strong again once it has replicated beyond all of it, or has joined the ISR anew; but not by
+  joining while it is without power, on the strength of what it had fetched before.
 * When no member of the ISR is strong, at a loss of power or by a change of the ISR, what not every member has on its
   platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
 * Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it.
@@ -164,9 +165,11 @@ class Durability:
         if directory is None or ledger.is_broken:
             return
         view = ledger.view(broker.broker_id)
-        view.limit = 1 << 62
+        view.home = log.disk.path
         committed = ledger.truth.end_offset
         may_extend = self._has_committed(broker, key, partition, ledger)
+        # What it has beyond that, of before a loss, nobody has promised again.
+        view.limit = 1 << 62 if may_extend or log.log_end_offset <= committed else max(view.limit, committed)
         difference = view.compare(directory, ledger.truth, max(log.high_watermark, committed), may_extend=may_extend)
         if not difference and view.end_offset(ledger.truth) < committed:
             difference = f"ends at {view.end_offset(ledger.truth)}, and {committed} was committed"
@@ -191,6 +194,7 @@ class Durability:
         if directory is None or ledger.is_broken:
             return
         view = ledger.view(broker.broker_id)
+        view.home = log.disk.path
         up_to = min(log.high_watermark, ledger.truth.end_offset, view.limit)
         difference = view.compare(directory, ledger.truth, up_to)
         if not difference and view.end_offset(ledger.truth) < up_to:
@@ -207,7 +211,7 @@ class Durability:
         concerned = []
         for key in list(self.leaderships.states):
             ledger = self._ledger(key)
-            path, directory = broker.find_partition(key)
+            path, directory = broker.find_partition(key, ledger.view(number).home)
             if only is not None and path != only:
                 continue
             cut = 0
@@ -241,11 +245,19 @@ class Durability:
             self._unclean(key, ledger, after)
         for broker in after.in_sync:
             if broker not in known:
-                ledger.weak.pop(broker, None)
-                ledger.view(broker).limit = 1 << 62
+                self._joins(ledger, broker)
         for broker in [broker for broker in ledger.weak if broker not in after.in_sync]:
             del ledger.weak[broker]
         self._reckon(key, ledger, after)
+
+    def _joins(self, ledger: _Ledger, broker: int) -> None:
+        """It is in the ISR from now on."""
+        view = ledger.view(broker)
+        if self.is_flushed or self.brokers[broker].machine.is_powered:
+            ledger.weak.pop(broker, None)
+            view.limit = 1 << 62
+        else:
+            ledger.weak[broker] = _Weak(view.limit, ledger.truth.end_offset)
 
     def _unclean(self, key: Partition, ledger: _Ledger, after: Leadership) -> None:
         if key[0] not in self.leaderships.unclean_allowed:
@@ -264,21 +276,24 @@ class Durability:
             return True
         if key[0].startswith(INTERNAL_PREFIX) or not self._has_gone_on(key, broker, weak.end):
             return False
-        if self._agreement(key, ledger, broker) < weak.end:
+        if self._agreement(key, ledger, broker) < max(weak.end, ledger.truth.end_offset):
             return False
         del ledger.weak[broker]
         return True
 
     def _has_gone_on(self, key: Partition, broker: int, end: int) -> bool:
-        """Has the replica seen a high watermark beyond `end` since it came back? Then it has replicated all before."""
-        return any(
-            (replica.topic, replica.index) == key and replica.log.high_watermark > end
-            for replica in self.brokers[broker].partitions()
-        )
+        """Does the replica lead since it came back, or has it seen a high watermark beyond `end`, and so replicated all
+        before? Otherwise its leader may hear yet of a fetch from before the loss, and take it for what it has."""
+        state = self.leaderships.states.get(key)
+        for replica in self.brokers[broker].partitions():
+            if (replica.topic, replica.index) == key:
+                leads = replica.is_leader and state is not None and replica.leader_epoch == state.epoch
+                return leads or replica.log.high_watermark > end
+        return False
 
     def _agreement(self, key: Partition, ledger: _Ledger, broker: int) -> int:
         """The offset up to which the files of a replica hold what was committed."""
-        _, directory = self.brokers[broker].find_partition(key)
+        _, directory = self.brokers[broker].find_partition(key, ledger.view(broker).home)
         if directory is None:
             return 0
         view = View()

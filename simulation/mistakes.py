@@ -119,7 +119,7 @@ async def _no_epoch_is_stale(self: ReplicaManager, broker_epoch: int) -> bool:
     return False
 
 
-def _accept_any_controller(self: ReplicaManager, controller_epoch: int) -> bool:
+def _accept_any_controller(self: ReplicaManager, controller_epoch: int, connection: int | None = None) -> bool:
     self.controller_epoch = controller_epoch
     return True
 

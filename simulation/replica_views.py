@@ -43,12 +43,14 @@ class Truth:
 
 
 class View:
-    """One replica's files. `limit`: from this offset on they may differ, for a loss that was permitted."""
+    """One replica's files. `limit`: from this offset on they may differ, for a loss that was permitted; `home` is the
+    log directory where they were last."""
 
-    __slots__ = ("_directory", "_next_offset", "_node", "_position", "_shrinks", "limit", "matched", "segment")
+    __slots__ = ("_directory", "_next_offset", "_node", "_position", "_shrinks", "home", "limit", "matched", "segment")
 
     def __init__(self) -> None:
         self.limit = 1 << 62
+        self.home = ""
         self._directory: DirectoryNode | None = None
         self.restart()
 

@@ -353,6 +353,8 @@ class Consumer:
         self.partition = partition
         self.random = workload.world.stream(f"consumer/{partition[0]}-{partition[1]}/{client.name}")
         self.position = 0
+        self._leader_epoch = -1
+        """The latest of what has been read."""
         self._forgiven_at = 0
 
     async def run(self) -> None:
@@ -412,6 +414,8 @@ class Consumer:
             raise Unavailable("the topic is being deleted")
         code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if known.leader_epoch < self._leader_epoch:
+                raise Unavailable("a leader that has been replaced, and does not know it yet")
             asked = (workload.world.loop.time(), losses)
             is_forgiven = workload.losses(self.partition) != self._forgiven_at
             if not is_forgiven and workload.holds(self.partition, max(self.position - 1, 0), *asked):
@@ -443,6 +447,7 @@ class Consumer:
                     f"{self.partition}: asked for offset {expected}, given {batch.base_offset}: the rest is skipped"
                 )
             expected = batch.last_offset + 1
+            self._leader_epoch = max(self._leader_epoch, batch.leader_epoch)
             yield batch
 
     def _take(self, answer: Any, asked_at_s: float, losses: int) -> None:

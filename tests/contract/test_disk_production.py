@@ -37,12 +37,12 @@ class TestDirectoryDisk(DiskContract):
     ) -> None:
         healthy = await disk.open("healthy", create=True)
         await healthy.append([b"x"])
-        # /dev/full answers every write with ENOSPC; reads of it and of others go on.
+        # /dev/full answers every write with ENOSPC, and cannot be cut; reads of it and of others go on.
         (tmp_path / "full").symlink_to("/dev/full")
         full = await disk.open("full")
         with pytest.raises(OSError) as caught:
             await full.append([b"y"])
-        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.errno == errno.EIO
         with pytest.raises(OSError):
             await healthy.append([b"z"])
         with pytest.raises(OSError):

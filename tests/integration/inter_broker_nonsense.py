@@ -28,6 +28,7 @@ from ottla_broker.protocol.generated import update_metadata as metadata_api
 
 US, DEAD, STRANGER = 1, 2, 9
 LEADER_EPOCH = 5
+PARTITION_EPOCH = 1
 FORMER_CONTROLLER_EPOCH = 7
 CONTROLLER_EPOCH = 8
 RECORDS = 3
@@ -178,7 +179,7 @@ def alter_partition(
     topic_id: bytes = TOPIC_ID,
     partition: int = 0,
     leader_epoch: int = LEADER_EPOCH,
-    partition_epoch: int = 0,
+    partition_epoch: int = PARTITION_EPOCH,
     isr: Sequence[int] = (US, DEAD),
     member_epoch: int = -1,
     recovery: int = 0,
@@ -413,11 +414,12 @@ _ALTER_PARTITION = (
         leader_epoch=LEADER_EPOCH + 1,
     ),
     _case(
-        "a partition epoch from the future", _ALTER, range(4), alter_partition, (E.NOT_CONTROLLER,), partition_epoch=1
+        "a partition epoch from the future", _ALTER, range(4), alter_partition, (E.NOT_CONTROLLER,),
+        partition_epoch=PARTITION_EPOCH + 1,
     ),
     _case(
         "a partition epoch of the past", _ALTER, range(4), alter_partition, (E.INVALID_UPDATE_VERSION,),
-        partition_epoch=-1,
+        partition_epoch=PARTITION_EPOCH - 1,
     ),
     _case("a dead member", _ALTER, (0, 1), alter_partition, (E.OPERATION_NOT_ATTEMPTED,)),
     _case("a dead member", _ALTER, (2, 3), alter_partition, (E.INELIGIBLE_REPLICA,)),
@@ -431,7 +433,7 @@ _ALTER_PARTITION = (
     _case("the ISR that it is", _ALTER, range(4), alter_partition, (E.NONE,), isr=(US,)),
     _case(
         "the ISR that it is, at an old partition epoch", _ALTER, range(4), alter_partition, (E.NONE,), isr=(US,),
-        partition_epoch=-1,
+        partition_epoch=PARTITION_EPOCH - 1,
     ),
     _case("an empty ISR", _ALTER, range(4), alter_partition, (E.INVALID_REQUEST,), isr=(), only="ours"),
     _case(

@@ -100,15 +100,15 @@ class Stage:
 
 
 def set_scene(store: KazooClient) -> None:
-    """Writes what a fleet of brokers 1 and 2 left behind."""
+    """Writes what a fleet of brokers 1 and 2 left behind; broker 1 is elected once more, at PARTITION_EPOCH."""
     topic = znodes.TopicAssignment(
         topic_id=uuid.UUID(bytes=TOPIC_ID),
         partitions={0: (US, DEAD), 1: (DEAD, US)},
     )
     store.create("/controller_epoch", znodes.encode_controller_epoch(FORMER_CONTROLLER_EPOCH))
     store.create(f"/brokers/topics/{TOPIC}", topic.encode(), makepath=True)
-    for index, leader in ((0, US), (1, DEAD)):
-        state = znodes.PartitionState(leader, LEADER_EPOCH, FORMER_CONTROLLER_EPOCH, (leader,))
+    for index, leader, epoch, in_sync in ((0, -1, LEADER_EPOCH - 1, US), (1, DEAD, LEADER_EPOCH, DEAD)):
+        state = znodes.PartitionState(leader, epoch, FORMER_CONTROLLER_EPOCH, (in_sync,))
         store.create(znodes.PartitionState.path(TOPIC, index), state.encode(), makepath=True)
 
 

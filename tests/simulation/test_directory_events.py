@@ -173,7 +173,8 @@ def test_a_replica_that_was_made_anew_leads_as_soon_as_it_is_in_sync() -> None:
 
     async def use(scene: Scene) -> None:
         assert await create_topic(scene.workload, scene.client, "idle", 6, 2, {})
-        await scene.client.refresh()
+        while ("idle", 5) not in (await scene.client.refresh()).partitions:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.05)
         controller = scene.fleet.controller()
         assert controller is not None
         key, state = next(

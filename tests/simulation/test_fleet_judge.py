@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import build_batch
-from simulation.checker import Checker
+from simulation.checker import Checker, Violation
+from simulation.client import ClusterState, PartitionState, Unavailable
 from simulation.durability import Durability
 from simulation.filesystem import DirectoryNode, FileNode
 from simulation.leaderships import Leadership
 from simulation.replica_views import Truth, View, durable_agreement
+from simulation.workload import Consumer
 from simulation.world import World
 
 
@@ -83,7 +86,7 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     log = SimpleNamespace(log_end_offset=1, high_watermark=0)
     replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=-1, log=log)
     brokers: list[Any] = [
-        SimpleNamespace(broker_id=number, partitions=lambda held=held: held, find_partition=lambda _: ("", None))
+        SimpleNamespace(broker_id=number, partitions=lambda held=held: held, find_partition=lambda *_: ("", None))
         for number, held in enumerate(([replica], []))
     ]
     before = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
@@ -96,6 +99,103 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     leaderships.observers[0](key, before, after)
     assert not judge.is_promise(key, 0, 0.0)
     assert judge.is_promise(key, 1, 0.0)
+
+
+@pytest.mark.parametrize("is_powered", [False, True])
+def test_who_joins_the_isr_without_power_vouches_for_what_its_platter_holds(is_powered: bool) -> None:
+    """The leader had seen its fetch, and the controller hears of that later than of nothing (once seed 2293)."""
+    key = ("t", 0)
+    brokers: list[Any] = [
+        SimpleNamespace(
+            broker_id=number,
+            partitions=list,
+            find_partition=lambda *_: ("", None),
+            machine=SimpleNamespace(is_powered=is_powered or number == 0),
+        )
+        for number in range(2)
+    ]
+    alone = Leadership(leader=0, epoch=0, in_sync=(0,), since_s=0.0)
+    both = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
+    leaderships: Any = SimpleNamespace(states={key: alone}, observers=[], before_change=None)
+    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
+    View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
+    judge.power_is_lost(brokers[1], lambda: None)
+    leaderships.states[key] = both
+    leaderships.observers[0](key, alone, both)
+    assert judge.is_promise(key, 0, 0.0), "the leader has it"
+    judge.power_is_lost(brokers[0], lambda: None)
+    assert judge.is_promise(key, 0, 0.0) == is_powered
+
+
+def a_replica(*batches: bytes, high_watermark: int, leader_epoch: int, is_leader: bool = False) -> Any:
+    """(replica, files) of t-0 on the directory "d"."""
+    directory = log_of(*batches)
+    end = max(int.from_bytes(one[:8], "big") + int.from_bytes(one[23:27], "big") + 1 for one in batches)
+    log = SimpleNamespace(
+        high_watermark=high_watermark, log_end_offset=end, is_failed=False, disk=SimpleNamespace(path="d")
+    )
+    replica = SimpleNamespace(
+        topic="t", index=0, topic_partition=("t", 0), is_leader=is_leader, leader_epoch=leader_epoch, log=log
+    )
+    return replica, directory
+
+
+def a_broker(number: int, replica: Any, directory: DirectoryNode) -> Any:
+    return SimpleNamespace(
+        broker_id=number,
+        life=1,
+        partitions=lambda: [replica],
+        partition_directory=lambda *_: directory,
+        find_partition=lambda *_: ("d", directory),
+        is_on_platter=lambda *_: True,
+        machine=SimpleNamespace(is_powered=True),
+    )
+
+
+def the_leaderships(**state: Any) -> Any:
+    return SimpleNamespace(
+        states={("t", 0): Leadership(since_s=0.0, **state)},
+        observers=[],
+        before_change=None,
+        leads=lambda *_: None,
+        is_deleting=lambda topic: False,
+    )
+
+
+def test_a_member_that_lost_power_and_leads_with_everything_keeps_every_promise() -> None:
+    """No record had come since, so that nothing told that it had gone on (once seed 4580)."""
+    key = ("t", 0)
+    leader, files = a_replica(batch(0, "a"), high_watermark=0, leader_epoch=1, is_leader=True)
+    follower, unflushed = a_replica(batch(0, "a"), high_watermark=0, leader_epoch=1)
+    unflushed.entries["00000000000000000000.log"] = FileNode()
+    first_file(unflushed).append(batch(0, "a"))
+    brokers = [a_broker(0, follower, unflushed), a_broker(1, leader, files)]
+    judge = Durability(
+        World(1), brokers, the_leaderships(leader=1, epoch=1, in_sync=(1, 0)), Checker(), is_flushed=False
+    )
+    View().compare(files, judge._ledger(key).truth, 1, may_extend=True)
+    judge.power_is_lost(brokers[1], lambda: None)
+    judge.power_is_lost(brokers[0], lambda: None)
+    assert judge.is_promise(key, 0, 0.0)
+
+
+def test_what_a_leader_has_beyond_a_loss_is_not_promised_by_that() -> None:
+    """It came back with more than the others had, led for a moment, and follows somebody else (once seed 5392)."""
+    key = ("t", 0)
+    world = World(1)
+    returned, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=2, leader_epoch=1, is_leader=True)
+    broker = a_broker(0, returned, files)
+    leaderships = the_leaderships(leader=0, epoch=1, in_sync=(0, 1))
+    judge = Durability(world, [broker], leaderships, Checker(), is_flushed=False)
+    ledger = judge._ledger(key)
+    ledger.view(0).limit = 1
+    View().compare(log_of(batch(0, "a")), ledger.truth, 1, may_extend=True)
+    judge.look()
+    returned.is_leader = False
+    leaderships.states[key] = Leadership(leader=1, epoch=2, in_sync=(1,), since_s=0.0)
+    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), ledger.truth, 2, may_extend=True)
+    judge.look()
+    assert world.problems == []
 
 
 @pytest.mark.parametrize("is_deleting", [False, True])
@@ -119,3 +219,40 @@ def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
     View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
     judge.look()
     assert bool(world.problems) is not is_deleting
+
+
+@pytest.mark.parametrize(("read_epoch", "raised"), [(11, Unavailable), (8, Violation)])
+def test_an_offset_is_out_of_range_only_to_a_leader_as_late_as_what_was_read(
+    read_epoch: int, raised: type[Exception]
+) -> None:
+    """A consumer asks without epochs too, and is then told of an earlier leader by old metadata (once seed 4433)."""
+    key = ("t", 0)
+    part = SimpleNamespace(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=-1, high_watermark=-1)
+    response = SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[part])])
+
+    async def request(*_: Any) -> Any:
+        return response
+
+    world = World(1)
+    client: Any = SimpleNamespace(
+        name="c",
+        state=ClusterState(partitions={key: PartitionState(0, 8, [0], [0])}, topic_ids={"t": bytes(16)}),
+        leader_of=lambda _: ("10.0.0.1", 9092),
+        request=request,
+    )
+    workload: Any = SimpleNamespace(
+        world=world,
+        terms=SimpleNamespace(life_of=lambda _: 1),
+        losses=lambda _: 0,
+        still_exists=lambda _: True,
+        holds=lambda *_: True,
+    )
+    consumer = Consumer(workload, client, key)
+    consumer.position, consumer._leader_epoch = 196, read_epoch
+
+    async def main() -> None:
+        with pytest.raises(raised):
+            await consumer.fetch()
+
+    world.run(main())
+    assert consumer.position == 196

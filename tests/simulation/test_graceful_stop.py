@@ -157,13 +157,13 @@ def stop_under_load(victim: int) -> list[Notes]:
             await until_known(client)
         for number, notes in enumerate(found):
             notes.leader = clients[0].state.partitions[(TOPIC, number)].leader
-        until = asyncio.Event()
+        until, sent = asyncio.Event(), asyncio.Event()
         producing = [
             world.spawn(produce(world, clients[number], number, found[number], until), name=f"producer-{number}")
             for number in range(PARTITIONS)
         ]
         consuming = [
-            world.spawn(consume(world, readers[number], number, found[number], until), name=f"consumer-{number}")
+            world.spawn(consume(world, readers[number], number, found[number], sent), name=f"consumer-{number}")
             for number in range(PARTITIONS)
         ]
         await asyncio.sleep(1)
@@ -172,7 +172,9 @@ def stop_under_load(victim: int) -> list[Notes]:
         assert await fleet.brokers[victim].stop_gracefully()
         await asyncio.sleep(2)
         until.set()
-        await asyncio.gather(*producing, *consuming)
+        await asyncio.gather(*producing)
+        sent.set()
+        await asyncio.gather(*consuming)
 
     world.run(main())
     assert world.problems == []

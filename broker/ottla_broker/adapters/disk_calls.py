@@ -224,9 +224,12 @@ def delete(path: str) -> None:
 
 
 def fsync_directory(path: str) -> None:
+    """As with `fsync_file`, any failure is EIO."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as failure:
+        raise OSError(errno.EIO, f"a sync failed: {failure}", path) from failure
     finally:
         os.close(descriptor)
 

@@ -301,6 +301,9 @@ class Lane:
         except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
             if not self._is_without_room(file, failure):
+                if failure.errno in _NO_ROOM:
+                    # The half that was written could not be cut off: nothing more is written, however much room comes.
+                    failure = OSError(errno.EIO, f"a write without room cannot be undone: {failure}", self._name)
                 self._failure = failure
             results.extend((work, None, failure) for work in works)
             return

@@ -90,9 +90,10 @@ class ActiveController:
         listener: str,
         watches: Watches,
         on_answer: Callable[[Answer], None],
+        queue: Callable[[str, Callable[[ActiveController], Awaitable[None]]], None],
         unclean_elections: Counter,
     ) -> None:
-        """`listener` is the inter-broker one; `on_answer` queues an event that ends in `answered`."""
+        """`listener` is the inter-broker one; `on_answer` queues an event that ends in `answered`, `queue` any act."""
         self.context = context
         self.store = store
         self.waits = MetadataWaits()
@@ -105,7 +106,14 @@ class ActiveController:
         self._watches = watches
         self._on_answer = on_answer
         self._unclean_elections = unclean_elections
-        self.deletions = TopicDeletions(context, store, config, watches.deletions, self.send)
+        self.deletions = TopicDeletions(
+            context,
+            store,
+            config,
+            watches.deletions,
+            self.send,
+            lambda: queue("more topics to delete", lambda active: active.deletions.markers_changed()),
+        )
         self.reassignments = Reassignments(self, watches.reassignments)
         self._unreadable: set[TopicPartition] = set()
         """Partitions whose state znode cannot be read: nothing is decided about them."""
@@ -463,7 +471,10 @@ class ActiveController:
                     unclean[partition.topic] = await self._is_unclean_allowed(partition.topic)
                 allowed = unclean.get(partition.topic, False)
                 adding = context.assignment_of(partition).adding
-                election = decide_after_offline(replicas, current, online=online, unclean=allowed, adding=adding)
+                is_new_life = context.has_new_leader_life(partition)
+                election = decide_after_offline(
+                    replicas, current, online=online, unclean=allowed, adding=adding, is_new_life=is_new_life
+                )
             if election is not None:
                 elections[partition] = election
         return elections

@@ -143,6 +143,12 @@ class ControllerContext:
             return online
         return staying
 
+    def has_new_leader_life(self, partition: TopicPartition) -> bool:
+        """Has the leader registered anew since the leadership was written, which nobody in office has seen?"""
+        leadership = self.leadership.get(partition)
+        leader = self.brokers.get(leadership.leader) if leadership is not None else None
+        return leadership is not None and leader is not None and leader.epoch > leadership.zxid >= 0
+
     def brokers_for_isr(self, partition: TopicPartition) -> frozenset[int]:
         """The brokers that may be in the ISR: nobody joins it who shuts down, but who is in it may stay."""
         leadership = self.leadership.get(partition)

@@ -38,7 +38,7 @@ from ottla_broker.controller.preferred_balance import PreferredBalance
 from ottla_broker.controller.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
-from ottla_broker.controller.values import ReplicaAssignment
+from ottla_broker.controller.values import TOPICS_AT_ONCE, ReplicaAssignment
 from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
@@ -53,9 +53,6 @@ R = TypeVar("R", TopicResult, ElectionResult)
 
 PAUSE_AFTER_FAILURE_S: Final = 1.0
 """After an unforeseen error this broker lets the others stand first."""
-TOPICS_AT_ONCE: Final = 20
-"""Topics of a request that are created in one event: elections do not wait for the rest."""
-
 
 LEAVE_WITHIN_S: Final = 2.0
 """A broker that stops does not wait longer for a store that does not answer."""
@@ -227,10 +224,14 @@ class Controller:
         `delete.topic.enable` is the caller's to check.
         """
 
-        def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return administration.delete_topics(active, names, clock=self._clock)
+        def act(some: Sequence[str], active: ActiveController) -> Awaitable[list[TopicResult]]:
+            return administration.delete_topics(active, some, clock=self._clock)
 
-        return await self._wait_for(await self._request("delete topics", act), timeout_ms)
+        results: list[TopicResult] = []
+        for start in range(0, len(names), TOPICS_AT_ONCE):
+            some = names[start : start + TOPICS_AT_ONCE]
+            results += await self._request("delete topics", partial(act, some))
+        return await self._wait_for(results, timeout_ms)
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
@@ -436,6 +437,7 @@ class Controller:
                 directories=self._watch(office, lambda: self._acting().directories_changed()),
             ),
             on_answer=lambda answer: self._answered(office, answer),
+            queue=lambda name, act: self._queue(office, name, act),
             unclean_elections=self._unclean_elections,
         )
         self._office, self._active = office, active

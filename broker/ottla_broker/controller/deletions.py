@@ -16,6 +16,7 @@ from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.topic_deletion import decide_deletion
+from ottla_broker.controller.values import TOPICS_AT_ONCE
 from ottla_broker.ports.coordination import Watcher
 
 logger = logging.getLogger("ottla.controller")
@@ -31,13 +32,16 @@ class TopicDeletions:
         config: Mapping[str, Any],
         watcher: Watcher,
         send: Callable[[RequestBatch], object],
+        go_on_soon: Callable[[], None],
     ) -> None:
-        """`watcher` is called when markers come; `send` takes what is to be told to the brokers."""
+        """`watcher` is called when markers come; `send` takes what is to be told to the brokers; `go_on_soon` queues
+        an event that ends in `markers_changed`."""
         self._context = context
         self._store = store
         self._config = config
         self._watcher = watcher
         self._send = send
+        self._go_on_soon = go_on_soon
 
     async def markers_changed(self) -> None:
         """Markers have come, by us or by a tool."""
@@ -55,9 +59,12 @@ class TopicDeletions:
         await self.start([name for name in marked if context.has_topic(name)])
 
     async def start(self, names: Sequence[str]) -> None:
-        """Deletes topics that have a marker."""
+        """Deletes topics that have a marker; of very many the rest is left to events that follow."""
         self._context.topics_to_delete.update(names)
-        await self.go_on([name for name in names if name not in self._context.deletion_started])
+        waiting = [name for name in names if name not in self._context.deletion_started]
+        await self.go_on(waiting[:TOPICS_AT_ONCE])
+        if len(waiting) > TOPICS_AT_ONCE:
+            self._go_on_soon()
 
     async def go_on(self, names: Sequence[str]) -> None:
         """Takes the next step of each of these topics that is being deleted."""

@@ -15,6 +15,8 @@ The rules
 4. Every change that is written raises the leader epoch by one, so that the leader before is fenced.
 5. A preferred election hands the leadership to the head of the assignment, and only if that one is online and in sync:
    nothing is lost and the ISR stays (KIP-183). What a person asks for as unclean is rule 2 with their leave (KIP-460).
+6. A leader whose registration is younger than the state that whoever takes office finds was gone while nobody was in
+   office. It leads on in a new epoch: it may have lost records with its power, and others may have them.
 
 Worked example: replicas 1, 2, 3; broker 1 leads with ISR 1, 2 and dies.
 
@@ -81,12 +83,14 @@ def decide_after_offline(
     online: Set[int],
     unclean: bool,
     adding: Collection[int] = (),
+    is_new_life: bool = False,
 ) -> Election | None:
     """The leadership once only the brokers in `online` hold a usable replica.
 
     Covers a dead broker, a failed log directory, a broker that returns, and a partition without leader: whatever
     the ISR or the leader loses or can have again. `unclean` is the topic's `unclean.leader.election.enable`,
-    `adding` are the replicas that a reassignment is adding. None when the present leadership stands.
+    `adding` are the replicas that a reassignment is adding. `is_new_life`: the leader has registered anew since it
+    was elected (rule 6). None when the present leadership stands.
 
     Broker 3 is to take the place of 1, which is the whole ISR and dies; 2 has fallen behind:
 
@@ -103,7 +107,12 @@ def decide_after_offline(
                 f"leader {current.leader} is not in the ISR {_join(current.isr)}",
             )
         if len(in_sync) == len(current.isr):
-            return None
+            if not is_new_life:
+                return None
+            return Election(
+                current.led_by(current.leader, in_sync, current.recovery_state),
+                f"leader {current.leader} was gone since and is back: it leads in a new epoch",
+            )
         gone = [broker for broker in current.isr if broker not in online]
         return Election(
             current.led_by(current.leader, in_sync, current.recovery_state),

@@ -285,6 +285,7 @@ class ControllerStore:
                     partition_epoch=content[1].version,
                     controller_epoch=state.controller_epoch,
                     recovery_state=LeaderRecoveryState(state.leader_recovery_state),
+                    zxid=content[1].mzxid,
                 )
             except ValueError as error:
                 logger.error("partition %s is left alone: %s", partition, error)

@@ -7,9 +7,9 @@ Plain immutable values, shared by the pure decisions, the context and the reques
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla_broker.records.ids import TopicPartition
 
@@ -20,6 +20,9 @@ LEADER_DURING_DELETE = -2
 """Leader in UpdateMetadata that tells a broker to forget the partition: its topic is being deleted."""
 
 NO_EPOCH = -1
+
+TOPICS_AT_ONCE: Final = 20
+"""So many are created, or begin to be deleted, in one event: a broker's death does not wait for a thousand of them."""
 
 EPOCH_DURING_DELETE = -2
 """Leader epoch in StopReplica v3+ that stands above every epoch: the topic is being deleted."""
@@ -48,7 +51,8 @@ class LeaderRecoveryState(IntEnum):
 class LeaderAndIsr:
     """Leadership of one partition, as its state znode has it.
 
-    `partition_epoch` is the version of that znode; `controller_epoch` that of the controller who wrote it.
+    `partition_epoch` is the version of that znode; `controller_epoch` that of the controller who wrote it; `zxid` the
+    one of that write, where the znode was read, and -1 for what this controller has written itself.
     """
 
     leader: int
@@ -57,6 +61,7 @@ class LeaderAndIsr:
     partition_epoch: int
     controller_epoch: int
     recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    zxid: int = field(default=-1, compare=False)
 
     def led_by(
         self,
@@ -73,7 +78,7 @@ class LeaderAndIsr:
 
     def written(self, partition_epoch: int, controller_epoch: int) -> LeaderAndIsr:
         """This leadership once it stands in the znode at that version."""
-        return replace(self, partition_epoch=partition_epoch, controller_epoch=controller_epoch)
+        return replace(self, partition_epoch=partition_epoch, controller_epoch=controller_epoch, zxid=-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ class Follower:
         self._delay = None
         self._pace(0)
         if self._delay is None:
-            self._notify()
+            self._fill_or_notify()
 
     async def _advance_log_start(self, offset: int) -> None:
         await self._log.advance_log_start_offset(offset)
@@ -419,7 +419,14 @@ class Follower:
 
     def _wait_is_over(self) -> None:
         self._delay = None
-        self._notify()
+        self._fill_or_notify()
+
+    def _fill_or_notify(self) -> None:
+        """That it is filled, where there was no room for it, comes before anything that the leader hears."""
+        if self._is_filled and not self._is_stopped:
+            self._run(self._end_filling, "filled")
+        else:
+            self._notify()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         # Called by the task: one that is cancelled before its first step leaves nothing begun.

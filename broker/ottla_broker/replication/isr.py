@@ -263,6 +263,28 @@ def out_of_sync(
     ]
 
 
+def short_of_committed(
+    followers: Iterable[FollowerState], state: InSyncState, current_high_watermark: int
+) -> list[int]:
+    """In-sync followers that have lost what they acknowledged; none while another change is under way.
+
+    Every member of the ISR has what is committed, or it would be elected and have the others cut it off. One that asks
+    for less has lost power, or its log directory was away, and nobody who decides has seen that.
+
+    >>> back = FollowerState(2)
+    >>> back.on_fetch(10, 0, 0, 20, -1)
+    >>> short_of_committed([back], InSyncState((1, 2)), 20), short_of_committed([back], InSyncState((1, 2)), 10)
+    ([2], [])
+    """
+    if state.is_in_flight:
+        return []
+    return [
+        follower.broker_id
+        for follower in followers
+        if follower.broker_id in state.committed and 0 <= follower.log_end_offset < current_high_watermark
+    ]
+
+
 class Answer(Enum):
     """What to do with an unconfirmed change after AlterPartition was answered."""
 

@@ -302,18 +302,30 @@ class Partition:
         )
 
     def on_log_append(self) -> None:
-        """The log end offset has grown: the lane has written something."""
+        """The log end offset has grown: the lane has written something. Or what had found no room is taken back."""
         if not self.is_leader:
             if self.on_follower_write is not None:
                 self.on_follower_write()
             return
         log = self.log
+        if log.epochs.latest != self.leader_epoch:
+            self._begin_epoch_again()
         acks_leader = self.acks_leader
         if acks_leader:
             acks_leader.advance(log.log_end_offset)
         if self.end_waiters:
             self._around.wake(self.end_waiters)
         self.advance_high_watermark()
+
+    def _begin_epoch_again(self) -> None:
+        """What was taken back took the beginning of this epoch with it: that is where the log ends now. At an offset
+        that no record has, no follower could join and no consumer would be told of an end."""
+        log = self.log
+        log.assign_epoch(self.leader_epoch, log.assigned_offset)
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log.assigned_offset)
+        for follower in self.followers.values():
+            # What it has beyond are the records that were taken back here: others are to come at those offsets.
+            follower.log_end_offset = min(follower.log_end_offset, log.log_end_offset)
 
     def on_log_failure(self) -> None:
         """The log's directory has failed."""
@@ -401,6 +413,8 @@ class Partition:
             )
             if decision.holds:
                 self._propose(Change.EXPAND, (*self.in_sync.committed, broker_id))
+        elif fetch_offset < log.high_watermark:
+            self._take_out_short_ones()
         if fetch_offset != previous_end:
             self.advance_high_watermark()
         if self.deletions:
@@ -421,6 +435,12 @@ class Partition:
         )
         if slow:
             self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
+
+    def _take_out_short_ones(self) -> None:
+        """Followers that have less than they acknowledged leave the ISR at once, and not when they lag for too long."""
+        short = isr.short_of_committed(self.followers.values(), self.in_sync, self.log.high_watermark)
+        if short:
+            self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in short))
 
     def _propose(self, change: Change, proposed: tuple[int, ...]) -> None:
         followers = self.followers
@@ -455,6 +475,7 @@ class Partition:
             self.partition_epoch = partition_epoch
             self.advance_high_watermark()
             self.wake_everybody()  # whoever is in it no more has to be looked at with each of its fetches again
+            self._take_out_short_ones()  # what was asked for may have been of a log that is shorter by now
         return answer
 
 

@@ -80,6 +80,8 @@ class ReplicaManager:
         """The partitions of this broker by topic and index: the hot path's look-up."""
         self.lag_max_ms: int = config["replica.lag.time.max.ms"]
         self.controller_epoch = 0
+        self._controller_connection = 0
+        """The number of the last connection over which the controller of that epoch has been heard."""
         self._broker_epoch = broker_epoch
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
@@ -246,11 +248,24 @@ class ReplicaManager:
             await self.clock.sleep(_REGISTRATION_POLL_S)
         return broker_epoch != -1 and broker_epoch < self._broker_epoch()
 
-    def accept_controller(self, controller_epoch: int) -> bool:
-        """False for a controller that has been replaced."""
+    def accept_controller(self, controller_epoch: int, connection: int | None = None) -> bool:
+        """False for a controller that has been replaced, and for what still comes over a connection that it has given
+        up. None: the connection does not count.
+
+        A controller makes another connection when it gave up the one before, and repeats over it what was not answered.
+        The network may deliver the first copy after that: a full LeaderAndIsr would delete what was assigned since, and
+        a StopReplica of a deleted topic, which no epoch holds back, the topic that was made anew.
+        """
         if controller_epoch < self.controller_epoch:
             return False
-        self.controller_epoch = controller_epoch
+        if controller_epoch > self.controller_epoch:
+            self.controller_epoch = controller_epoch
+            self._controller_connection = 0
+        if connection is not None:
+            if connection < self._controller_connection:
+                self.logger.info("a command that the controller has given up comes late: it is refused")
+                return False
+            self._controller_connection = connection
         return True
 
     def resize_fetchers(self) -> None:
@@ -277,6 +292,7 @@ class ReplicaManager:
         *,
         is_full: bool = False,
         load_topic: Callable[[str], Awaitable[object]] | None = None,
+        connection: int | None = None,
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """LeaderAndIsr: an error for each partition, or one for all (STALE_CONTROLLER_EPOCH).
 
@@ -288,10 +304,11 @@ class ReplicaManager:
         STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
         this broker, and what it does not name is stray: stopped and deleted, or set aside when nobody has told this
-        broker to serve it since it started. `load_topic` is called for each topic that is new here.
+        broker to serve it since it started. `load_topic` is called for each topic that is new here. `connection` as in
+        `accept_controller`.
         """
         async with self._commands:
-            if not self.accept_controller(controller_epoch):
+            if not self.accept_controller(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if load_topic is not None:
                 # Within the lock: a full request that fell behind a later one would delete what that one made.
@@ -580,16 +597,17 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     async def stop_replicas(
-        self, controller_epoch: int, commands: Sequence[StopCommand]
+        self, controller_epoch: int, commands: Sequence[StopCommand], *, connection: int | None = None
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """StopReplica: an error for each partition, or STALE_CONTROLLER_EPOCH for all.
 
         Per partition: REPLICA_NOT_AVAILABLE (this broker stops), KAFKA_STORAGE_ERROR (offline directory),
         FENCED_LEADER_EPOCH (the command is older than what this broker knows; -1 and -2 are never). A log without a
-        partition is deleted too: its topic may have gone while this broker was down.
+        partition is deleted too: its topic may have gone while this broker was down. `connection` as in
+        `accept_controller`.
         """
         async with self._commands:
-            if not self.accept_controller(controller_epoch):
+            if not self.accept_controller(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if self._is_stopped:
                 # The logs are being closed; the controller asks again when this broker has come back.

@@ -45,7 +45,7 @@ from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.listeners import SocketServer
-from ottla_broker.server.power_loss import no_longer_lost, until_out_of_sync
+from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
 from ottla_broker.server.producer_ids import ProducerIds
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.server.recreating import Recreating
@@ -344,28 +344,37 @@ class Broker:
             coordination,
             self._ports.network,
             clock,
-            lambda: self.log_manager.disk(self.log_manager.live_paths[0]),
+            self.log_manager.on_first_live,
             self._advertised(),
             config.listeners.inter_broker,
             self._logger,
         )
-        if self.log_manager.is_doubtful:
+        is_doubtful = self.log_manager.is_doubtful or self.log_manager.has_new_directory
+        if is_doubtful:
             self._registration.before = self._let_others_lead
         await self._registration.register()
-        if self.log_manager.is_doubtful:
+        if is_doubtful:
             await no_longer_lost(coordination, self.broker_id)
         await self.log_manager.doubts_are_over()
         await services.controller.start()
 
     async def _let_others_lead(self) -> None:
-        """Power was lost: see `power_loss`."""
+        """Power was lost, or a directory was empty: see `power_loss`."""
+        coordination, manager = self._ports.coordination, self.log_manager
+        logs = [log.topic_partition for log in manager.logs]
+        absent: list[TopicPartition] = []
+        if manager.has_new_directory:
+            known = {*logs, *manager.offline_logs}
+            absent = [tp for tp in await assigned(coordination, self.broker_id) if tp not in known]
         await until_out_of_sync(
-            self._ports.coordination,
+            coordination,
             self._ports.clock,
             self.broker_id,
-            [log.topic_partition for log in self.log_manager.logs],
+            logs if manager.is_doubtful else [],
             3 * self.config["zookeeper.session.timeout.ms"] / 1000 + _LONGEST_DOUBT_S,
             self._logger,
+            absent=absent,
+            is_empty=not logs,
         )
 
     async def _make_services(self, dynamic_config: DynamicConfig) -> Services:

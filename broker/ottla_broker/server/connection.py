@@ -52,15 +52,20 @@ class ClientConnection:
         "is_privileged",
         "last_active",
         "listener",
+        "number",
         "peer",
     )
 
-    def __init__(self, server: SocketServer, connection: Connection, listener: str, is_privileged: bool) -> None:
+    def __init__(
+        self, server: SocketServer, connection: Connection, listener: str, is_privileged: bool, number: int
+    ) -> None:
         self._server = server
         self._turns = server.turns
         self._connection = connection
         self.listener = listener
         self.is_privileged = is_privileged
+        self.number = number
+        """Later connections have higher ones."""
         self.peer = connection.peer
         self._monotonic = server.clock.monotonic
         self.last_active = self._monotonic()

@@ -94,6 +94,11 @@ class RequestContext:
         return self.connection.is_privileged
 
     @property
+    def connection_number(self) -> int:
+        """Higher for connections that were made later."""
+        return self.connection.number
+
+    @property
     def peer(self) -> tuple[str, int]:
         return self.connection.peer
 

@@ -62,6 +62,7 @@ class SocketServer:
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[ClientConnection, None] = {}
         self._per_address: CollectionsCounter[str] = CollectionsCounter()
+        self._accepted = 0
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
         self.dispatch = dispatcher.dispatch
@@ -126,7 +127,8 @@ class SocketServer:
             logger.warning("refusing connection from %s:%d on %s: %s", *connection.peer, listener, reason)
             connection.close()
             return _Refused()
-        handler = ClientConnection(self, connection, listener, is_privileged)
+        self._accepted += 1
+        handler = ClientConnection(self, connection, listener, is_privileged, self._accepted)
         self._connections[handler] = None
         self._per_address[connection.peer[0]] += 1
         return handler

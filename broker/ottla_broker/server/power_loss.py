@@ -1,4 +1,4 @@
-"""After a loss of power: no registration while others may hold what this broker's replicas have lost.
+"""After a loss of power or of a disk: no registration while others may hold what this broker's replicas have lost.
 
 What was not flushed may be gone, and the state znodes do not tell which life of a broker an ISR means. A controller
 that finds the broker registered would let it lead with what is left, and the others would cut their logs to that. So
@@ -9,7 +9,13 @@ dead and may come back with all it had. Waiting has an end (`limit_s`): from the
 Members that have lost power as well hold no more than this one. They say so in ephemeral nodes under
 /ottla/power_lost, so when a whole fleet comes back nobody waits for anybody.
 
-On the calling side of the Coordination and Clock ports. Not here: what tells a loss of power
+A directory that was empty and is formatted may stand in the place of one that held replicas. What is assigned to this
+broker and has no log is then lost altogether, and a member that has lost power may have more of it: only one that has
+no log at all, as its node says, has not. Worked example: 0 is controller, leads t-0 with the ISR 0, 1, 2, and comes
+back with a new disk. It could register in the moment its old session ends, and be seen by its successor in office, who
+would take it for the leader it was, with nothing. So it waits until the successor has t-0 led by 1.
+
+On the calling side of the Coordination and Clock ports. Not here: what tells a loss of power and an empty directory
 (`storage.log_directory`), the registration itself.
 """
 
@@ -29,7 +35,9 @@ from ottla_broker.server.registration import make_path
 
 _LOOK_S: Final = 0.1
 _AT_ONCE: Final = 500
-"""So many state znodes are asked for before the first answer is awaited."""
+"""So many znodes are asked for before the first answer is awaited."""
+_EMPTY: Final = b"empty"
+"""In the node of a broker that has no log at all."""
 
 
 def is_relied_on(in_sync: Collection[int], broker_id: int, lost: Collection[int]) -> bool:
@@ -41,6 +49,20 @@ def is_relied_on(in_sync: Collection[int], broker_id: int, lost: Collection[int]
     return broker_id in in_sync and any(member != broker_id and member not in lost for member in in_sync)
 
 
+async def assigned(coordination: Coordination, broker_id: int) -> list[TopicPartition]:
+    """The partitions that are to have a replica on the broker, of topics that can be read. Raises CoordinationError."""
+    topics = await coordination.children(znodes.TOPICS)
+    found: list[TopicPartition] = []
+    for topic, data in zip(topics, await _read(coordination, map(znodes.topic_path, topics)), strict=True):
+        with contextlib.suppress(znodes.ZnodeError):
+            if data is not None:
+                partitions = znodes.TopicAssignment.decode(topic, data).partitions
+                found += [
+                    TopicPartition(topic, index) for index in sorted(partitions) if broker_id in partitions[index]
+                ]
+    return found
+
+
 async def until_out_of_sync(
     coordination: Coordination,
     clock: Clock,
@@ -48,40 +70,57 @@ async def until_out_of_sync(
     partitions: Iterable[TopicPartition],
     limit_s: float,
     logger: logging.LoggerAdapter[Any],
+    *,
+    absent: Iterable[TopicPartition] = (),
+    is_empty: bool = False,
 ) -> None:
     """Returns when no ISR relies on this broker, which is not registered, or after `limit_s`, which is logged.
 
+    `partitions` may have lost something with the power, those in `absent` have no log here; `is_empty`: none has.
     Raises CoordinationError.
     """
     deadline = clock.monotonic() + limit_s
-    left = list(partitions)
-    await _say_so(coordination, broker_id)
+    has_log = dict.fromkeys(partitions, True) | dict.fromkeys(absent, False)
+    if is_empty or any(has_log.values()):
+        await _say_so(coordination, broker_id, is_empty)
     while True:
-        lost = {int(name) for name in await coordination.children(znodes.POWER_LOST)}
+        lost, emptied = await _lost(coordination)
         # Of a topic that is being deleted nobody changes the ISR any more.
         deleted = set(await coordination.children(znodes.DELETE_TOPICS))
-        left = [tp for tp in left if tp.topic not in deleted]
+        left = [tp for tp in has_log if tp.topic not in deleted]
         in_sync = await _in_sync(coordination, left)
-        left = [tp for tp, isr in zip(left, in_sync, strict=True) if is_relied_on(isr, broker_id, lost)]
-        if not left:
+        has_log = {
+            tp: has_log[tp]
+            for tp, isr in zip(left, in_sync, strict=True)
+            if is_relied_on(isr, broker_id, lost if has_log[tp] else emptied)
+        }
+        if not has_log:
             return
         if clock.monotonic() > deadline:
             logger.error(
-                "power was lost, and after %.0f s this broker is still in the ISR of %d partitions (%s first), which "
-                "a member that has not come back may hold whole: registering all the same",
+                "power was lost or a directory was empty, and after %.0f s this broker is still in the ISR of %d "
+                "partitions (%s first), which a member that has not come back may hold whole: registering all the same",
                 limit_s,
-                len(left),
-                left[0],
+                len(has_log),
+                next(iter(has_log)),
             )
             return
         await clock.sleep(_LOOK_S)
 
 
-async def _say_so(coordination: Coordination, broker_id: int) -> None:
+async def _lost(coordination: Coordination) -> tuple[set[int], set[int]]:
+    """(brokers that have lost power or everything, those of them that have nothing)."""
+    names = await coordination.children(znodes.POWER_LOST)
+    said = await _read(coordination, [f"{znodes.POWER_LOST}/{name}" for name in names])
+    return {int(name) for name in names}, {int(name) for name, data in zip(names, said, strict=True) if data == _EMPTY}
+
+
+async def _say_so(coordination: Coordination, broker_id: int, is_empty: bool) -> None:
     await make_path(coordination, znodes.POWER_LOST)
     await no_longer_lost(coordination, broker_id)  # an earlier life's, which would go with its session
     with contextlib.suppress(NodeExists):  # a session has ended at the start: a registration beside this one said so
-        await coordination.create(f"{znodes.POWER_LOST}/{broker_id}", ephemeral=True)
+        path = f"{znodes.POWER_LOST}/{broker_id}"
+        await coordination.create(path, _EMPTY if is_empty else b"", ephemeral=True)
 
 
 async def no_longer_lost(coordination: Coordination, broker_id: int) -> None:
@@ -93,19 +132,26 @@ async def no_longer_lost(coordination: Coordination, broker_id: int) -> None:
 async def _in_sync(coordination: Coordination, partitions: list[TopicPartition]) -> list[tuple[int, ...]]:
     """The ISR of each partition, empty where there is none or its znode cannot be understood."""
     found: list[tuple[int, ...]] = []
-    for first in range(0, len(partitions), _AT_ONCE):
-        part = partitions[first : first + _AT_ONCE]
-        answers = await asyncio.gather(
-            *(coordination.get(znodes.PartitionState.path(*tp)) for tp in part), return_exceptions=True
-        )
-        for tp, answer in zip(part, answers, strict=True):
+    states = await _read(coordination, (znodes.PartitionState.path(*tp) for tp in partitions))
+    for tp, data in zip(partitions, states, strict=True):
+        try:
+            found.append(() if data is None else znodes.PartitionState.decode(*tp, data).isr)
+        except znodes.ZnodeError:
+            found.append(())
+    return found
+
+
+async def _read(coordination: Coordination, paths: Iterable[str]) -> list[bytes | None]:
+    """The content of each node, None where there is none."""
+    wanted = list(paths)
+    found: list[bytes | None] = []
+    for first in range(0, len(wanted), _AT_ONCE):
+        part = wanted[first : first + _AT_ONCE]
+        for answer in await asyncio.gather(*map(coordination.get, part), return_exceptions=True):
             if isinstance(answer, NoNode):
-                found.append(())
-                continue
-            if isinstance(answer, BaseException):
+                found.append(None)
+            elif isinstance(answer, BaseException):
                 raise answer
-            try:
-                found.append(znodes.PartitionState.decode(*tp, answer[0]).isr)
-            except znodes.ZnodeError:
-                found.append(())
+            else:
+                found.append(answer[0])
     return found

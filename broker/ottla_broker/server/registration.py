@@ -70,7 +70,8 @@ class Registration:
     """Keeps `/brokers/ids/N` of one broker, over sessions that end.
 
     Args:
-        disk: gives the first live log directory, whose `.lock` this process holds.
+        on_disk: does something on the first live log directory, whose `.lock` this process holds. One that fails over
+            it is offline, and the broker goes on.
         endpoints: the advertised addresses, CLIENT and INTERNAL.
     """
 
@@ -81,7 +82,7 @@ class Registration:
         coordination: Coordination,
         network: Network,
         clock: Clock,
-        disk: Callable[[], Disk],
+        on_disk: Callable[[Callable[[Disk], Awaitable[object]]], Awaitable[None]],
         endpoints: tuple[Endpoint, ...],
         inter_broker_listener: str,
         logger: logging.LoggerAdapter[Any],
@@ -91,7 +92,7 @@ class Registration:
         self._coordination = coordination
         self._network = network
         self._clock = clock
-        self._disk = disk
+        self._on_disk = on_disk
         self._endpoints = endpoints
         self._inter_broker_listener = inter_broker_listener
         self._logger = logger
@@ -130,10 +131,7 @@ class Registration:
 
     async def forget_session(self) -> None:
         """After an orderly end there is nothing to re-attach to."""
-        try:
-            await self._disk().delete(SESSION_FILE)
-        except OSError as error:
-            self._logger.warning("the file of the session that has ended stays: %s", error)
+        await self._on_disk(lambda disk: disk.delete(SESSION_FILE))
 
     async def _create(self, path: str) -> Stat | None:
         """One try; None when somebody else's registration stands there."""
@@ -204,13 +202,10 @@ class Registration:
         timer.cancel()
 
     async def _keep_session(self) -> None:
-        content = {"id": self._coordination.session_id, "password": self._coordination.session_password.hex()}
-        try:
-            await self._disk().write_file(SESSION_FILE, json.dumps(content).encode(), is_private=True)
-        except OSError as error:
-            # The directory is found to be offline, or full, by whoever looks after it; this broker registers all the
-            # same, and after a crash it waits for the session's end.
-            self._logger.warning("the session cannot be written down: %s", error)
+        """Without the file, as on a full directory, the next process waits for the session's end after a crash."""
+        session = {"id": self._coordination.session_id, "password": self._coordination.session_password.hex()}
+        content = json.dumps(session).encode()
+        await self._on_disk(lambda disk: disk.write_file(SESSION_FILE, content, is_private=True))
 
 
 async def kept_session(disk: Disk) -> tuple[int, bytes] | None:

@@ -19,13 +19,13 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import DirectoryStates
+from ottla_broker.storage.directories import DirectoryStates, is_lack_of_room
 from ottla_broker.storage.directory_record import DirectoryRecordFiles, Remade
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_recovery import LogRecovery
 from ottla_broker.storage.log_state import LogOwner
-from ottla_broker.storage.names import MOVE_MARKER, PARTITION_METADATA
+from ottla_broker.storage.names import MOVE_MARKER, PARTITION_METADATA, STRAY_DIRECTORY, set_aside_name
 from ottla_broker.storage.placement import candidates, place
 
 NO_TOPIC_ID = bytes(16)
@@ -105,17 +105,32 @@ class LogCreation:
                     await self._files.save()
                 else:
                     self._files.take_down(partition, None)
-                log: Log = await self._keeper.guarded(disk, self.on(disk, partition, str(partition), topic_id))
+                    # Also what a deletion could not save: a start would take this log for the one before.
+                    await self._files.save_if_changed()
+                log: Log = await self._keeper.guarded(disk, self._new(disk, partition, topic_id))
                 return log
             except KafkaError:
                 # The directory has failed over it, or is full: another one takes the log, as long as there is one.
                 if path is not None or disk.path in states.placeable or not states.placeable:
                     raise
-                if states.is_live(disk.path):
-                    # What was begun must go first: a start that finds the partition in two directories is refused.
-                    await self._keeper.guarded(disk, disk.delete(str(partition)))
             finally:
                 del self._reserved[partition]
+
+    async def _new(self, disk: Disk, partition: TopicPartition, topic_id: bytes) -> Log:
+        """Raises OSError, KafkaError."""
+        name = str(partition)
+        if await disk.exists(name):
+            # No log of this name is known: one was to go, and could not.
+            await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+        try:
+            return await self.on(disk, partition, name, topic_id)
+        except (OSError, KafkaError) as error:
+            if isinstance(error, KafkaError) or is_lack_of_room(error):
+                # What was begun goes, for good: another directory may take the log, and a start that finds the
+                # partition twice is refused.
+                await disk.delete(name)
+                await disk.fsync_directory()
+            raise
 
     async def on(
         self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
@@ -196,6 +211,13 @@ class LogCreation:
             except KafkaError:
                 self._files.take_down(partition, before)
                 raise
+
+    async def outlived(self, partition: TopicPartition, home: str, paths: tuple[str, ...]) -> None:
+        """The log on `home` is not made anew, but newer than a copy that the offline `paths` may hold: durable when
+        this returns. KafkaError."""
+        self._files.take_down(partition, Remade(home, False, paths))
+        await self._files.save()
+        await self._files.keep_elsewhere()  # that directory may be all that the next start finds
 
     async def forget(self, partition: TopicPartition) -> None:
         """The log goes: one that is made later under its name must not be taken for it. KafkaError."""

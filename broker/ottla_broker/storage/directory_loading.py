@@ -130,6 +130,7 @@ class DirectoryLoader:
         self._progress.total += len(found)
         if not directory.was_clean:
             await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
+        may_have_holes = directory.lost_power or directory.has_failed
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
 
@@ -139,27 +140,29 @@ class DirectoryLoader:
                 # One configuration for all partitions of a topic: there may be thousands.
                 config = self._configs.get(partition.topic) or self._config_of(partition.topic)
                 self._configs[partition.topic] = config
-                log = await open_log(
-                    topic_partition=partition,
-                    directory=name,
-                    disk=disk,
-                    clock=self._clock,
-                    owner=self._keeper,
-                    config=config,
-                    recovery_point=recovery_points.get(partition, 0),
-                    log_start_offset=start_offsets.get(partition, 0),
-                    high_watermark=high_watermarks.get(partition, 0),
-                    is_clean=directory.was_clean,
-                    recover=partial(
-                        self._recovery.run,
-                        *(disk, name, config),
-                        gaps_of(config.is_compacted, directory.lost_power, is_point_known=is_point_known),
-                    ),
-                    contents=None if reader is None else await reader.of(name),
-                    notice=self._keeper.notice,
-                )
+                try:
+                    log = await open_log(
+                        topic_partition=partition,
+                        directory=name,
+                        disk=disk,
+                        clock=self._clock,
+                        owner=self._keeper,
+                        config=config,
+                        recovery_point=recovery_points.get(partition, 0),
+                        log_start_offset=start_offsets.get(partition, 0),
+                        high_watermark=high_watermarks.get(partition, 0),
+                        is_clean=directory.was_clean,
+                        recover=partial(
+                            self._recovery.run,
+                            *(disk, name, config),
+                            gaps_of(config.is_compacted, may_have_holes, is_point_known=is_point_known),
+                        ),
+                        contents=None if reader is None else await reader.of(name),
+                        notice=self._keeper.notice,
+                    )
+                finally:
+                    self._progress.current.remove(name)  # also of one that is tried again later
                 log.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
-                self._progress.current.remove(name)
                 self._progress.loaded += 1
                 if (disk.path, name) in self.copies:
                     self.futures[partition] = log

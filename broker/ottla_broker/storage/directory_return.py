@@ -63,6 +63,7 @@ class DirectoryReturns:
     async def _bring_back(self, path: str, disk: LogDisk) -> dict[TopicPartition, bool]:
         manager = self._manager
         directory = await inspect(disk)
+        directory.has_failed = True
         status = manager.states[path]
         without_leave = lacks_leave([directory], manager.settings.may_format)
         directory_id = None if directory.meta is None else directory.meta.directory_id

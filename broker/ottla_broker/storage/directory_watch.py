@@ -165,7 +165,7 @@ class DirectoryWatch:
             _, failure = work.result()
             if failure is not None:
                 raise failure
-        except (OSError, LogDirectoryError, CheckpointError) as error:
+        except (OSError, LogDirectoryError, CheckpointError, RuntimeError) as error:  # RuntimeError: a worker died
             disk.give_up(error if isinstance(error, OSError) else OSError(str(error)))
             return str(error)
         return ""

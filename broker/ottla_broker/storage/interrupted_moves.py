@@ -7,13 +7,14 @@ is opened.
     -future and no t-0 at all                         the partition was deleted: the copy goes too. It is left while
                                                       a directory is offline, which may hold t-0
     -future beside t-0, or a second one               no crash leaves that: it goes
+    -future of a replica that was made anew since     it goes
 
 Each step is done on all directories before the next begins; one that fails over it is out of the following ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
@@ -36,6 +37,8 @@ class InterruptedMoves:
         self._homes: dict[TopicPartition, list[str]] = {}
         self._futures: dict[TopicPartition, list[tuple[str, str]]] = {}
         self._marked: dict[TopicPartition, list[str]] = {}
+        self.arrived: dict[TopicPartition, str] = {}
+        """The directory of each log that has the marker and no other copy in sight."""
 
     async def look(self, directory: LogDirectory) -> None:
         """First: what is there."""
@@ -74,17 +77,26 @@ class InterruptedMoves:
                 await directory.disk.delete(f"{partition}/{MOVE_MARKER}")
                 await directory.disk.fsync_directory(str(partition))
 
-    def copies(self, *, is_complete: bool) -> dict[tuple[str, str], TopicPartition | None]:
+    async def look_for_arrivals(self, directory: LogDirectory) -> None:
+        """While a directory is offline, which may hold the older copy: see `arrived`."""
+        for partition, homes in self._homes.items():
+            if homes == [directory.path] and await directory.disk.exists(f"{partition}/{MOVE_MARKER}"):
+                self.arrived[partition] = directory.path
+
+    def copies(
+        self, *, is_complete: bool, remade: Collection[TopicPartition] = ()
+    ) -> dict[tuple[str, str], TopicPartition | None]:
         """Every copy, by (log directory, name): with the partition whose move goes on, None when it is to be deleted.
 
-        `is_complete`: no configured directory is offline. A copy that is to be left is not in the answer.
+        `is_complete`: no configured directory is offline. A copy that is to be left is not in the answer. `remade` are
+        those of which the directories remember what is their home: a copy of what they were before is no move of them.
         """
         copies: dict[tuple[str, str], TopicPartition | None] = {}
         for partition, futures in self._futures.items():
             homes = self._homes.get(partition, [])
             if not homes and not is_complete:
                 continue
-            wanted = [place for place in futures if homes and place[0] not in homes][:1]
+            wanted = [place for place in futures if homes and place[0] not in homes and partition not in remade][:1]
             for place in futures:
                 copies[place] = partition if place in wanted else None
         return copies

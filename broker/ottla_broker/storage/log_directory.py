@@ -20,7 +20,14 @@ from ottla_broker.storage.checkpoints import (
     encode_properties,
     encode_uuid,
 )
-from ottla_broker.storage.names import BOOT_ID, CLEAN_SHUTDOWN, META_PROPERTIES, POWER_LOST, parse_partition_directory
+from ottla_broker.storage.names import (
+    BOOT_ID,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    NEW_DIRECTORY,
+    POWER_LOST,
+    parse_partition_directory,
+)
 
 
 class LogDirectoryError(Exception):
@@ -52,6 +59,10 @@ class LogDirectory:
     """No clean end, and the kernel has started anew since: what was not flushed may be gone."""
     is_doubtful: bool = False
     """Power was lost, now or before an earlier start that has not come to its registration."""
+    has_failed: bool = False
+    """It was offline in this life of the broker: of what was not flushed anything may be gone, as with the power."""
+    is_new: bool = False
+    """It was empty, now or at an earlier start that has not come to its registration."""
 
     @property
     def path(self) -> str:
@@ -84,6 +95,7 @@ async def inspect(disk: Disk) -> LogDirectory:
         previous_broker_epoch=epoch,
         lost_power=lost_power,
         is_doubtful=lost_power or POWER_LOST in entries,
+        is_new=meta is None or NEW_DIRECTORY in entries,
     )
 
 
@@ -177,6 +189,8 @@ async def claim(directory: LogDirectory, broker_id: int, cluster_id: str, clock:
     old = directory.meta
     directory_id = old.directory_id if old is not None else None
     meta = MetaProperties(broker_id, cluster_id, directory_id or encode_uuid(clock.uuid4().bytes))
+    if old is None:
+        await directory.disk.write_file(NEW_DIRECTORY, b"")  # first: a start that is killed behind it has it again
     if meta != old:
         values = {
             "broker.id": str(broker_id),

@@ -35,7 +35,7 @@ from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.creation import NO_TOPIC_ID, LogCreation
 from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
 from ottla_broker.storage.directory_loading import DirectoryLoader, all_or_first_error
-from ottla_broker.storage.directory_record import DirectoryRecord, DirectoryRecordFiles, foreign
+from ottla_broker.storage.directory_record import DirectoryRecord, DirectoryRecordFiles, Remade, foreign
 from ottla_broker.storage.directory_return import DirectoryReturns
 from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.interrupted_moves import InterruptedMoves
@@ -56,6 +56,7 @@ from ottla_broker.storage.names import (
     DELETE_DIRECTORY,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    NEW_DIRECTORY,
     PARTITION_METADATA,
     POWER_LOST,
     RECOVERY_POINTS,
@@ -219,12 +220,22 @@ class LogManager:
         interrupted = InterruptedMoves(self.clock, self._notice)
         for step in (interrupted.look, interrupted.look_for_markers, interrupted.put_away, interrupted.unmark):
             await self._each_live(step)
-        self.loader.copies = interrupted.copies(is_complete=not self.states.offline)
+        await self._note_arrivals(interrupted)
+        self.loader.copies = interrupted.copies(is_complete=not self.states.offline, remade=self.record.remade)
         await self._each_live(self.loader.load)
         await self._take_moves_back()
         self.progress.current.clear()
         self.loader.forget_configs()
         self._is_loaded = True
+
+    async def _note_arrivals(self, interrupted: InterruptedMoves) -> None:
+        """Logs that had just moved when the broker ended: a directory that is offline may hold the older copy."""
+        if self.states.offline:
+            await self._each_live(interrupted.look_for_arrivals)
+            for partition, home in interrupted.arrived.items():
+                if self.states.is_live(home) and partition not in self.record.remade:
+                    self.record_files.take_down(partition, Remade(home, False, tuple(self.states.offline)))
+            await self._save_record()
 
     async def _each_live(self, work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> None:
         """The work on all directories at once; one that fails over it is offline. OSError when none is left."""
@@ -265,12 +276,20 @@ class LogManager:
         """Power was lost, and since then this broker has not been registered: see `doubts_are_over`."""
         return any(directory.is_doubtful for directory in self.directories)
 
+    @property
+    def has_new_directory(self) -> bool:
+        """A directory was empty, and since then this broker has not been registered: see `doubts_are_over`."""
+        return any(directory.is_new for directory in self.directories)
+
     async def doubts_are_over(self) -> None:
-        """Nobody takes the replicas for what they were before the power was lost."""
+        """Nobody takes the replicas for what they were before the power was lost, or the directory was empty."""
         for directory in self.directories:
             if directory.is_doubtful:
                 directory.is_doubtful = False
                 await self.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
+            if directory.is_new:
+                directory.is_new = False
+                await self.on_live(directory.path, lambda disk: disk.delete(NEW_DIRECTORY))
 
     # -- lookup -------------------------------------------------------------------------------------------------
 
@@ -416,8 +435,22 @@ class LogManager:
         )
         return log
 
-    async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
+    async def check_move(self, log: Log) -> None:
         """See `moves.Keeper`."""
+        partition = log.topic_partition
+        self._check_move(partition)
+        for path in self.states.live:
+            disk = self._disks[path]
+            if disk is not log.disk and await self._on_directory(disk, disk.exists(str(partition))):
+                # Of a move before, which could not put it away.
+                self.unlink(disk, await self._put_aside(partition, disk, str(partition)))
+
+    async def outlived(self, partition: TopicPartition, home: str, path: str) -> None:
+        """See `moves.Keeper`."""
+        if not self.states.is_live(path):
+            await self.creation.outlived(partition, home, (path,))
+
+    def _check_move(self, partition: TopicPartition) -> None:
         if self.states.offline:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -429,6 +462,10 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} was made anew and does not have every record yet: it can be moved when it has",
             )
+
+    async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
+        """See `moves.Keeper`."""
+        self._check_move(partition)
         work = self.creation.on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
         future: Log = await self._on_directory(disk, work)
         return future
@@ -452,11 +489,10 @@ class LogManager:
         log = self._logs.pop(partition, None)
         disk, name = self._strays.pop(partition, (None, "")) if log is None else (None, "")
         if log is not None:
-            aside = await self.rename_away(log, DELETE_DIRECTORY)
+            aside = await self._take_away(log, DELETE_DIRECTORY)
             self.clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
         elif disk is not None:
-            aside = set_aside_name(partition, self.clock.uuid4().hex, DELETE_DIRECTORY)
-            await self._on_directory(disk, disk.rename(name, aside))
+            aside = await self._or_later(partition, disk, name, self._put_aside(partition, disk, name))
             delay_ms = self._config_of(partition.topic).file_delete_delay_ms
             self.clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
         self.returns.deleted(partition)
@@ -469,10 +505,28 @@ class LogManager:
         await self.moves.cancel(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            name = await self.rename_away(log, STRAY_DIRECTORY)
+            name = await self._take_away(log, STRAY_DIRECTORY)
             self._strays[partition] = (log.disk, name)
         self.returns.deleted(partition)
         await self.creation.forget(partition)  # behind the rename, as in `delete`
+
+    async def _take_away(self, log: Log, suffix: str) -> str:
+        return await self._or_later(log.topic_partition, log.disk, log.directory, self.rename_away(log, suffix))
+
+    async def _or_later(self, partition: TopicPartition, disk: Disk, name: str, renamed: Awaitable[str]) -> str:
+        """What keeps its name, for lack of room, goes with the next deletion."""
+        try:
+            return await renamed
+        except KafkaError:
+            if self._disks[disk.path] is disk and self.states.is_live(disk.path):
+                self._strays[partition] = (disk, name)
+            raise
+
+    async def _put_aside(self, partition: TopicPartition, disk: Disk, name: str) -> str:
+        """A directory that no log is open in, to be deleted; its new name. KafkaError."""
+        aside = set_aside_name(partition, self.clock.uuid4().hex, DELETE_DIRECTORY)
+        await self._on_directory(disk, self._rename(disk, name, aside))
+        return aside
 
     async def rename_away(self, log: Log, suffix: str) -> str:
         """See `moves.Keeper`; nobody finds the log any more."""
@@ -496,9 +550,12 @@ class LogManager:
         # Before the name is free: a new log of this name must not be read with the old one's positions.
         await self.forget_positions(disk)
         aside = set_aside_name(log.topic_partition, self.clock.uuid4().hex, suffix)
-        await disk.rename(log.directory, aside)
-        await disk.fsync_directory()
+        await self._rename(disk, log.directory, aside)
         return aside
+
+    async def _rename(self, disk: Disk, name: str, new_name: str) -> None:
+        await disk.rename(name, new_name)
+        await disk.fsync_directory()
 
     def unlink(self, disk: Disk, name: str) -> None:
         """See `moves.Keeper`; nothing happens once the directory is offline or the broker stops."""
@@ -523,12 +580,12 @@ class LogManager:
         offsets = {log.topic_partition: log.recovery_point for log in self.all_logs_in(disk)}
         await self._checkpoints.write(disk, RECOVERY_POINTS, offsets)
 
-    async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
-        """Of one directory. Raises OSError.
+    async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:
+        """Of one directory; False when there is no room. Raises OSError.
 
         Also those that the first segment's name tells: the segments before it may come back after a power loss.
         """
-        await self._checkpoints.write(
+        return await self._checkpoints.write(
             disk,
             LOG_START_OFFSETS,
             {log.topic_partition: log.log_start_offset for log in self.all_logs_in(disk) if log.log_start_offset > 0},
@@ -604,8 +661,9 @@ class LogManager:
         self._on_directory_return(path, await self.returns.bring_back(path, disk))
 
     def _take_offline(self, path: str, error: OSError) -> bool:
-        """False when it was offline already."""
-        if not self.states.apply(path, after_failure(error), self.clock.now_ms()):
+        """False when it was offline already. One without room to be loaded is offline as well: no log of it is open."""
+        verdict = Verdict(DirectoryState.OFFLINE, after_failure(error).reason)
+        if not self.states.apply(path, verdict, self.clock.now_ms()):
             return False
         self._disks[path].give_up(error)
         return True
@@ -637,6 +695,11 @@ class LogManager:
             except KafkaError:
                 return
 
+    async def on_first_live(self, work: Callable[[Disk], Awaitable[object]]) -> None:
+        """The work on the first live directory; see `on_live`."""
+        for path in self.live_paths[:1]:
+            await self.on_live(path, work)
+
     async def _per_directory(self, work: Callable[[Disk], Coroutine[Any, Any, object]]) -> None:
         await asyncio.gather(*[self.on_live(path, work) for path in self.live_paths])
 
@@ -664,7 +727,8 @@ class LogManager:
                 if isinstance(result, BaseException):
                     raise result
             await self.checkpoint_recovery_points(disk)
-            await self.checkpoint_log_start_offsets(disk)
+            if not await self.checkpoint_log_start_offsets(disk):
+                raise OSError(errno.ENOSPC, "no room for the log start offsets", path)
             await self.checkpoint_high_watermarks_in(disk)
             await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:

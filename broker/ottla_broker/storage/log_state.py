@@ -49,8 +49,8 @@ class LogOwner(Protocol):
         """Writes the recovery points of the directory's logs. Raises OSError."""
         ...
 
-    async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
-        """Writes the log start offsets of the directory's logs. Raises OSError."""
+    async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:
+        """Writes the log start offsets of the directory's logs; False when there is no room. Raises OSError."""
         ...
 
     def notice(self, message: str) -> None:
@@ -73,6 +73,7 @@ class LogState:
         "_pending",
         "_rolling",
         "_takes_as_is",
+        "_taking_back",
         "_written_position",
         "_written_segment",
         "clean_offset",
@@ -169,6 +170,7 @@ class LogState:
         self._is_directory_unsynced = False
         self._rolling: asyncio.Task[None] | None = None
         """What the last roll has left to do; the ones before it are waited for by it."""
+        self._taking_back: asyncio.Task[None] | None = None
         self._is_held_back = False
         self._takes_as_is = False
         """Nothing but its header is looked at of a batch of format 2; see `Log.hold_back` and `Log.configure`."""

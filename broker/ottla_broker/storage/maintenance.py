@@ -3,8 +3,9 @@
 One of them runs at a time per log (`_lock`); appends go on meanwhile, except during a truncation. The order of file
 calls is what recovery relies on after a power loss:
 
-- roll: the new files, then fsync of the directory, before anything in the new segment is synced or a segment goes; only
-  then, or when the old segment is written out: any sync meanwhile would wait with everything else for that;
+- roll: the new files once all appends before them are written, so that neither a kill nor a failure leaves a hole;
+  then fsync of the directory, before anything in the new segment is synced or a segment goes; only then, or when the
+  old segment is written out: any sync meanwhile would wait with everything else for that;
 - flush: the segments' names and the snapshots at their starts, log and index files of every segment from the recovery
   point on, then the epochs; only then the recovery point moves, and only then may the checkpoint file say so;
 - truncation below the recovery point: the checkpoint is lowered first, so that what is written anew at those offsets
@@ -62,7 +63,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self._sync_directory()  # for the roll before: no more than one segment is in danger of not being found again
         segment = Segment(self.disk, self.directory, base, 0, base, self.clock.now_ms())
         segment.roll_jitter_ms = roll_jitter_ms(self.config, self.clock)
-        segment.start(behind=old)
+        segment.start(behind=self._pending[-1][0] if self._pending else old.opening)
         assert segment.opening is not None
         self._watch(segment.opening)
         self._is_directory_unsynced = True
@@ -174,10 +175,12 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         """Drops all records; the log is empty and begins at `offset`."""
         return self._spawn(self._truncate_fully(offset), "truncate fully")
 
-    async def _truncate_to(self, offset: int) -> None:
+    async def _truncate_to(self, offset: int, *, is_own: bool = False) -> None:
+        """`is_own`: only files of this log are to be put right, not those of a copy that has taken its place."""
         async with self._lock:
             if self.successor is not None:
-                await self.successor._truncate_to(offset)
+                if not is_own:
+                    await self.successor._truncate_to(offset)
                 return
             if self.is_torn:
                 offset = min(offset, self.log_end_offset)  # what lies behind goes too, on the disk as well
@@ -315,18 +318,23 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
     # -- a full directory ---------------------------------------------------------------------------------------
 
     def make_room(self) -> None:
-        """The directory has room again: appends are taken, once what had found no room is taken back."""
-        if self.is_torn:
-            self._spawn(self._take_back_unwritten(), "take back what found no room").add_done_callback(_retrieve)
-        else:
+        """The directory has room again: appends are taken, once what had found no room is taken back.
+
+        Called at every look while the log is full. One taking back at a time: another one, begun before the first is
+        done, would cut off what has been appended and acknowledged since.
+        """
+        if not self.is_torn:
             self.is_full = False
+        elif self._taking_back is None or self._taking_back.done():
+            self._taking_back = self._spawn(self._take_back_unwritten(), "take back what found no room")
+            self._taking_back.add_done_callback(_retrieve)
 
     async def _take_back_unwritten(self) -> None:
         """The log ends again where it is written to, the producers' state too: nothing behind was acknowledged.
 
         Example: offsets 5 to 9 are assigned, the write of 7 finds no room. 5 and 6 stay, 7 is the next offset again.
         """
-        await self._truncate_to(self.log_end_offset)
+        await self._truncate_to(self.log_end_offset, is_own=True)
         self.is_torn = self.is_full = False
         if self.on_append is not None:
             self.on_append()  # whoever follows waits for what was assigned to be written
@@ -350,7 +358,9 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         future = self.future  # it may have taken this log's place by the time the checkpoint is written
         self._raise_log_start_offset(offset)
         # Also when it stood there already: the checkpoint of whoever moved it may still be under way.
-        await self._owner.checkpoint_log_start_offsets(self.disk)
+        if not await self._owner.checkpoint_log_start_offsets(self.disk):
+            # A start would bring the records back: whoever asked has to ask again. Their segments go all the same.
+            raise OSError(errno.ENOSPC, "no room for the log start offsets", self.disk.path)
         if future is not None:
             try:
                 await future.begin_at(offset)
@@ -407,8 +417,13 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                 else:
                     self._roll()
             doomed, self.segments = self.segments[:deletable], self.segments[deletable:]
-            if doomed:
-                await self._retire(doomed)
+            try:
+                if doomed:
+                    await self._retire(doomed)
+            except OSError:
+                # For lack of room: what is still there goes with the next run, or it would keep its room for ever.
+                self.segments = [*[segment for segment in doomed if not segment.is_gone], *self.segments]
+                raise
             return deletable
 
     async def _age_timestamp(self, segment: Segment, now_ms: int) -> int:

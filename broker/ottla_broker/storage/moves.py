@@ -69,6 +69,15 @@ class Cleaning(Protocol):
 class Keeper(Protocol):
     """What moves ask of the log manager."""
 
+    async def check_move(self, log: Log) -> None:
+        """KafkaError when its replica cannot be moved now. No older copy has its name when this returns."""
+        ...
+
+    async def outlived(self, partition: TopicPartition, home: str, path: str) -> None:
+        """A copy that the offline directory `path` may hold under the log's name is older than the one on `home`, which
+        is durable when this returns. KafkaError."""
+        ...
+
     async def open_future(self, disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
         """A new empty log in `name`, with the marker in it, found again after a crash. KafkaError."""
         ...
@@ -173,6 +182,8 @@ class Moves:
         if current.disk is disk:
             return None
         async with self._not_cleaned(partition):
+            # Before the marker goes: it may be what tells this log from an older copy.
+            await self._keeper.check_move(current)
             # The marker of a move that ended in a crash: of two copies only the newer one may have it.
             await self._keeper.guarded(current.disk, _unmark(current))
             future = await self._keeper.open_future(disk, partition, name, current)
@@ -349,26 +360,31 @@ class Moves:
         new.epochs.is_dirty = True
         new.producers = old.producers
         new.producers.end_offset = new.assigned_offset
-        done: list[asyncio.Future[Any]] = [new.rename_directory(str(partition))]
+        renamed = new.rename_directory(str(partition))
         snapshot = f"{new.directory}/{offset_name(new.assigned_offset, SNAPSHOT)}"
-        done.append(new.disk.write_file(snapshot, new.producers.encode()))
+        written = [new.disk.write_file(snapshot, new.producers.encode())]
         if old.topic_id is not None and new.topic_id != old.topic_id:
             new.topic_id = old.topic_id
             metadata = encode_partition_metadata(old.topic_id)
-            done.append(new.disk.write_file(f"{new.directory}/{PARTITION_METADATA}", metadata))
+            written.append(new.disk.write_file(f"{new.directory}/{PARTITION_METADATA}", metadata))
         new.on_append = new.on_failure = None
         old.give_way_to(new)
         del self._moves[partition]
         self._logs[partition] = new
         self._leaving[partition] = old
         self._concluding[partition] = self._clock.spawn(
-            self._conclude(old, new, done), name=f"end of the move of {partition}"
+            self._conclude(old, new, renamed, written), name=f"end of the move of {partition}"
         )
 
-    async def _conclude(self, old: Log, new: Log, done: Sequence[asyncio.Future[Any]]) -> None:
+    async def _conclude(
+        self, old: Log, new: Log, renamed: asyncio.Future[None], written: Sequence[asyncio.Future[Any]]
+    ) -> None:
         partition = old.topic_partition
+        has_arrived = False
         try:
-            await self._keeper.guarded(new.disk, _all(done))
+            await self._keeper.guarded(new.disk, renamed)
+            has_arrived = True
+            await self._settle_in(new, written)
             if self.cleaning is not None:
                 self.cleaning.has_moved(partition, old.disk, new.disk)
             self._leaving.pop(partition, None)
@@ -378,11 +394,28 @@ class Moves:
         except KafkaError:
             # Its directory is offline, which has been told. The marker stays: it settles which copy is the newer.
             await old.abandon()
+            if has_arrived and not new.is_failed:
+                await self._outlive(old, new)
         finally:
             self._leaving.pop(partition, None)
             self._concluding.pop(partition, None)
             if self.cleaning is not None:
                 self.cleaning.resume(partition)
+
+    async def _settle_in(self, new: Log, written: Sequence[asyncio.Future[Any]]) -> None:
+        try:
+            await self._keeper.guarded(new.disk, _all(written))
+        except KafkaError:
+            if new.is_failed:
+                raise
+            # No room for the small files, which only save looking: no reason to leave the older copy where it is.
+
+    async def _outlive(self, old: Log, new: Log) -> None:
+        """The old copy still has its name, and its directory may be all that a later start finds."""
+        try:
+            await self._keeper.outlived(old.topic_partition, new.disk.path, old.disk.path)
+        except KafkaError:
+            return  # told; the marker is left to tell
 
     async def _put_away(self, old: Log) -> None:
         # Before the name is free: a new log of this name must not be read with the old one's positions.

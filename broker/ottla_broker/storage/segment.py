@@ -128,15 +128,16 @@ class Segment:
 
     # -- growing (the active segment) --------------------------------------------------------------------------
 
-    def start(self, behind: Segment | None = None) -> None:
+    def start(self, behind: asyncio.Future[Any] | None = None) -> None:
         """Makes an empty segment the active one: its files are created, appends may follow at once.
 
-        `behind`: the one before. While that is being opened its appends are not in the lane yet, and they go first: a
-        process that is killed must not leave this segment beyond a hole, at which nobody could tell that it is one.
+        `behind`: the last call on the segment before. The files are created when it is done; if it fails, or finds no
+        room, this fails with it. Neither that nor a kill may leave files beyond a hole: nobody could tell that it is
+        one, and not a gap of compaction.
         """
         self.index = GrowingIndex(self.base_offset)
         self.max_timestamp = -1
-        self._opening = self._make_files() if behind is None else behind.when_open(lambda _: self._make_files())
+        self._opening = self._make_files() if behind is None else _after(behind, self._make_files)
         self._opening.add_done_callback(self._on_open)
 
     def _make_files(self) -> asyncio.Future[Any]:
@@ -180,17 +181,7 @@ class Segment:
             return call(self)
         opening = self._opening
         assert opening is not None, "appends go to a segment that was started"
-        result: asyncio.Future[Any] = opening.get_loop().create_future()
-
-        def proceed(_: object) -> None:
-            if self.file is None:
-                _pass_on(opening, result)
-                return
-            source = call(self)
-            source.add_done_callback(lambda done: _pass_on(done, result))
-
-        opening.add_done_callback(proceed)
-        return result
+        return _after(opening, lambda: call(self))
 
     def took_place(
         self, first_offset: int, last_offset: int, size: int, max_timestamp: int, base_timestamp: int, interval: int
@@ -479,6 +470,20 @@ def retrieve(future: asyncio.Future[Any]) -> None:
     """For a call whose failure is told elsewhere: else asyncio reports an exception that nobody asked for."""
     if not future.cancelled():
         future.exception()
+
+
+def _after(before: asyncio.Future[Any], call: Callable[[], asyncio.Future[Any]]) -> asyncio.Future[Any]:
+    """Makes the call when `before` has succeeded; else the answer is how that ended."""
+    result: asyncio.Future[Any] = before.get_loop().create_future()
+
+    def proceed(_: object) -> None:
+        if before.cancelled() or before.exception() is not None:
+            _pass_on(before, result)
+            return
+        call().add_done_callback(lambda done: _pass_on(done, result))
+
+    before.add_done_callback(proceed)
+    return result
 
 
 def _pass_on(source: asyncio.Future[Any], target: asyncio.Future[Any]) -> None:

@@ -90,6 +90,26 @@ async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
     assert {channels.leadership(2, new.name).leader for new in many} == {1}
 
 
+@pytest.mark.parametrize("by_tool", [False, True])
+async def test_many_topics_are_deleted_together_and_hold_up_nobody(fleet, by_tool):
+    controller, channels = await fleet_of(fleet)
+    names = [f"t{number}" for number in range(60)]
+    await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
+    channels.forget()
+    if by_tool:
+        deleting = asyncio.gather(*[fleet.tool.create(znodes.delete_topic_path(name)) for name in names])
+    else:
+        deleting = asyncio.ensure_future(controller.delete_topics(names, timeout_ms=WAIT_MS))
+        await asyncio.sleep(0)
+        await controller.create_topics([NewTopic("asked-meanwhile", 1, 1)], timeout_ms=WAIT_MS, validate_only=True)
+        assert not deleting.done()
+    await deleting
+    for name in names:
+        await fleet.until_gone(znodes.topic_path(name))
+    told = [len(request.topic_states) for request in channels.requests(1, ApiKey.STOP_REPLICA)]
+    assert told and max(told) <= 20
+
+
 async def test_names_that_collide_within_a_request_are_refused(fleet):
     controller, _ = await fleet_of(fleet)
     news = [NewTopic(name, assignment={0: (0,)}) for name in ("a.b", "c", "a_b")]
@@ -485,6 +505,46 @@ async def test_the_next_controller_takes_over_with_a_higher_epoch(fleet):
     assert (state.leader, state.isr, state.controller_epoch) == (1, (1,), 2)
     assert to.requests(1, ApiKey.LEADER_AND_ISR)[0].controller_epoch == 2
     assert to.requests(2, ApiKey.UPDATE_METADATA)
+
+
+async def test_a_leader_that_was_gone_while_nobody_was_in_office_leads_on_in_a_new_epoch(fleet):
+    """It may have lost records with its power: in the old epoch nobody could tell them from what it writes now."""
+    controller, _channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2), 1: (2, 1)})
+    await fleet.kill(0)
+    await fleet.bounce(1)
+    for successor_id in (2, 1):  # the second finds what the first has written
+        successor, to = await fleet.start_controller(successor_id)
+        await to.until(lambda: successor.is_active and to.metadata(1, "t", 1))  # noqa: B023 - awaited at once
+        states = [(await fleet.state("t", index))[0] for index in (0, 1)]
+        found = [(state.leader, state.leader_epoch, state.isr) for state in states]
+        assert found == [(1, 1, (1, 2)), (2, 0, (2, 1))]
+        await successor.stop()
+
+
+@pytest.mark.xfail(strict=True, reason="the state is younger than the registration, and nothing tells for which life")
+async def test_a_leader_whose_return_was_not_seen_before_a_write_for_its_former_life_gets_a_new_epoch_too(
+    fleet, monkeypatch
+):
+    """The ISR change that it had asked for before it was gone stands above its registration."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    epoch = channels.open_brokers[1].epoch
+    store = controller._active.store
+    write = store.write_leadership
+
+    async def write_late(*arguments, **named):
+        await fleet.bounce(1)
+        return await write(*arguments, **named)
+
+    monkeypatch.setattr(store, "write_leadership", write_late)
+    await controller.alter_isrs(1, epoch, [TopicIsrChanges(None, "t", {0: change()})], 1)
+    await fleet.kill(0)
+    state = (await fleet.state("t"))[0]
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 0, (1,))
+    successor, to = await fleet.start_controller(2)
+    await to.until(lambda: successor.is_active and to.metadata(1, "t", 0))
+    assert (await fleet.state("t"))[0].leader_epoch == 1
 
 
 async def test_a_controller_that_was_replaced_unseen_can_write_nothing(fleet):

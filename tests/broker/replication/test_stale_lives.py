@@ -16,7 +16,7 @@ from ottla_broker.protocol.generated import stop_replica as stop_replica_api
 from ottla_broker.protocol.generated import update_metadata as update_metadata_api
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand
-from tests.broker.replication.fleet import INTERNAL, Fleet, Topic
+from tests.broker.replication.fleet import INTERNAL, Fleet, Topic, until
 from tests.broker.replication.test_replication import stop_request
 
 OTHER_ID = bytes(15) + b"\x07"
@@ -55,6 +55,42 @@ async def test_a_proposal_names_the_life_of_the_broker_that_had_caught_up(tmp_pa
     await fleet.asked.wait()
     fleet.stop()
     assert [epochs[2] for epochs in fleet.epochs] == [5] * len(fleet.epochs)
+
+
+async def test_who_has_lost_what_it_had_when_it_was_proposed_does_not_stay_in_sync(tmp_path: Path) -> None:
+    """Its log directory failed and came back shorter, in the same life of the broker, while no controller answered."""
+    fleet = RecordingFleet(tmp_path)
+    await fleet.start(1, 2)
+    topic = fleet.topics["orders"] = Topic(bytes(15) + b"\x01", {0: LeaderAndIsr(1, 0, (1,), 1, 0)}, {0: (1, 2)})
+    await fleet._leader_and_isr(fleet.nodes[1], "orders", True, 7)
+    assert (await fleet.produce(1, "orders", "a", "b", acks=-1)).error_code == ErrorCode.NONE
+    leader = fleet.nodes[1].partition("orders")
+    fleet.is_controller_answering = False
+    leader.on_follower_fetch(2, 2, 0, 102)
+    await fleet.asked.wait()
+    leader.on_follower_fetch(2, 0, 0, 102)
+    fleet.is_controller_answering = True
+    async with asyncio.timeout(10):
+        await until(lambda: len(fleet.isr_requests) >= 2, "the leader takes it out again")
+    assert fleet.isr_requests == [(0, (1, 2)), (0, (1,))]
+    assert topic.states[0].isr == (1,)
+    fleet.stop()
+
+
+async def test_a_member_of_the_isr_that_asks_for_less_than_is_committed_leaves_it(tmp_path: Path) -> None:
+    """It lost power, and nobody in office saw that: with its elder position it would be elected, and cut the others."""
+    fleet = Fleet(tmp_path)
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    await fleet.produce(1, "orders", "a", "b")
+    leader = fleet.nodes[1].partition("orders")
+    await until(lambda: leader.log.high_watermark == 2, "both have it")
+    fleet.nodes[2].kill()
+    leader.on_follower_fetch(2, 1, 0, 102)
+    async with asyncio.timeout(10):
+        await until(lambda: leader.in_sync.committed == (1,), "the leader takes it out")
+    assert fleet.topics["orders"].states[0].isr == (1,)
+    fleet.stop()
 
 
 @pytest.fixture
@@ -131,6 +167,51 @@ async def test_a_full_command_that_came_first_deletes_nothing_that_a_later_one_m
     is_reachable.set()
     await asyncio.gather(early, late)
     assert node.manager.partition("b", 0) is not None
+
+
+def _leader_and_isr(name: str, topic_id: bytes, type_: int) -> leader_and_isr_api.LeaderAndIsrRequest:
+    state = leader_and_isr_api.LeaderAndIsrPartitionState(
+        partition_index=0, leader=1, leader_epoch=0, isr=[1], replicas=[1], is_new=True
+    )
+    topic = leader_and_isr_api.LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=[state])
+    return leader_and_isr_api.LeaderAndIsrRequest(controller_epoch=1, type=type_, topic_states=[topic])
+
+
+async def test_a_full_command_that_comes_late_over_a_former_connection_deletes_nothing_made_since(one: Fleet) -> None:
+    """The network was cut for longer than the controller waits; what it sent before still comes, when it has gone on
+    over another connection."""
+    former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
+    for request in (_leader_and_isr("a", b"a" * 16, 2), _leader_and_isr("b", b"b" * 16, 1)):
+        await present.send(ApiKey.LEADER_AND_ISR, 7, request)
+    one.topics["b"] = Topic(b"b" * 16)
+    await one.produce(1, "b", "acknowledged")
+    response = await former.send(ApiKey.LEADER_AND_ISR, 7, _leader_and_isr("a", b"a" * 16, 2))
+    assert one.nodes[1].manager.partition("b", 0) is not None
+    assert await one.values(1, "b") == ["acknowledged"]
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_a_deletion_that_comes_late_over_a_former_connection_spares_the_topic_made_since(one: Fleet) -> None:
+    former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
+    await present.send(ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True))
+    await present.send(ApiKey.LEADER_AND_ISR, 7, _leader_and_isr("orders", OTHER_ID, 1))
+    one.topics["orders"] = Topic(OTHER_ID)
+    await one.produce(1, "orders", "acknowledged")
+    response = await former.send(ApiKey.STOP_REPLICA, 4, stop_request(4, -2, delete=True))
+    assert one.nodes[1].manager.partition("orders", 0) is not None
+    assert await one.values(1, "orders") == ["acknowledged"]
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_metadata_that_comes_late_over_a_former_connection_is_refused(one: Fleet) -> None:
+    former, present = await one.client(1, INTERNAL), await one.client(1, INTERNAL)
+    await present.send(ApiKey.STOP_REPLICA, 4, stop_replica_api.StopReplicaRequest(controller_epoch=1))
+    request = update_metadata_api.UpdateMetadataRequest(controller_id=0, controller_epoch=1)
+    response = await former.send(ApiKey.UPDATE_METADATA, 8, request)
+    assert response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert list(one.nodes[1].metadata.brokers) == [1]
+    request.controller_epoch = 2  # the next one has only this connection
+    assert (await former.send(ApiKey.UPDATE_METADATA, 8, request)).error_code == ErrorCode.NONE
 
 
 async def test_a_broker_stops_although_a_command_waits_for_the_coordination(one: Fleet) -> None:

@@ -52,8 +52,9 @@ class Owner:
     async def checkpoint_recovery_points(self, disk: Disk) -> None:
         self.recovery_point_checkpoints += 1
 
-    async def checkpoint_log_start_offsets(self, disk: Disk) -> None:
+    async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:
         self.log_start_checkpoints += 1
+        return True
 
     def notice(self, message: str) -> None:
         self.notices.append(message)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.storage.log import Log
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 
 
@@ -60,4 +64,197 @@ async def test_nothing_is_written_behind_a_truncation_that_found_no_room_before_
     assert await read_values(log, 0) == expected
     setup.crash()
     assert await read_values(await setup.open(is_clean=False), 0) == expected
+    setup.close()
+
+
+LOST = b"lost"
+"""The value of the one record whose write fails; what comes behind it would succeed."""
+
+
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """An errno in it is what writes of LOST fail with."""
+    found: list[int] = []
+    write_all = disk_calls.write_all
+
+    def write(descriptor: int, buffers: Sequence[Buffer]) -> int:
+        if found and any(LOST in bytes(buffer) for buffer in buffers):
+            raise OSError(found[0], "the write failed")
+        return write_all(descriptor, buffers)
+
+    monkeypatch.setattr(disk_calls, "write_all", write)
+    return found
+
+
+async def _lose_the_end_of_a_segment(setup: LogSetup) -> Log:
+    """Offset 1, the last of its segment, is not written; 2, for which another segment is begun, was on its way too."""
+    log = await setup.open()
+    log.append_as_leader(batch(b"kept"), 0)
+    await written(log)
+    failed = asyncio.Event()
+    log.on_failure = failed.set
+    log.append_as_leader(batch(LOST), 0)
+    log.append_as_leader(batch(b"next"), 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    async with asyncio.timeout(60):
+        await failed.wait()
+    for _ in range(10):
+        await setup.disk.exists("t-0")  # whatever was still to follow has been done
+    return log
+
+
+@pytest.mark.parametrize("flush_messages", [1, 1 << 60])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+async def test_a_write_that_fails_leaves_no_hole_before_the_segment_behind_it(
+    tmp_path: Path, losses: list[int], error: int, flush_messages: int
+) -> None:
+    """The next start would take the hole for one that compaction has left, and consumers would be led over it."""
+    size = len(batch(b"kept"))
+    setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * size, "flush.messages": flush_messages})
+    losses.append(error)
+    log = await _lose_the_end_of_a_segment(setup)
+    with suppress(KafkaError):  # it cannot be closed in order
+        await log.close()
+    setup.crash()
+    losses.clear()
+
+    log = await setup.open(is_clean=False)
+    log.append_as_leader(batch(b"new"), 1)
+    await written(log)
+    assert await read_values(log, 0) == [(0, b"kept"), (1, b"new")]
+    setup.close()
+
+
+async def test_once_there_is_room_a_log_goes_on_where_it_found_none_also_when_it_has_rolled_since(
+    tmp_path: Path, losses: list[int]
+) -> None:
+    setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * len(batch(b"kept"))})
+    losses.append(errno.ENOSPC)
+    log = await _lose_the_end_of_a_segment(setup)
+    with pytest.raises(KafkaError, match="is full"):
+        log.append_as_leader(batch(b"too early"), 0)
+
+    losses.clear()
+    ready = asyncio.Event()
+    log.on_append = ready.set
+    log.make_room()
+    async with asyncio.timeout(60):
+        await ready.wait()
+    for number in range(3):
+        log.append_as_leader(batch(b"new%d" % number), 0)
+    await written(log)
+    expected = [(0, b"kept"), (1, b"new0"), (2, b"new1"), (3, b"new2")]
+    assert await read_values(log, 0) == expected
+    assert not setup.owner.failures
+    await log.close()
+    setup.crash()
+    assert await read_values(await setup.open(recovery_point=4), 0) == expected
+    setup.close()
+
+
+@pytest.mark.parametrize("looks", [2, 4])
+async def test_what_is_acknowledged_as_soon_as_there_is_room_stays_however_often_that_was_seen(
+    tmp_path: Path, losses: list[int], looks: int
+) -> None:
+    """A directory is looked at again while what found no room is still being taken back: what that has begun once
+    must not cut off what is appended as soon as it is done."""
+    setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * len(batch(b"kept"))})
+    losses.append(errno.ENOSPC)
+    log = await _lose_the_end_of_a_segment(setup)
+    losses.clear()
+    end = log.log_end_offset
+    for _ in range(looks):
+        log.make_room()
+    acknowledged = 0
+    async with asyncio.timeout(60):
+        while acknowledged < 20:  # a client that tries again and again, and is in luck at the first moment
+            if log.assigned_offset < 30:
+                with suppress(KafkaError):
+                    log.append_as_leader(batch(b"new"), 0)
+            await asyncio.sleep(0)
+            assert log.log_end_offset >= end, "written records are gone"
+            end, acknowledged = log.log_end_offset, log.log_end_offset - 1
+    await log.close()
+    setup.close()
+
+
+async def test_what_retention_could_not_delete_for_lack_of_room_goes_with_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new segment needs the snapshot of its producers first; then the old ones make room."""
+    setup = LogSetup(str(tmp_path), {"retention.bytes": 0, "file.delete.delay.ms": 0})
+    log = await setup.open()
+    for _ in range(3):
+        log.append_as_leader(batch(b"old"), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(3)
+    write_file = disk_calls.write_file
+
+    def write(path: str, data: bytes, is_private: bool = False) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(disk_calls, "write_file", write)
+    with pytest.raises(KafkaError):
+        await log.delete_old_segments()
+    monkeypatch.setattr(disk_calls, "write_file", write_file)
+    log.make_room()
+    assert await log.delete_old_segments() == 1
+    await setup.disk.exists("t-0")
+    logs = [name for name, _, size in await setup.disk.list("t-0") if name.endswith(".log")]
+    assert logs == [f"{3:020d}.log"] and (log.log_start_offset, log.size_bytes) == (3, 0)
+    log.append_as_leader(batch(b"new"), 0)
+    await written(log)
+    assert await read_values(log, 3) == [(3, b"new")]
+    await log.close()
+    setup.close()
+
+
+async def test_a_write_without_room_that_cannot_be_undone_fails_the_directory(
+    tmp_path: Path, losses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lane writes nothing any more. Taken for lack of room, that would never end: there is enough of it."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    log.append_as_leader(batch(b"kept"), 0)
+    await written(log)
+    failed = asyncio.Event()
+    log.on_failure = failed.set
+    losses.append(errno.ENOSPC)
+
+    def refuse(descriptor: int, size: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    log.append_as_leader(batch(LOST), 0)
+    async with asyncio.timeout(60):
+        await failed.wait()
+    assert log.is_failed and setup.owner.failures and not setup.owner.full
+    setup.close()
+
+
+async def test_names_that_a_directory_has_no_room_to_make_durable_are_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the sync of a file: what was to be durable is lost, and what relies on it must not go on."""
+    setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * len(batch(b"kept"))})
+    log = await setup.open()
+    fsync = os.fsync
+    is_refused = [False]
+
+    def refuse(descriptor: int) -> None:
+        if is_refused[0] and os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            is_refused[0] = False
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    is_refused[0] = True
+    for _ in range(3):
+        log.append_as_leader(batch(b"kept"), 0)
+    with suppress(KafkaError, OSError):
+        await written(log)
+        await log.flush()
+    await setup.disk.exists("t-0")
+    assert not is_refused[0]
+    assert log.is_failed or log.recovery_point == 0, "records count as durable whose file may not be found again"
     setup.close()

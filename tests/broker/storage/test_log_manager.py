@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage import directory_loading, log_recovery
 from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import ONLINE
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
@@ -456,6 +458,72 @@ async def test_a_failed_directory_is_told_once_and_its_partitions_answer_so(make
     assert created.disk.path == broker.paths[0]
 
 
+async def test_what_a_failed_directory_has_lost_is_no_gap_of_compaction(make: Make, tmp_path: Path) -> None:
+    """The log went on behind it, in the empty segment: nobody could read on (simulated disks, seed 701468)."""
+    broker = make(2, segment_bytes=150)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    home = log.disk.path
+    for value in (b"a", b"b", b"c"):
+        log.append_as_leader(batch(value * 60), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(3)
+    await manager.chores.flush_due()
+    first, second, third = [Path(home, "t-0", f"{offset:020}.log") for offset in (0, 1, 2)]
+    manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error", home))
+    for lost in (second, third):  # what its page cache held; the names stand
+        os.truncate(lost, 0)
+    broker.disks[home].close()
+    await manager.returns.bring_back(home, DirectoryDisk(home))
+    back = manager.get(T0)
+    assert back is not None and back.log_end_offset == 1 and first.stat().st_size
+    assert await read_values(back, 0) == [(0, b"a" * 60)]
+
+
+async def no_room(name: str, *, create: bool = False) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device", name)
+
+
+async def test_a_directory_without_room_for_its_own_recovery_is_offline_and_not_empty(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its logs could not be opened: one that was made anew beside them would lead with nothing, and be found twice."""
+    broker = make(2, index_interval_bytes=0)
+    log = await (await broker.start()).get_or_create(T0, TOPIC_ID, True)
+    home = log.disk.path
+    for value in (b"a", b"b"):
+        log.append_as_leader(batch(value), 0)
+    await written(log)
+    broker.stop()
+    (tmp_path / home / "t-0" / f"{0:020}.index").unlink()  # a loss of power had taken it
+    broker.make()
+    monkeypatch.setattr(broker.disks[home], "open", no_room)
+    manager = await broker.start()
+    assert manager.offline_paths == [home] and "No space left" in manager.states[home].reason
+    with pytest.raises(KafkaError) as caught:
+        await manager.get_or_create(T0, TOPIC_ID, False)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    again = (await broker.restart()).get(T0)
+    assert again is not None and again.disk.path == home and await read_values(again, 0) == [(0, b"a"), (1, b"b")]
+
+
+async def test_a_broker_whose_only_directory_has_no_room_for_its_recovery_is_refused(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make(index_interval_bytes=0)
+    log = await (await broker.start()).get_or_create(T0, TOPIC_ID, True)
+    for value in (b"a", b"b"):
+        log.append_as_leader(batch(value), 0)
+    await written(log)
+    broker.stop()
+    (tmp_path / "d0" / "t-0" / f"{0:020}.index").unlink()  # a loss of power had taken it
+    broker.make()
+    monkeypatch.setattr(broker.disks[log.disk.path], "open", no_room)
+    with pytest.raises(OSError, match="No space left on device"):
+        await broker.start()
+
+
 async def test_the_recovery_point_is_checkpointed_after_a_flush(make: Make, tmp_path: Path) -> None:
     broker = make(flush_ms=0)
     manager = await broker.start()
@@ -467,3 +535,34 @@ async def test_the_recovery_point_is_checkpointed_after_a_flush(make: Make, tmp_
     await manager.chores.flush_due()
     await manager.checkpoint_recovery_points(log.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+async def test_a_topic_made_anew_does_not_begin_with_what_a_deletion_could_not_put_away(
+    make: Make, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
+) -> None:
+    """The longer name of the renamed directory needs room too."""
+    broker = make()
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"of the topic that was deleted"), 0)
+    await written(log)
+    rename = os.rename
+
+    def refuse(old: str, new: str) -> None:
+        if new.endswith("-delete"):
+            raise OSError(errno.ENOSPC, "No space left on device", new)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(KafkaError):
+        await manager.delete(T0)
+    monkeypatch.setattr(os, "rename", rename)
+    manager.judged(log.disk.path, ONLINE)
+    if is_repeated:
+        await manager.delete(T0)
+        assert [name for name, is_directory, _ in await log.disk.list() if is_directory and name == "t-0"] == []
+    again = await manager.get_or_create(T0, bytes(range(16, 32)), True)
+    assert (again.log_start_offset, again.log_end_offset, again.topic_id) == (0, 0, bytes(range(16, 32)))
+    found = (await broker.restart()).get(T0)
+    assert found is not None and found.topic_id == bytes(range(16, 32))

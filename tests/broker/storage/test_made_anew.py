@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.directories import ONLINE
 from ottla_broker.storage.directory_watch import DirectoryWatch
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectoryError
+from ottla_broker.storage.recovery import Recovered
 from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import Broker
@@ -309,3 +314,86 @@ async def test_a_single_directory_keeps_no_record(tmp_path: Path) -> None:
     broker.stop()
     await broker.workers.wait_closed()
     assert "ottla.directories" not in listed(broker.paths[0])
+
+
+async def test_a_copy_of_before_is_no_move_of_a_replica_that_was_made_anew(
+    tmp_path: Path,
+) -> None:
+    """The record of the directories names its home: were it elsewhere, the oldest copy would count as well."""
+    broker = Broker(tmp_path, 3, {}, LogManagerSettings())
+    manager = await broker.start()
+    manager.prefer(T0, broker.paths[0])
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    await write(log, b"old", b"older")
+    assert await manager.moves.begin(log, manager.disk(broker.paths[1])) is not None
+    fail(broker, 0)
+    await write(await manager.begin_anew(T0, TOPIC_ID, broker.paths[2], is_filling=True), b"new")
+
+    broker.stop()
+    away = str(broker.paths[0]) + "-away"
+    move(broker.paths[0], away)
+    write_text(broker.paths[0], "no directory")
+    broker.make()
+    manager = await broker.start()
+    for known in manager.moves.under_way:  # what a command of the controller does
+        manager.moves.run(known, lambda one: manager.moves.swap(one, lambda log: None))
+    async with asyncio.timeout(60):
+        while manager.moves.under_way:
+            await broker.clock.sleep(0.01)
+    await manager.moves.cancel(T0)
+    broker.stop()
+    remove(broker.paths[0])
+    move(away, broker.paths[0])
+    broker.make()
+    manager = await broker.start()
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"new"]
+    assert manager.creation.is_filling(T0)
+    broker.stop()
+    await broker.workers.wait_closed()
+
+
+async def test_a_replica_of_another_topic_is_not_taken_for_one_that_is_being_filled(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its predecessor was deleted while no directory had room for the record that said so."""
+    fail(broker, 0)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await give_back(broker, 0)
+    write_file = disk_calls.write_file
+
+    def write(path: str, data: bytes, is_private: bool = False) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(disk_calls, "write_file", write)
+    with pytest.raises(KafkaError):
+        await broker.manager.delete(T0)
+    monkeypatch.setattr(disk_calls, "write_file", write_file)
+    for path in broker.paths:
+        broker.manager.judged(path, ONLINE)
+    await broker.manager.delete(T0)  # asked for again
+    broker.manager.prefer(T0, broker.paths[1])
+    await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
+    assert not (await broker.restart()).creation.is_filling(T0), "nobody may ever lead it"
+
+
+async def test_a_directory_whose_return_ends_with_a_worker_is_tried_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the kernel takes the process that recovers its longest log, for lack of memory."""
+    recover = broker.manager._recovery.run
+
+    async def dies(*arguments: Any) -> Recovered:
+        raise RuntimeError("a worker process died")
+
+    monkeypatch.setattr(broker.manager._recovery, "run", dies)
+    fail(broker, 0)
+    path, watch = broker.paths[0], broker.manager._watch
+    while (reason := await watch._try_to_return(path)) == "a call on it has still not returned":
+        await broker.clock.sleep(0.01)
+    assert reason == "a worker process died" and broker.manager.offline_paths == [path]
+    assert broker.manager.progress.current == []
+    monkeypatch.setattr(broker.manager._recovery, "run", recover)
+    await give_back(broker, 0)
+    log = broker.manager.get(T0)
+    assert log is not None and await values(log) == [b"old", b"older"]

@@ -5,7 +5,7 @@ Behaviour
     controller takes NONE as "this replica is online". Type 2 (full) names every partition of this broker; others are
     stray and deleted.
 Errors, in this order
-    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller gave up).
     partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no such directory may be made), KAFKA_STORAGE_ERROR,
     INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH (the leader epoch is not greater), UNKNOWN_TOPIC_OR_PARTITION (this
     broker is no replica).
@@ -51,6 +51,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
         is_full=version >= 5 and request.type == FULL,
         # A new topic's overrides come without a notification: its first log must not miss them.
         load_topic=services.dynamic_config.load_topic,
+        connection=context.connection_number,
     )
     if isinstance(errors, ErrorCode):
         return LeaderAndIsrResponse(error_code=int(errors))

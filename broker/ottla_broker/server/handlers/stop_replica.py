@@ -4,7 +4,7 @@ Behaviour
     Stops the fetchers of the partitions, fails what waits for them, and deletes the logs of those to be deleted: they
     are out of use when the answer leaves, their files go later.
 Errors, in this order
-    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller gave up).
     partition: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (v3+: the command is older than what the broker knows).
 Versions
     1: broker epoch, grouped by topic (KIP-380). 2: flexible. 3: leader epoch and deletion per partition (KIP-570).
@@ -28,7 +28,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> S
     manager = services.replica_manager
     if await manager.is_stale_broker_epoch(request.broker_epoch):
         return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    errors = await manager.stop_replicas(request.controller_epoch, _commands(request, context.api_version))
+    commands = _commands(request, context.api_version)
+    errors = await manager.stop_replicas(request.controller_epoch, commands, connection=context.connection_number)
     if isinstance(errors, ErrorCode):
         return StopReplicaResponse(error_code=int(errors))
     return StopReplicaResponse(

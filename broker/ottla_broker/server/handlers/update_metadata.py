@@ -4,7 +4,8 @@ Behaviour
     Replaces the list of live brokers, takes over the partitions of the request and drops those whose leader is -2
     (their topic is being deleted). Followers look up their leaders' new endpoints.
 Errors, in this order
-    STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH.
+    STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH (also over a
+    connection that the controller gave up).
 Versions
     1: endpoints. 2: rack. 3: listener names. 4: offline replicas. 5: partitions grouped by topic, broker epoch
     (KIP-380). 6: flexible. 7: topic ids (KIP-516). 8: type and isKRaftController (KIP-866), read and not used.
@@ -24,7 +25,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> U
     manager = services.replica_manager
     if await manager.is_stale_broker_epoch(request.broker_epoch):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    if not manager.accept_controller(request.controller_epoch):
+    if not manager.accept_controller(request.controller_epoch, context.connection_number):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_CONTROLLER_EPOCH))
     error, deleted = services.metadata.update(request, context.api_version)
     if error is ErrorCode.NONE:

@@ -137,9 +137,9 @@ class LogCleaner:
             chosen = await self._choose()
             if chosen is None:
                 return
-            log, part = chosen
+            log = chosen[0]
             partition = log.topic_partition
-            task = self._clock.spawn(self._pass(log, part, settings), name=f"clean {partition}")
+            task = self._clock.spawn(self._pass(*chosen, settings), name=f"clean {partition}")
             self._passes[partition] = (log, task)
             task.add_done_callback(partial(self._ended, partition))
 
@@ -193,8 +193,10 @@ class LogCleaner:
             else:
                 del self._uncleanable[partition]  # deleted, or another log by now
 
-    async def _choose(self) -> tuple[Log, Cleanable] | None:
+    async def _choose(self) -> tuple[Log, Cleanable, int] | None:
+        """The log, its part to clean, and the log's count of truncations when that was looked at."""
         logs = self._log_manager.logs
+        truncations = [log.truncation_count for log in logs]
         given_up = self.uncleanable
         candidates: list[Candidate] = []
         dirtiest = 0.0
@@ -206,6 +208,8 @@ class LogCleaner:
                 continue
             if partition in self._paused or self._not_before.get(partition, 0.0) > now:
                 continue
+            if log.is_truncating or log.truncation_count != truncations[number]:
+                continue  # its segments may still be those of before
             self._not_before.pop(partition, None)
             if log.recovery_point < log.segments[-1].base_offset and partition not in self._flushing:
                 # After a recovery nothing counts as durable until the next roll, which may be far.
@@ -225,7 +229,7 @@ class LogCleaner:
         self.gauges.max_dirty_percent.set(int(dirtiest * 100))
         self.gauges.max_compaction_delay_s.set(longest_delay // 1000)
         chosen = choose(candidates)
-        return None if chosen is None else (logs[chosen.number], chosen.part)
+        return None if chosen is None else (logs[chosen.number], chosen.part, truncations[chosen.number])
 
     async def _flush(self, log: Log) -> None:
         try:
@@ -264,9 +268,10 @@ class LogCleaner:
 
     # -- one pass ---------------------------------------------------------------------------------------------------
 
-    async def _pass(self, log: Log, part: Cleanable, settings: CleanerSettings) -> None:
+    async def _pass(self, log: Log, part: Cleanable, truncations: int, settings: CleanerSettings) -> None:
         partition = log.topic_partition
-        truncations = log.truncation_count
+        if log.truncation_count != truncations:
+            return  # the next look sees what is there now
         sources = {one.base_offset: one for one in log.segments[:-1] if one.base_offset < part.end}
         replacement: asyncio.Future[list[str] | None] | None = None
         started = self._clock.monotonic()

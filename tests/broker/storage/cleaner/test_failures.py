@@ -123,6 +123,43 @@ async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Stora
     assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
+async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its segments are still those of before: a key gave way to a record that was gone when the job was done."""
+    storage = Storage(tmp_path, segment_bytes=1000)  # too small for both segments in one
+    log = await storage.start()
+    append(log, keyed((b"k", b"1" * 600)))
+    await close_segment(log)
+    append(log, keyed((b"j", b"1" * 600)))
+    append(log, keyed((b"k", b"2")))
+    await close_segment(log)
+    settle, may_go_on = Log._settle, asyncio.Event()
+
+    async def settle_later(self: Log) -> None:
+        await may_go_on.wait()
+        await settle(self)
+
+    run = storage.workers.run
+
+    def go_on_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
+        async def ask(question: Any) -> Any:
+            may_go_on.set()
+            return await answer(question)
+
+        future: asyncio.Future[Any] = run(*arguments, answer=ask)
+        return future
+
+    monkeypatch.setattr(Log, "_settle", settle_later)
+    storage.workers.run = go_on_first
+    cutting = log.truncate_to(2)
+    await asyncio.sleep(0)
+    assert log.is_truncating
+    await storage.cleaner.clean_dirtiest()
+    may_go_on.set()
+    await cutting
+    assert pairs(await consume(log)) == [(0, b"k", b"1" * 600), (1, b"j", b"1" * 600)]
+    storage.close()
+
+
 async def test_a_job_that_reads_what_a_truncation_has_cut_off_gives_nothing_up(storage: Storage) -> None:
     log = await two_values(storage)
     run = storage.workers.run

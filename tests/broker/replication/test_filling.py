@@ -1,0 +1,81 @@
+"""A follower whose replica was made anew, on its way to being one that may lead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.follower import Follower
+from tests.broker.storage.logs import PARTITION, LogSetup, batch
+
+
+class Full:
+    """Stands where the recreations stand: that the replica is filled finds no room three times."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.refusals = 3
+
+    def is_filling(self, partition: TopicPartition) -> bool:
+        return not self.is_done
+
+    def chunk_bytes(self, largest: int) -> int:
+        return largest
+
+    def spend(self, size: int) -> None:
+        return
+
+    def pause_s(self) -> float:
+        return 0.0
+
+    async def filled(self, partition: TopicPartition) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes the record of the directories")
+        self.is_done = True
+
+
+async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_also_after_lack_of_room(
+    tmp_path: Path,
+) -> None:
+    """The next fetch brings it into the ISR; elected, it would refuse to lead for as long as nobody else can."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    partition: Any = SimpleNamespace(
+        topic="t",
+        index=0,
+        topic_partition=PARTITION,
+        topic_id=bytes(16),
+        leader_id=2,
+        leader_epoch=0,
+        log=log,
+        on_follower_write=None,
+        wake_everybody=lambda: None,
+    )
+    log.on_append = lambda: partition.on_follower_write()
+    filling = Full()
+    follower = Follower(
+        partition,
+        setup.clock,
+        logging.LoggerAdapter(logging.getLogger("test"), {}),
+        broker_id=1,
+        longest_backoff_s=1.0,
+        list_offsets_version=7,
+        filling=filling,
+    )
+    could_fetch = asyncio.Event()
+    follower.start(lambda: could_fetch.set() if follower.is_ready else None)
+    records = batch(b"all there is")
+    follower.request_part(1)
+    answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=1, log_start_offset=0, records=records)
+    assert follower.on_answer(answer, SimpleNamespace())
+    await asyncio.wait_for(could_fetch.wait(), 60)
+    assert filling.is_done
+    await follower.stop()
+    await log.close()
+    setup.close()

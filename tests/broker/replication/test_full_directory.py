@@ -1,0 +1,144 @@
+"""A leader whose log directory has no room for what it has assigned: once it has, followers and consumers go on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from ottla_broker.adapters.lane import LaneFile
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import list_offsets as list_offsets_api
+from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
+from ottla_broker.storage.directories import ONLINE
+from tests.broker.replication.fleet import Fleet, Node, until
+
+
+class Cramped:
+    """A broker's log directory that is full: appends wait until `refuse` tells them so; `relieve` makes room."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._node = node
+        self._monkeypatch = monkeypatch
+        self._waiting: list[asyncio.Future[int]] = []
+        monkeypatch.setattr(node.disk._lane, "append", self._append)
+
+    def _append(
+        self,
+        file: LaneFile,
+        buffers: Sequence[Buffer],
+        on_done: Callable[[asyncio.Future[int]], None] | None = None,
+    ) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if on_done is not None:
+            future.add_done_callback(on_done)
+        self._waiting.append(future)
+        return future
+
+    async def refuse(self) -> None:
+        for future in self._waiting:
+            future.set_exception(OSError(errno.ENOSPC, "No space left on device"))
+        await until(lambda: self._node.partition("orders").log.is_full, "the broker sees that its directory is full")
+
+    async def relieve(self) -> None:
+        self._monkeypatch.undo()
+        self._node.log_manager.judged(self._node.disk.path, ONLINE)
+        await until(lambda: not self._node.partition("orders").log.is_full, "there is room again")
+
+
+BEFORE_THE_APPEND, BEFORE_THE_ERROR, BEHIND_IT = "before the append", "before the error", "behind it"
+"""When the leader is elected once more."""
+
+
+async def lose_one(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: str) -> None:
+    """Broker 1 gives an offset to a record for which there is no room, and is elected as the only one in sync. Then
+    there is room again."""
+    node = fleet.nodes[1]
+    log = node.partition("orders").log
+    if when_elected == BEFORE_THE_APPEND:
+        await fleet.elect("orders", 1, (1,))
+    cramped = Cramped(node, monkeypatch)
+    producing = asyncio.ensure_future(fleet.produce(1, "orders", "lost"))
+    await until(lambda: log.assigned_offset == log.log_end_offset + 1, "the record has its offset")
+    if when_elected == BEFORE_THE_ERROR:
+        await fleet.elect("orders", 1, (1,))
+    await cramped.refuse()
+    if when_elected == BEHIND_IT:
+        await fleet.elect("orders", 1, (1,))
+    assert (await producing).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await cramped.relieve()
+
+
+@pytest.mark.parametrize("when_elected", [BEFORE_THE_ERROR, BEHIND_IT])
+async def test_followers_are_in_sync_with_a_leader_that_had_no_room_for_what_it_had_assigned(
+    three: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: str
+) -> None:
+    """Its epoch seemed to begin at an offset that no record has, and min.insync.replicas let no producer write one."""
+    await three.produce(1, "orders", "a")
+    await lose_one(three, monkeypatch, when_elected)
+    await until(lambda: sorted(three.topics["orders"].states[0].isr) == [1, 2, 3], "all are in sync")
+    answer = await three.produce(1, "orders", "b")
+    assert (answer.error_code, answer.base_offset) == (0, 1)
+    assert await three.values(1, "orders") == ["a", "b"]
+
+
+@pytest.mark.parametrize("when_elected", [BEFORE_THE_APPEND, BEFORE_THE_ERROR, BEHIND_IT])
+async def test_consumers_find_the_end_of_a_leader_that_had_no_room_for_what_it_had_assigned(
+    one: Fleet, monkeypatch: pytest.MonkeyPatch, when_elected: str
+) -> None:
+    await one.produce(1, "orders", "a")
+    await lose_one(one, monkeypatch, when_elected)
+    epoch = one.topics["orders"].states[0].leader_epoch
+    latest = list_offsets_api.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+    answer = await one.ask(
+        1,
+        ApiKey.LIST_OFFSETS,
+        9,
+        list_offsets_api.ListOffsetsRequest(
+            replica_id=-1, topics=[list_offsets_api.ListOffsetsTopic(name="orders", partitions=[latest])]
+        ),
+    )
+    found = answer.topics[0].partitions[0]
+    assert (found.error_code, found.offset, found.leader_epoch) == (0, 1, epoch)
+    # A consumer that has heard so asks whether the epoch still reaches that far, and fetches from there.
+    asked = epoch_api.OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=epoch)
+    answer = await one.ask(
+        1,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        epoch_api.OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[epoch_api.OffsetForLeaderTopic(topic="orders", partitions=[asked])]
+        ),
+    )
+    end = answer.topics[0].partitions[0]
+    assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 1)
+    data = await one.fetch(1, "orders", 1, current_leader_epoch=epoch, last_fetched_epoch=epoch)
+    assert (data.error_code, data.diverging_epoch) == (0, None)
+
+
+async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_that_one(
+    three: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 2 was still writing what broker 3 had when it was elected, and took it back. Broker 3 died without having
+    heard so: what it acknowledged was another record."""
+    await three.produce(1, "orders", "a")
+    follower = three.nodes[2].partition("orders").log
+    await until(lambda: follower.log_end_offset == 1, "broker 2 follows")
+    cramped = Cramped(three.nodes[2], monkeypatch)
+    await three.produce(1, "orders", "b", acks=1)
+    await until(lambda: follower.assigned_offset == 2, "the record has its offset")
+    await until(lambda: three.nodes[3].partition("orders").log.log_end_offset == 2, "broker 3 has it")
+    three.nodes[1].kill()
+    await three.elect("orders", 2, (2, 3))
+    leader = three.nodes[2].partition("orders")
+    await until(lambda: leader.followers[3].log_end_offset == 2, "broker 3 asks for what follows")
+    three.nodes[3].kill()
+    await cramped.refuse()
+    await cramped.relieve()
+    answer = await three.produce(2, "orders", "c", timeout_ms=300)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (leader.log.log_end_offset, leader.log.high_watermark) == (2, 1)

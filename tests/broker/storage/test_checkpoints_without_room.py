@@ -1,0 +1,99 @@
+"""The checkpoint files of a directory that has no room: what was confirmed stays, what is too much goes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.checkpoint_files import CheckpointFiles
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.names import LOG_START_OFFSETS
+from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.storage.logs import batch, written
+from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
+
+T1 = TopicPartition("t", 1)
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first write of each of these names finds no room."""
+    found: list[str] = []
+    write_file = disk_calls.write_file
+
+    def write(path: str, data: bytes, is_private: bool = False) -> None:
+        name = Path(path).name
+        if name in found:
+            found.remove(name)
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write_file(path, data, is_private)
+
+    monkeypatch.setattr(disk_calls, "write_file", write)
+    return found
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    made = Broker(tmp_path, 1, {}, LogManagerSettings())
+    await made.start()
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def ten_records(broker: Broker, partition: TopicPartition) -> Log:
+    log = await broker.manager.get_or_create(partition, TOPIC_ID, True)
+    for number in range(10):
+        log.append_as_leader(batch(b"%d" % number), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(10)
+    return log
+
+
+async def test_records_are_confirmed_as_deleted_only_when_a_start_would_not_bring_them_back(
+    broker: Broker, refused: list[str]
+) -> None:
+    log = await ten_records(broker, T0)
+    refused.append(LOG_START_OFFSETS)
+    with pytest.raises(KafkaError) as error:
+        await log.advance_log_start_offset(5)
+    assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR and not broker.failures
+    await log.advance_log_start_offset(5)
+    again = (await broker.restart()).get(T0)
+    assert again is not None and again.log_start_offset == 5
+
+
+async def test_a_log_that_goes_from_a_full_directory_takes_no_other_ones_start_along(
+    broker: Broker, refused: list[str]
+) -> None:
+    for partition in (T0, T1):
+        log = await ten_records(broker, partition)
+        await log.advance_log_start_offset(5)
+    await broker.manager.checkpoint_recovery_points(broker.manager.disk(broker.paths[0]))
+    refused.append(LOG_START_OFFSETS)
+    await broker.manager.delete(T0)
+    manager = await broker.restart()
+    log = manager.get(T1)
+    assert log is not None and log.log_start_offset == 5
+    assert (await manager.get_or_create(T0, TOPIC_ID, True)).log_start_offset == 0
+
+
+async def test_a_checkpoint_that_found_no_room_removes_no_later_one(tmp_path: Path, refused: list[str]) -> None:
+    disk = DirectoryDisk(str(tmp_path))
+    files = CheckpointFiles(lambda disk, error: None)
+    refused.append(LOG_START_OFFSETS)
+    await asyncio.gather(
+        files.write(disk, LOG_START_OFFSETS, {T0: 5}),
+        files.write(disk, LOG_START_OFFSETS, {T0: 10}),
+    )
+    await files.write(disk, LOG_START_OFFSETS, {T0: 10})
+    assert await files.read(disk, LOG_START_OFFSETS) == {T0: 10}
+    disk.close()

@@ -1,0 +1,200 @@
+"""Moves whose end a directory without room, or one that fails, has kept from coming: which copy counts later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters import disk_calls
+from ottla_broker.ports.disk import Buffer
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.storage.directories import ONLINE
+from ottla_broker.storage.log import Log
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
+from tests.broker.storage.test_moves import SMALL_SEGMENTS, append, directories, swapped
+
+OTHER_TOPIC_ID = bytes(range(16, 32))
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """t-0 is on d0, with five records."""
+    made = Broker(tmp_path, 3, SMALL_SEGMENTS, LogManagerSettings())
+    manager = await made.start()
+    manager.prefer(T0, made.paths[0])
+    await append(await manager.get_or_create(T0, TOPIC_ID, True), 0, 5)
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def moved(broker: Broker, number: int) -> Log:
+    """t-0 is on that directory."""
+    current = broker.manager.get(T0)
+    assert current is not None
+    move = await broker.manager.moves.begin(current, broker.disks[broker.paths[number]])
+    assert move is not None
+    return await swapped(broker, move)
+
+
+async def restart_without(broker: Broker, number: int) -> LogManager:
+    """That directory cannot be opened."""
+    broker.stop()
+    rename(broker.paths[number], broker.paths[number] + "-away")
+    put_a_file(broker.paths[number])
+    broker.make()
+    manager = await broker.start()
+    assert manager.offline_paths == [broker.paths[number]]
+    return manager
+
+
+def give_back(broker: Broker, number: int) -> None:
+    """It can be opened at the next start."""
+    Path(broker.paths[number]).unlink()
+    rename(broker.paths[number] + "-away", broker.paths[number])
+
+
+def put_a_file(path: str) -> None:
+    Path(path).write_text("no directory")
+
+
+def rename(old: str, new: str) -> None:
+    Path(old).rename(new)
+
+
+def fail_the_old_copys_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """d0 fails when the old copy there is to be renamed."""
+    moves = broker.manager.moves
+    put_away = moves._put_away
+
+    async def fails(old: Log) -> None:
+        if old.disk.path == broker.paths[0]:
+            raise OSError(errno.EIO, "Input/output error", old.disk.path)
+        await put_away(old)
+
+    monkeypatch.setattr(moves, "_put_away", fails)
+
+
+async def test_a_move_that_is_refused_leaves_the_mark_that_tells_the_newer_copy(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_the_old_copys_end(broker, monkeypatch)
+    await moved(broker, 1)
+    assert broker.manager.offline_paths == broker.paths[:1]
+    with pytest.raises(KafkaError, match="cannot be moved while a log directory is offline"):
+        await moved(broker, 2)
+    manager = await broker.restart()  # with both directories
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[1]
+
+
+async def test_an_old_copy_whose_directory_failed_before_it_was_put_away_never_serves_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory it has moved to is the one that is missing at the next start."""
+    fail_the_old_copys_end(broker, monkeypatch)
+    await append(await moved(broker, 1), 5, 5)
+    await check_only_the_newer_copy_serves(broker)
+
+
+async def check_only_the_newer_copy_serves(broker: Broker) -> None:
+    """It is on d1, with ten records; the older one, on d0, has five."""
+    manager = await restart_without(broker, 1)
+    assert manager.get(T0) is None, "the broker would lead with a copy that lacks five records"
+    give_back(broker, 1)
+    manager = await broker.restart()
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[1] and found.log_end_offset == 10
+
+
+async def test_an_old_copy_that_was_away_when_the_new_one_was_found_never_serves_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is killed between the two renames; at the next start the old copy's directory is missing, at the one
+    after that the new one's."""
+    killed = asyncio.Event()
+
+    async def put_away(old: Log) -> None:
+        killed.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(broker.manager.moves, "_put_away", put_away)
+    moving = asyncio.ensure_future(moved(broker, 1))
+    await asyncio.wait_for(killed.wait(), 60)
+    manager = await restart_without(broker, 0)
+    moving.cancel()
+    log = manager.get(T0)
+    assert log is not None
+    await append(log, 5, 5)
+    give_back(broker, 0)
+    await check_only_the_newer_copy_serves(broker)
+
+
+async def test_a_copy_that_finds_no_room_for_its_producers_has_taken_over_all_the_same(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_file = disk_calls.write_file
+
+    def write(path: str, data: bytes, is_private: bool = False) -> None:
+        if path.startswith(broker.paths[1]) and path.endswith(".snapshot"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write_file(path, data, is_private)
+
+    monkeypatch.setattr(disk_calls, "write_file", write)
+    await moved(broker, 1)
+    monkeypatch.setattr(disk_calls, "write_file", write_file)
+    assert [directories(path) for path in broker.paths[1:]] == [["t-0"], []]
+    assert "t-0" not in directories(broker.paths[0])
+    await append(await moved(broker, 2), 5, 5)
+    manager = await broker.restart()
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[2] and found.log_end_offset == 10
+
+
+async def test_a_log_that_has_moved_away_takes_nothing_back_where_it_has_gone(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A truncation found no room on d0. When there is room it is done again, with the end that the log had then."""
+    log = broker.manager.get(T0)
+    assert log is not None
+    await append(log, 5, 15)
+    append_to = disk_calls.append_to
+
+    def refuse(path: str, buffers: Sequence[Buffer]) -> int:
+        if path.startswith(broker.paths[0]) and buffers:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return append_to(path, buffers)
+
+    monkeypatch.setattr(disk_calls, "append_to", refuse)
+    with pytest.raises(KafkaError, match="is full"):
+        await log.truncate_to(18)
+    assert log.is_torn
+    monkeypatch.setattr(disk_calls, "append_to", append_to)
+
+    has_taken_over, may_go_on = asyncio.Event(), asyncio.Event()
+    settle_in = broker.manager.moves._settle_in
+
+    async def waits(new: Log, written: Sequence[asyncio.Future[Any]]) -> None:
+        has_taken_over.set()
+        await may_go_on.wait()
+        await settle_in(new, written)
+
+    monkeypatch.setattr(broker.manager.moves, "_settle_in", waits)
+    moving = asyncio.ensure_future(moved(broker, 1))
+    await asyncio.wait_for(has_taken_over.wait(), 60)
+    new = broker.manager.get(T0)
+    assert new is not None and new.disk.path == broker.paths[1] and new.log_end_offset == 18
+    await append(new, 18, 3)
+    broker.manager.judged(broker.paths[0], ONLINE)
+    for _ in range(10):
+        await new.disk.exists("t-0")
+    may_go_on.set()
+    await moving
+    assert new.log_end_offset == 21, "what was written and acknowledged is gone"
