@@ -141,9 +141,10 @@ class ActiveController:
             context.topics_to_delete = {name for name in marked if context.has_topic(name)}
         for broker in context.broker_ids():
             self._open_channel(broker)
-        # The brokers must know each other's endpoints before they are told to follow one another.
+        # The brokers must know each other's endpoints before they are told to follow one another. And the topics at once:
+        # while leaders are elected, a broker that has just started would deny them to its clients.
         first = RequestBatch()
-        first.tell_metadata(context.brokers)
+        first.tell_metadata(context.brokers, context.partitions())
         self.send(first)
         for partition in context.partitions():
             state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))

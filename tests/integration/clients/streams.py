@@ -123,12 +123,19 @@ class LibrdkafkaStream(_ThreadStream):
 
 
 class AiokafkaStream(_ThreadStream):
+    """It gives a record as long to arrive as the official client does (`delivery.timeout.ms`), not aiokafka's 40 s:
+    on a busy machine, three processes that stop, flush and start may take those."""
+
     def _run(self) -> None:
         asyncio.run(self._produce())
 
     async def _produce(self) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap, acks="all", enable_idempotence=self.is_idempotent, linger_ms=5
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            enable_idempotence=self.is_idempotent,
+            linger_ms=5,
+            request_timeout_ms=120_000,
         )
         await producer.start()
         sent: list[asyncio.Future[object]] = []
