@@ -141,8 +141,8 @@ class ActiveController:
             context.topics_to_delete = {name for name in marked if context.has_topic(name)}
         for broker in context.broker_ids():
             self._open_channel(broker)
-        # The brokers must know each other's endpoints before they are told to follow one another. And the topics at once:
-        # while leaders are elected, a broker that has just started would deny them to its clients.
+        # The brokers must know each other's endpoints before they are told to follow one another, and the topics at
+        # once: while leaders are elected, a broker that has just started would deny them to its clients.
         first = RequestBatch()
         first.tell_metadata(context.brokers, context.partitions())
         self.send(first)

@@ -53,16 +53,14 @@ from ottla_broker.storage.moves import Moves, marker_text
 from ottla_broker.storage.names import (
     CLEAN_OFFSETS,
     CLEAN_SHUTDOWN,
-    DELETE_DIRECTORY,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     NEW_DIRECTORY,
     PARTITION_METADATA,
     POWER_LOST,
     RECOVERY_POINTS,
-    STRAY_DIRECTORY,
-    set_aside_name,
 )
+from ottla_broker.storage.removal import LogRemoval
 from ottla_broker.storage.replaced_copies import ReplacedCopies
 from ottla_broker.storage.settings import LogManagerSettings
 
@@ -121,11 +119,12 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._offline_partitions: dict[TopicPartition, OfflineLog] = {}
         self.identity: tuple[int, str] = (-1, "")
-        self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
+        self.removal = LogRemoval(self, clock)
         self._checkpoints = CheckpointFiles(self.directory_full)
         self._is_loaded = False
         self._is_closed = False
-        self.moves = Moves(clock, self, self._logs, settings.num_replica_alter_log_dirs_threads or len(disks))
+        threads = settings.num_replica_alter_log_dirs_threads or len(disks)
+        self.moves = Moves(clock, self, self.removal, self._logs, threads)
         self.cordoned: Sequence[str] = ()
         """Paths of the directories that take no new log (cordoned.log.dirs, KIP-1066)."""
         self.directories: list[LogDirectory] = []
@@ -134,7 +133,7 @@ class LogManager:
         self._recovery = LogRecovery(workers, clock, on_notice, self.progress, threads)
         self.loader = DirectoryLoader(self, clock, self._checkpoints, self._recovery, config_of, threads)
         self.record_files = DirectoryRecordFiles(
-            list(disks), lambda: [self._disks[path] for path in self.states.live], self._on_directory
+            list(disks), lambda: [self._disks[path] for path in self.states.live], self.guarded
         )
         self.creation = LogCreation(self, clock, self._logs, self._recovery, config_of, self.record_files)
         self.returns = DirectoryReturns(self, self._disks, self._logs, self._offline_partitions)
@@ -347,6 +346,10 @@ class LogManager:
     def offline_paths(self) -> list[str]:
         return self.states.offline
 
+    def is_in_use(self, disk: Disk) -> bool:
+        """See `removal.RemovalKeeper`."""
+        return self._disks[disk.path] is disk and self.states.is_live(disk.path)
+
     def disk(self, path: str) -> LogDisk:
         return self._disks[path]
 
@@ -395,7 +398,7 @@ class LogManager:
                 f"{partition} is not found and may be on an offline directory: {', '.join(self.states.offline)}",
             )
         log = await self.creation.make(partition, topic_id)
-        self._strays.pop(partition, None)
+        self.removal.succeeded(partition)
         return log
 
     def may_be_lost_with(self, partition: TopicPartition, path: str) -> bool:
@@ -429,7 +432,7 @@ class LogManager:
                 f"asked for {topic_id.hex()}",
             )
         log.topic_id = topic_id
-        await self._on_directory(
+        await self.guarded(
             log.disk,
             log.disk.write_file(f"{log.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)),
         )
@@ -441,9 +444,9 @@ class LogManager:
         self._check_move(partition)
         for path in self.states.live:
             disk = self._disks[path]
-            if disk is not log.disk and await self._on_directory(disk, disk.exists(str(partition))):
+            if disk is not log.disk and await self.guarded(disk, disk.exists(str(partition))):
                 # Of a move before, which could not put it away.
-                self.unlink(disk, await self._put_aside(partition, disk, str(partition)))
+                self.removal.unlink(disk, await self.removal.put_aside(partition, disk, str(partition)))
 
     async def outlived(self, partition: TopicPartition, home: str, path: str) -> None:
         """See `moves.Keeper`."""
@@ -467,7 +470,7 @@ class LogManager:
         """See `moves.Keeper`."""
         self._check_move(partition)
         work = self.creation.on(disk, partition, name, source.topic_id or NO_TOPIC_ID, marker_text(source))
-        future: Log = await self._on_directory(disk, work)
+        future: Log = await self.guarded(disk, work)
         return future
 
     @property
@@ -487,14 +490,8 @@ class LogManager:
         """
         await self.moves.cancel(partition)
         log = self._logs.pop(partition, None)
-        disk, name = self._strays.pop(partition, (None, "")) if log is None else (None, "")
-        if log is not None:
-            aside = await self._take_away(log, DELETE_DIRECTORY)
-            self.clock.call_later(log.config.file_delete_delay_ms / 1000, self.unlink, log.disk, aside)
-        elif disk is not None:
-            aside = await self._or_later(partition, disk, name, self._put_aside(partition, disk, name))
-            delay_ms = self._config_of(partition.topic).file_delete_delay_ms
-            self.clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
+        config = self._config_of(partition.topic) if log is None else log.config
+        await self.removal.delete(partition, log, config.file_delete_delay_ms)
         self.returns.deleted(partition)
         # Behind the rename: a start that finds the log and an older copy must be able to tell them apart.
         await self.creation.forget(partition)
@@ -505,62 +502,16 @@ class LogManager:
         await self.moves.cancel(partition)
         log = self._logs.pop(partition, None)
         if log is not None:
-            name = await self._take_away(log, STRAY_DIRECTORY)
-            self._strays[partition] = (log.disk, name)
+            await self.removal.set_aside(partition, log)
         self.returns.deleted(partition)
         await self.creation.forget(partition)  # behind the rename, as in `delete`
 
-    async def _take_away(self, log: Log, suffix: str) -> str:
-        return await self._or_later(log.topic_partition, log.disk, log.directory, self.rename_away(log, suffix))
-
-    async def _or_later(self, partition: TopicPartition, disk: Disk, name: str, renamed: Awaitable[str]) -> str:
-        """What keeps its name, for lack of room, goes with the next deletion."""
-        try:
-            return await renamed
-        except KafkaError:
-            if self._disks[disk.path] is disk and self.states.is_live(disk.path):
-                self._strays[partition] = (disk, name)
-            raise
-
-    async def _put_aside(self, partition: TopicPartition, disk: Disk, name: str) -> str:
-        """A directory that no log is open in, to be deleted; its new name. KafkaError."""
-        aside = set_aside_name(partition, self.clock.uuid4().hex, DELETE_DIRECTORY)
-        await self._on_directory(disk, self._rename(disk, name, aside))
-        return aside
-
-    async def rename_away(self, log: Log, suffix: str) -> str:
-        """See `moves.Keeper`; nobody finds the log any more."""
-        aside: str = await self._on_directory(log.disk, self._rename_away(log, suffix))
-        return aside
-
     async def forget_positions(self, disk: Disk) -> None:
-        """See `moves.Keeper`."""
+        """See `removal.RemovalKeeper`."""
         await self.checkpoint_recovery_points(disk)
         await self.checkpoint_log_start_offsets(disk)
         await self.checkpoint_high_watermarks_in(disk)
         await self.checkpoint_clean_offsets(disk)
-
-    async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
-        """See `moves.Keeper`."""
-        return await self._on_directory(disk, work)
-
-    async def _rename_away(self, log: Log, suffix: str) -> str:
-        disk = log.disk
-        await log.abandon()
-        # Before the name is free: a new log of this name must not be read with the old one's positions.
-        await self.forget_positions(disk)
-        aside = set_aside_name(log.topic_partition, self.clock.uuid4().hex, suffix)
-        await self._rename(disk, log.directory, aside)
-        return aside
-
-    async def _rename(self, disk: Disk, name: str, new_name: str) -> None:
-        await disk.rename(name, new_name)
-        await disk.fsync_directory()
-
-    def unlink(self, disk: Disk, name: str) -> None:
-        """See `moves.Keeper`; nothing happens once the directory is offline or the broker stops."""
-        if self.states.is_live(disk.path) and not self._is_closed:
-            self.clock.spawn(self._on_directory(disk, disk.delete(name)), name=f"delete {name}")
 
     def reconfigure(self, topic: str) -> None:
         """The topic's configuration has changed: its logs take it from the next append on."""
@@ -575,10 +526,10 @@ class LogManager:
 
     # -- checkpoints (LogOwner) ---------------------------------------------------------------------------------
 
-    async def checkpoint_recovery_points(self, disk: Disk) -> None:
-        """Of one directory. Raises OSError."""
+    async def checkpoint_recovery_points(self, disk: Disk) -> bool:
+        """Of one directory; False when there is no room. Raises OSError."""
         offsets = {log.topic_partition: log.recovery_point for log in self.all_logs_in(disk)}
-        await self._checkpoints.write(disk, RECOVERY_POINTS, offsets)
+        return await self._checkpoints.write(disk, RECOVERY_POINTS, offsets)
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:
         """Of one directory; False when there is no room. Raises OSError.
@@ -668,7 +619,7 @@ class LogManager:
         self._disks[path].give_up(error)
         return True
 
-    async def _on_directory(self, disk: Disk, work: Any) -> Any:
+    async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """Awaits a call on a directory; an OSError takes it offline, lack of room makes it full. Both become
         KAFKA_STORAGE_ERROR."""
         try:
@@ -691,7 +642,7 @@ class LogManager:
         """The work on one directory, when it is live; a failure takes it offline, which `directory_failed` tells."""
         if self.states.is_live(path):
             try:
-                await self._on_directory(self._disks[path], work(self._disks[path]))
+                await self.guarded(self._disks[path], work(self._disks[path]))
             except KafkaError:
                 return
 

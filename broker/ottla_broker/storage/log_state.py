@@ -45,8 +45,8 @@ class LogOwner(Protocol):
         """A call on the directory found no room: it is full from now on. Marks all its logs full."""
         ...
 
-    async def checkpoint_recovery_points(self, disk: Disk) -> None:
-        """Writes the recovery points of the directory's logs. Raises OSError."""
+    async def checkpoint_recovery_points(self, disk: Disk) -> bool:
+        """Writes the recovery points of the directory's logs; False when there is no room. Raises OSError."""
         ...
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:

@@ -38,6 +38,7 @@ from ottla_broker.storage.names import (
     offset_name,
     set_aside_name,
 )
+from ottla_broker.storage.removal import LogRemoval
 
 _CHUNK_BYTES = 1024 * 1024
 _FLUSH_BYTES = 64 * 1024 * 1024
@@ -82,20 +83,12 @@ class Keeper(Protocol):
         """A new empty log in `name`, with the marker in it, found again after a crash. KafkaError."""
         ...
 
-    async def rename_away(self, log: Log, suffix: str) -> str:
-        """Ends a log that nobody finds any more and renames its directory, durably; gives the new name. KafkaError."""
-        ...
-
     async def forget_positions(self, disk: Disk) -> None:
         """Writes the checkpoints of a directory as its logs are now. OSError."""
         ...
 
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """Awaits calls on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
-        ...
-
-    def unlink(self, disk: Disk, name: str) -> None:
-        """Deletes a directory in the background."""
         ...
 
 
@@ -132,10 +125,13 @@ Finish = Callable[[Move], Awaitable[bool]]
 class Moves:
     """All moves of a broker. On its loop."""
 
-    def __init__(self, clock: Clock, keeper: Keeper, logs: dict[TopicPartition, Log], parallel: int) -> None:
+    def __init__(
+        self, clock: Clock, keeper: Keeper, removal: LogRemoval, logs: dict[TopicPartition, Log], parallel: int
+    ) -> None:
         """`logs` is the log manager's own table of current logs. `parallel`: num.replica.alter.log.dirs.threads."""
         self._clock = clock
         self._keeper = keeper
+        self._removal = removal
         self._logs = logs
         self._slots = asyncio.Semaphore(max(1, parallel))
         self._moves: dict[TopicPartition, Move] = {}
@@ -226,8 +222,8 @@ class Moves:
         if move is not None:
             await self._give_up(move)
             try:
-                aside = await self._keeper.rename_away(move.future, DELETE_DIRECTORY)
-                self._keeper.unlink(move.future.disk, aside)
+                aside = await self._removal.rename_away(move.future, DELETE_DIRECTORY)
+                self._removal.unlink(move.future.disk, aside)
             except KafkaError:
                 pass  # its directory is offline, which has been told; at the next start it is put in order
         concluding = self._concluding.get(partition)
@@ -429,7 +425,7 @@ class Moves:
 
     async def _discarded(self, old: Log) -> None:
         await old.abandon()
-        self._keeper.unlink(old.disk, old.directory)
+        self._removal.unlink(old.disk, old.directory)
 
 
 def marker_text(source: Log) -> bytes:

@@ -58,7 +58,8 @@ class LogReplacement(LogMaintenance):
         neighbours below the recovery point. Readers wait for a few renames, and no longer.
 
         `truncations`: the log's count when the cleaning began. Gives the files to unlink; None, and the log is as it
-        was, when it has changed since: truncated, retention took a source, failed. KAFKA_STORAGE_ERROR.
+        was, when it has changed since (truncated, retention took a source, failed) or the directory has no room for its
+        checkpoint. KAFKA_STORAGE_ERROR.
         """
         segment = Segment(
             self.disk,
@@ -83,7 +84,8 @@ class LogReplacement(LogMaintenance):
                 return None
             # The checkpoint first. A later recovery that began below would meet gaps, which it takes for holes if the
             # topic is not compacted any more by then.
-            await self._owner.checkpoint_recovery_points(self.disk)
+            if not await self._owner.checkpoint_recovery_points(self.disk):
+                return None
             written = [suffix for suffix in _INDEXES_THEN_LOG if has_transaction_index or suffix != TXN_INDEX]
             for suffix in written:
                 await self.disk.rename(segment.name(suffix) + CLEANED, segment.name(suffix) + SWAP)

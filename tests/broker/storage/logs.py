@@ -49,8 +49,9 @@ class Owner:
     def directory_full(self, disk: Disk, error: OSError) -> None:
         self.full.append(error)
 
-    async def checkpoint_recovery_points(self, disk: Disk) -> None:
+    async def checkpoint_recovery_points(self, disk: Disk) -> bool:
         self.recovery_point_checkpoints += 1
+        return True
 
     async def checkpoint_log_start_offsets(self, disk: Disk) -> bool:
         self.log_start_checkpoints += 1

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.adapters import disk_calls
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log import Log
+from ottla_broker.storage.names import RECOVERY_POINTS
 from tests.broker.storage.cleaner.cleaning import (
     T0,
     TOPIC_ID,
@@ -99,6 +101,28 @@ async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
     assert storage.failures == [] and storage.cleaner.uncleanable == {}
     assert await storage.cleaner.clean_dirtiest() is None  # not before log.cleaner.backoff.ms
     storage.workers.run = run
+    storage.cleaner._not_before.clear()
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"k", b"2")]
+
+
+async def test_nothing_is_replaced_without_room_for_the_recovery_points(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovery from an older checkpoint would meet the gaps of compaction, and take them for lost records."""
+    log = await two_values(storage)
+    write_file = disk_calls.write_file
+
+    def without_room(path: str, data: bytes, is_private: bool = False) -> None:
+        if Path(path).name == RECOVERY_POINTS:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write_file(path, data, is_private)
+
+    monkeypatch.setattr(disk_calls, "write_file", without_room)
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert pairs(await consume(log)) == [(0, b"k", b"1"), (1, b"k", b"2")]
+    assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+    monkeypatch.setattr(disk_calls, "write_file", write_file)
     storage.cleaner._not_before.clear()
     await storage.clean(log)
     assert pairs(await consume(log)) == [(1, b"k", b"2")]
