@@ -20,9 +20,9 @@ from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication import isr, recreation, replica_manager
+from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
-from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server import recreating
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
@@ -115,11 +115,11 @@ def _lead_without_epoch_start(self: Partition, *arguments: Any) -> None:
     self.leader_epoch_start_offset = -1
 
 
-async def _no_epoch_is_stale(self: ReplicaManager, broker_epoch: int) -> bool:
+async def _no_epoch_is_stale(self: CommandFence, broker_epoch: int) -> bool:
     return False
 
 
-def _accept_any_controller(self: ReplicaManager, controller_epoch: int, connection: int | None = None) -> bool:
+def _accept_any_controller(self: CommandFence, controller_epoch: int, connection: int | None = None) -> bool:
     self.controller_epoch = controller_epoch
     return True
 
@@ -303,7 +303,7 @@ MISTAKES = (
         "a broker takes commands that were meant for its life before",
         "late_orders",
         40,
-        ((ReplicaManager, "is_stale_broker_epoch", _no_epoch_is_stale),),
+        ((CommandFence, "is_stale_broker_epoch", _no_epoch_is_stale),),
         is_quick=True,
         first_seed=25,
     ),
@@ -327,7 +327,7 @@ MISTAKES = (
         "brokers obey controllers that have been replaced",
         "late_orders",
         40,
-        ((ReplicaManager, "accept_controller", _accept_any_controller),),
+        ((CommandFence, "accepts", _accept_any_controller),),
         is_quick=True,
         first_seed=6,
     ),

@@ -24,6 +24,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.alter_partition import AlterPartitionQueue, SendAlterPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.full_directories import FullDirectories
@@ -37,8 +38,6 @@ from ottla_broker.replication.recreations import Recreations
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.names import is_topic_name
-
-_REGISTRATION_POLL_S = 0.01
 
 _NAMED_PARTITIONS = 100
 """A command about more partitions than these is told in one line; a line each is for the level DEBUG."""
@@ -79,10 +78,7 @@ class ReplicaManager:
         self.topics: dict[str, dict[int, Partition]] = {}
         """The partitions of this broker by topic and index: the hot path's look-up."""
         self.lag_max_ms: int = config["replica.lag.time.max.ms"]
-        self.controller_epoch = 0
-        self._controller_connection = 0
-        """The number of the last connection over which the controller of that epoch has been heard."""
-        self._broker_epoch = broker_epoch
+        self.fence = CommandFence(clock, broker_epoch, self.logger)
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
         self._is_stopped = False
@@ -235,39 +231,6 @@ class ReplicaManager:
         self.logger.info("ISR of %s: asking for %s", partition.topic_partition, list(state.proposed))
         self._alter_partition.submit(partition)
 
-    # Epochs of brokers and controllers
-
-    async def is_stale_broker_epoch(self, broker_epoch: int) -> bool:
-        """True for a command meant for an earlier life of this broker (KIP-380). A later one is fine: the controller
-        may hear of our registration before we do. -1 is not checked.
-
-        Waits until this life has an epoch: a leadership repeated to the address of a broker that has lost its tail
-        would make it lead with what is left, and its followers cut theirs.
-        """
-        while broker_epoch != -1 and self._broker_epoch() < 0:
-            await self.clock.sleep(_REGISTRATION_POLL_S)
-        return broker_epoch != -1 and broker_epoch < self._broker_epoch()
-
-    def accept_controller(self, controller_epoch: int, connection: int | None = None) -> bool:
-        """False for a controller that has been replaced, and for what still comes over a connection that it has given
-        up. None: the connection does not count.
-
-        A controller makes another connection when it gave up the one before, and repeats over it what was not answered.
-        The network may deliver the first copy after that: a full LeaderAndIsr would delete what was assigned since, and
-        a StopReplica of a deleted topic, which no epoch holds back, the topic that was made anew.
-        """
-        if controller_epoch < self.controller_epoch:
-            return False
-        if controller_epoch > self.controller_epoch:
-            self.controller_epoch = controller_epoch
-            self._controller_connection = 0
-        if connection is not None:
-            if connection < self._controller_connection:
-                self.logger.info("a command that the controller has given up comes late: it is refused")
-                return False
-            self._controller_connection = connection
-        return True
-
     def resize_fetchers(self) -> None:
         """num.replica.fetchers has changed."""
         self._fetchers.resize()
@@ -305,10 +268,10 @@ class ReplicaManager:
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
         this broker, and what it does not name is stray: stopped and deleted, or set aside when nobody has told this
         broker to serve it since it started. `load_topic` is called for each topic that is new here. `connection` as in
-        `accept_controller`.
+        `fence.accepts`.
         """
         async with self._commands:
-            if not self.accept_controller(controller_epoch, connection):
+            if not self.fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if load_topic is not None:
                 # Within the lock: a full request that fell behind a later one would delete what that one made.
@@ -604,10 +567,10 @@ class ReplicaManager:
         Per partition: REPLICA_NOT_AVAILABLE (this broker stops), KAFKA_STORAGE_ERROR (offline directory),
         FENCED_LEADER_EPOCH (the command is older than what this broker knows; -1 and -2 are never). A log without a
         partition is deleted too: its topic may have gone while this broker was down. `connection` as in
-        `accept_controller`.
+        `fence.accepts`.
         """
         async with self._commands:
-            if not self.accept_controller(controller_epoch, connection):
+            if not self.fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
             if self._is_stopped:
                 # The logs are being closed; the controller asks again when this broker has come back.

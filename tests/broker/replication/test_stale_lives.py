@@ -240,7 +240,7 @@ async def test_a_command_to_an_earlier_life_is_not_taken_for_one_to_a_life_witho
     """The listeners are open before the registration; the controller repeats what the last life did not answer."""
     manager = one.nodes[1].manager
     epoch = -1
-    manager._broker_epoch = lambda: epoch
+    manager.fence._broker_epoch = lambda: epoch
     state = leader_and_isr_api.LeaderAndIsrPartitionState(
         partition_index=0, leader=1, leader_epoch=3, isr=[1], replicas=[1]
     )

@@ -37,7 +37,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
     """Carries the request out before it answers."""
     manager = services.replica_manager
     version = context.api_version
-    if await manager.is_stale_broker_epoch(request.broker_epoch):
+    if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return LeaderAndIsrResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     commands: list[LeadershipCommand] = []
     if version >= 2:

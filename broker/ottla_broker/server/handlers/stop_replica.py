@@ -26,7 +26,7 @@ from ottla_broker.server.context import RequestContext, Services
 async def handle(services: Services, context: RequestContext, request: Any) -> StopReplicaResponse:
     """Carries the request out before it answers."""
     manager = services.replica_manager
-    if await manager.is_stale_broker_epoch(request.broker_epoch):
+    if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     commands = _commands(request, context.api_version)
     errors = await manager.stop_replicas(request.controller_epoch, commands, connection=context.connection_number)

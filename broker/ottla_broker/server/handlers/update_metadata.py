@@ -23,9 +23,9 @@ from ottla_broker.server.context import RequestContext, Services
 async def handle(services: Services, context: RequestContext, request: Any) -> UpdateMetadataResponse:
     """Takes the update in before it answers."""
     manager = services.replica_manager
-    if await manager.is_stale_broker_epoch(request.broker_epoch):
+    if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    if not manager.accept_controller(request.controller_epoch, context.connection_number):
+    if not manager.fence.accepts(request.controller_epoch, context.connection_number):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_CONTROLLER_EPOCH))
     error, deleted = services.metadata.update(request, context.api_version)
     if error is ErrorCode.NONE:
