@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import build_batch
 from simulation.checker import Checker, Violation
 from simulation.client import ClusterState, PartitionState, Unavailable
 from simulation.durability import Durability
 from simulation.filesystem import DirectoryNode, FileNode
+from simulation.groups import Committer
 from simulation.leaderships import Leadership
 from simulation.replica_views import Truth, View, durable_agreement
 from simulation.workload import Consumer
@@ -256,3 +260,41 @@ def test_an_offset_is_out_of_range_only_to_a_leader_as_late_as_what_was_read(
 
     world.run(main())
     assert consumer.position == 196
+
+
+@pytest.mark.parametrize(("answered", "is_lost"), [(True, True), (False, False)])
+def test_an_older_commit_may_come_late_only_when_its_connection_was_given_up(answered: bool, is_lost: bool) -> None:
+    """A request that its client has given up may be read when the connection's earlier ones are answered (10374)."""
+    world = World(1)
+    commit, fetch = codec.module(ApiKey.OFFSET_COMMIT), codec.module(ApiKey.OFFSET_FETCH)
+    sent: list[int] = []
+
+    async def request(address: Any, key: ApiKey, version: int, body: Any) -> Any:
+        if key is ApiKey.OFFSET_COMMIT:
+            sent.append(body.topics[0].partitions[0].committed_offset)
+            if len(sent) == 1 and not answered:
+                raise Unavailable("no answer in time")
+            part = commit.OffsetCommitResponsePartition(partition_index=0)
+            topic = commit.OffsetCommitResponseTopic(name="t0", partitions=[part])
+            return commit.OffsetCommitResponse(topics=[topic])
+        part = fetch.OffsetFetchResponsePartition(partition_index=0, committed_offset=sent[0], metadata="")
+        return fetch.OffsetFetchResponse(topics=[fetch.OffsetFetchResponseTopic(name="t0", partitions=[part])])
+
+    workload: Any = SimpleNamespace(
+        world=world, losses=lambda _: 0, is_current=lambda _: True, still_exists=lambda _: True
+    )
+    committer = Committer(workload, SimpleNamespace(request=request), "group", ("t0", 0))  # type: ignore[arg-type]
+    committer._coordinator = ("10.0.0.1", 9092)
+
+    async def main() -> None:
+        for _ in range(2):
+            with contextlib.suppress(Unavailable):
+                await committer._commit()
+        await committer._read_back()
+
+    if is_lost:
+        with pytest.raises(Violation, match=r"committed \d+ for"):
+            world.run(main())
+    else:
+        world.run(main())
+        assert committer.acknowledged == sent[0]
