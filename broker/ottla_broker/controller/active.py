@@ -418,7 +418,9 @@ class ActiveController:
         while pending:
             elections = await decide(pending)
             new = frozenset(partition for partition in elections if partition not in context.leadership)
-            leaderships = {partition: election.leadership for partition, election in elections.items()}
+            leaderships = {
+                partition: context.of_this_life(election.leadership) for partition, election in elections.items()
+            }
             if not self._versions.has_leader_recovery:
                 leaderships = {partition: found.recovered() for partition, found in leaderships.items()}
             written = await self.store.write_leadership(leaderships, context.epoch, new=new)

@@ -7,6 +7,7 @@ requests built from it must come out the same in every run of the simulator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ottla_broker.controller.partition_states import PartitionState, check_partition_transition
 from ottla_broker.controller.replica_states import ReplicaState, check_replica_transition
@@ -144,10 +145,19 @@ class ControllerContext:
         return staying
 
     def has_new_leader_life(self, partition: TopicPartition) -> bool:
-        """Has the leader registered anew since the leadership was written, which nobody in office has seen?"""
+        """Has the leader registered anew since whoever wrote the leadership took it for alive?"""
         leadership = self.leadership.get(partition)
         leader = self.brokers.get(leadership.leader) if leadership is not None else None
-        return leadership is not None and leader is not None and leader.epoch > leadership.zxid >= 0
+        if leadership is None or leader is None:
+            return False
+        if leadership.leader_broker_epoch >= 0:
+            return leader.epoch != leadership.leader_broker_epoch
+        return leader.epoch > leadership.zxid >= 0
+
+    def of_this_life(self, leadership: LeaderAndIsr) -> LeaderAndIsr:
+        """The leadership as it is to be written: for the life of the leader that is known here."""
+        leader = self.brokers.get(leadership.leader)
+        return replace(leadership, leader_broker_epoch=-1 if leader is None else leader.epoch)
 
     def brokers_for_isr(self, partition: TopicPartition) -> frozenset[int]:
         """The brokers that may be in the ISR: nobody joins it who shuts down, but who is in it may stay."""

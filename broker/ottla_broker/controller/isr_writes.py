@@ -75,7 +75,8 @@ async def _write_isrs(active: ActiveController, changes: Mapping[TopicPartition,
     The leader must hear so, for it asks only once and would keep a partition epoch that nobody accepts.
     """
     context = active.context
-    written = await active.store.write_leadership(changes, context.epoch, new=frozenset())
+    wanted = {partition: context.of_this_life(leadership) for partition, leadership in changes.items()}
+    written = await active.store.write_leadership(wanted, context.epoch, new=frozenset())
     missed = []
     for partition, outcome in written.items():
         if isinstance(outcome, StateConflict):

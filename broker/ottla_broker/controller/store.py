@@ -286,6 +286,7 @@ class ControllerStore:
                     controller_epoch=state.controller_epoch,
                     recovery_state=LeaderRecoveryState(state.leader_recovery_state),
                     zxid=content[1].mzxid,
+                    leader_broker_epoch=state.leader_broker_epoch,
                 )
             except ValueError as error:
                 logger.error("partition %s is left alone: %s", partition, error)
@@ -341,7 +342,12 @@ class ControllerStore:
     ) -> list[Operation]:
         path = znodes.PartitionState.path(*partition)
         data = znodes.PartitionState(
-            state.leader, state.leader_epoch, controller_epoch, state.isr, state.recovery_state
+            state.leader,
+            state.leader_epoch,
+            controller_epoch,
+            state.isr,
+            state.recovery_state,
+            state.leader_broker_epoch,
         ).encode()
         if is_new:
             return [Create(znodes.partition_path(*partition)), Create(path, data)]

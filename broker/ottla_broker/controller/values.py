@@ -52,7 +52,8 @@ class LeaderAndIsr:
     """Leadership of one partition, as its state znode has it.
 
     `partition_epoch` is the version of that znode; `controller_epoch` that of the controller who wrote it; `zxid` the
-    one of that write, where the znode was read, and -1 for what this controller has written itself.
+    one of that write, where the znode was read, and -1 for what this controller has written itself;
+    `leader_broker_epoch` names the life of the leader that was meant, -1 where Apache Kafka wrote.
     """
 
     leader: int
@@ -62,6 +63,7 @@ class LeaderAndIsr:
     controller_epoch: int
     recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     zxid: int = field(default=-1, compare=False)
+    leader_broker_epoch: int = field(default=-1, compare=False)
 
     def led_by(
         self,

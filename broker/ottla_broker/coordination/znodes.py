@@ -356,6 +356,8 @@ class PartitionState:
     """`/brokers/topics/T/partitions/P/state`; the node's version is the partition epoch.
 
     `leader_recovery_state` is RECOVERING after an unclean election until the leader has said it is done (KIP-704).
+    `leader_broker_epoch` is the czxid of the registration that the writer took the leader for, -1 when it does not say:
+    ours alone, Apache Kafka reads over it and does not write it.
     """
 
     leader: int
@@ -363,6 +365,7 @@ class PartitionState:
     controller_epoch: int
     isr: tuple[int, ...]
     leader_recovery_state: int = RECOVERED
+    leader_broker_epoch: int = -1
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
@@ -374,6 +377,8 @@ class PartitionState:
             value["leader_recovery_state"] = self.leader_recovery_state
         value["leader_epoch"] = self.leader_epoch
         value["isr"] = list(self.isr)
+        if self.leader_broker_epoch >= 0:
+            value["leader_broker_epoch"] = self.leader_broker_epoch
         return encode_json(value)
 
     @classmethod
@@ -386,6 +391,7 @@ class PartitionState:
             member(path, value, "controller_epoch", int),
             _integers(path, "isr", value.get("isr")),
             member(path, value, "leader_recovery_state", int, RECOVERED),
+            member(path, value, "leader_broker_epoch", int, -1),
         )
 
 

@@ -524,7 +524,6 @@ async def test_a_leader_that_was_gone_while_nobody_was_in_office_leads_on_in_a_n
         await successor.stop()
 
 
-@pytest.mark.xfail(strict=True, reason="the state is younger than the registration, and nothing tells for which life")
 async def test_a_leader_whose_return_was_not_seen_before_a_write_for_its_former_life_gets_a_new_epoch_too(
     fleet, monkeypatch
 ):

@@ -192,6 +192,13 @@ def test_what_kafka_writes_is_read_back() -> None:
     assert znodes.decode_consumer_offset("/consumers/g/offsets/t/3", data("consumer_offset")) == 42
 
 
+def test_a_state_says_besides_which_life_of_the_leader_was_meant() -> None:
+    state = PartitionState(1, 3, 4, (1, 2), leader_broker_epoch=77)
+    assert PartitionState.decode("t", 0, state.encode()) == state
+    ours, kafkas = json.loads(state.encode()), json.loads(GOLDEN["state"][1])
+    assert ours == {**kafkas, "leader_broker_epoch": 77}
+
+
 def test_nodes_of_older_versions_are_read() -> None:
     old = b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2233345666"}'
     assert BrokerRegistration.decode(1, old).endpoints == (Endpoint("PLAINTEXT", "h", 9092),)
