@@ -112,7 +112,7 @@ class ActiveController:
             config,
             watches.deletions,
             self.send,
-            lambda: queue("more topics to delete", lambda active: active.deletions.markers_changed()),
+            lambda: queue("more topics to delete", lambda active: active.deletions.go_on()),
         )
         self.reassignments = Reassignments(self, watches.reassignments)
         self._unreadable: set[TopicPartition] = set()

@@ -35,13 +35,15 @@ class TopicDeletions:
         go_on_soon: Callable[[], None],
     ) -> None:
         """`watcher` is called when markers come; `send` takes what is to be told to the brokers; `go_on_soon` queues
-        an event that ends in `markers_changed`."""
+        an event that ends in `go_on`."""
         self._context = context
         self._store = store
         self._config = config
         self._watcher = watcher
         self._send = send
         self._go_on_soon = go_on_soon
+        self._due: dict[str, None] = {}
+        """Topics whose next step is to be taken."""
 
     async def markers_changed(self) -> None:
         """Markers have come, by us or by a tool."""
@@ -59,20 +61,20 @@ class TopicDeletions:
         await self.start([name for name in marked if context.has_topic(name)])
 
     async def start(self, names: Sequence[str]) -> None:
-        """Deletes topics that have a marker; of very many the rest is left to events that follow."""
+        """Deletes topics that have a marker."""
         self._context.topics_to_delete.update(names)
-        waiting = [name for name in names if name not in self._context.deletion_started]
-        await self.go_on(waiting[:TOPICS_AT_ONCE])
-        if len(waiting) > TOPICS_AT_ONCE:
-            self._go_on_soon()
+        await self.go_on([name for name in names if name not in self._context.deletion_started])
 
-    async def go_on(self, names: Sequence[str]) -> None:
-        """Takes the next step of each of these topics that is being deleted."""
+    async def go_on(self, names: Iterable[str] = ()) -> None:
+        """Takes the next step of each of these topics that is being deleted, behind those that are due already; of very
+        many the rest is left to events that follow."""
         context = self._context
+        self._due.update(dict.fromkeys(sorted(names)))
+        self._due = {name: None for name in self._due if context.is_deleting(name) and context.has_topic(name)}
+        some = list(self._due)[:TOPICS_AT_ONCE]
         batch = RequestBatch()
-        for name in sorted(names):
-            if not context.is_deleting(name) or not context.has_topic(name):
-                continue
+        for name in some:
+            del self._due[name]
             if name not in context.deletion_started:
                 context.deletion_started.add(name)
                 partitions = context.partitions_of(name)
@@ -91,7 +93,9 @@ class TopicDeletions:
                 context.move_replica(replica, ReplicaState.DELETION_STARTED)
                 batch.stop(replica, delete=True)
         self._send(batch)
-        await self.complete(names)
+        if self._due:
+            self._go_on_soon()
+        await self.complete(some)
 
     async def complete(self, names: Iterable[str]) -> None:
         context = self._context

@@ -110,6 +110,21 @@ async def test_many_topics_are_deleted_together_and_hold_up_nobody(fleet, by_too
     assert told and max(told) <= 20
 
 
+async def test_many_deletions_that_wait_for_one_broker_go_on_a_few_at_a_time(fleet):
+    controller, channels = await fleet_of(fleet)
+    names = [f"t{number}" for number in range(60)]
+    await controller.create_topics([NewTopic(name, assignment={0: (1, 2)}) for name in names], timeout_ms=WAIT_MS)
+    await fleet.kill(2)
+    await channels.until(lambda: channels.metadata(0, "t59").offline_replicas == [2])
+    await controller.delete_topics(names, timeout_ms=WAIT_MS)
+    channels.forget()
+    await fleet.register(2)
+    for name in names:
+        await fleet.until_gone(znodes.topic_path(name))
+    told = [len(request.topic_states) for request in channels.requests(2, ApiKey.STOP_REPLICA)]
+    assert sum(told) == 60 and max(told) <= 20
+
+
 async def test_names_that_collide_within_a_request_are_refused(fleet):
     controller, _ = await fleet_of(fleet)
     news = [NewTopic(name, assignment={0: (0,)}) for name in ("a.b", "c", "a_b")]
