@@ -106,8 +106,12 @@ class Durability:
         ledger = self._ledgers.get(partition)
         return len(ledger.losses) if ledger is not None else 0
 
-    def is_promise(self, partition: Partition, offset: int, sent_at_s: float) -> bool:
-        """Was what was asked for at `sent_at_s`, and answered now, committed after any loss that could concern it?"""
+    def is_promise(self, partition: Partition, offset: int, sent_at_s: float, leader_epoch: int | None = None) -> bool:
+        """Was what was asked for at `sent_at_s`, and answered now, committed after any loss that could concern it?
+
+        `leader_epoch`: of the batch that was read. A leader that has been replaced and does not know it yet goes on to
+        serve what was lost elsewhere, when other records have been committed at its offsets.
+        """
         ledger = self._ledgers.get(partition)
         if ledger is None or not ledger.losses:
             return True
@@ -115,7 +119,9 @@ class Durability:
             return False
         # What has come through a loss may be served again before it is on every member of the ISR again.
         self.look()
-        return offset < ledger.truth.end_offset or offset >= max(loss.end for loss in ledger.losses)
+        if offset < ledger.truth.end_offset:
+            return leader_epoch is None or ledger.truth.leader_epoch_at(offset) <= leader_epoch
+        return offset >= max(loss.end for loss in ledger.losses)
 
     # -- looking ----------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ was cut off meanwhile. Logs of this kind begin at offset 0 and are never compact
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from typing import NamedTuple
 
 from simulation.filesystem import DirectoryNode, FileNode
@@ -26,6 +27,10 @@ class Entry(NamedTuple):
     crc: int
 
 
+def _base_offset(entry: Entry) -> int:
+    return entry.base_offset
+
+
 class Truth:
     """What was committed, in order, without a gap."""
 
@@ -35,6 +40,11 @@ class Truth:
     @property
     def end_offset(self) -> int:
         return self.entries[-1].end_offset if self.entries else 0
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """Of the batch with this offset, -1 for none."""
+        index = bisect_right(self.entries, offset, key=_base_offset) - 1
+        return self.entries[index].leader_epoch if index >= 0 and offset < self.entries[index].end_offset else -1
 
     def cut(self, offset: int) -> None:
         """Nothing from `offset` on is settled any more."""

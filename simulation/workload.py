@@ -49,9 +49,9 @@ class Terms:
     losses_of: Callable[[Partition], int] | None = None
     """How often a fault has taken promises of a partition back (number -1: of any of the topic); without it
     `Workload.forgiveness` is meant for all."""
-    is_promise: Callable[[Partition, int, float], bool] | None = None
-    """(partition, offset, when it was asked for): does an acknowledgement that comes now hold in spite of the losses
-    since? Without it none does that a loss has crossed."""
+    is_promise: Callable[[Partition, int, float, int | None], bool] | None = None
+    """(partition, offset, when it was asked for, leader epoch of what was read): does an answer that comes now hold in
+    spite of the losses since? Without it none does that a loss has crossed."""
     is_current: Callable[[tuple[str, int], Partition | None], bool] | None = None
     """Does no partition (or not this one) that the broker at this address believes to lead have another leader by now?
     Such a one may answer from the past."""
@@ -119,13 +119,15 @@ class Workload:
         """How often promises of the partition were taken back."""
         return self.forgiveness if self.terms.losses_of is None else self.terms.losses_of(partition)
 
-    def holds(self, partition: Partition, offset: int, asked_at_s: float, losses_then: int) -> bool:
+    def holds(
+        self, partition: Partition, offset: int, asked_at_s: float, losses_then: int, leader_epoch: int | None = None
+    ) -> bool:
         """Is an answer that comes now, to what was asked at `asked_at_s`, a promise?"""
         if self.terms.is_promise is None:
             return self.losses(partition) == losses_then
         if offset < 0:
             return not self.losses(partition)
-        return self.terms.is_promise(partition, offset, asked_at_s)
+        return self.terms.is_promise(partition, offset, asked_at_s, leader_epoch)
 
 
 @dataclass
@@ -459,7 +461,7 @@ class Consumer:
                     f"{self.partition}: a batch up to {batch.last_offset} was delivered"
                     f" beyond the high watermark {answer.high_watermark}"
                 )
-            if self.workload.holds(self.partition, batch.last_offset, asked_at_s, losses):
+            if self.workload.holds(self.partition, batch.last_offset, asked_at_s, losses, batch.leader_epoch):
                 self.workload.checker.delivered(
                     self.partition, ((offset, name) for offset, name in batch.records() if offset >= self.position)
                 )

@@ -14,7 +14,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import build_batch
 from simulation.checker import Checker, Violation
 from simulation.client import ClusterState, PartitionState, Unavailable
-from simulation.durability import Durability
+from simulation.durability import Durability, Loss
 from simulation.filesystem import DirectoryNode, FileNode
 from simulation.groups import Committer
 from simulation.leaderships import Leadership
@@ -103,6 +103,18 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     leaderships.observers[0](key, before, after)
     assert not judge.is_promise(key, 0, 0.0)
     assert judge.is_promise(key, 1, 0.0)
+
+
+def test_what_a_replaced_leader_serves_at_offsets_that_others_have_taken_is_no_promise() -> None:
+    """It was committed, its only other copy was lost, and its place is another record's (once seed 12921)."""
+    key = ("t", 0)
+    leaderships: Any = SimpleNamespace(states={}, observers=[], before_change=None)
+    judge = Durability(World(1), [], leaderships, Checker(), is_flushed=False)
+    ledger = judge._ledger(key)
+    View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=3)), ledger.truth, 2, may_extend=True)
+    ledger.losses.append(Loss(0.0, 1, 2))
+    assert [judge.is_promise(key, 1, 1.0, epoch) for epoch in (0, 3)] == [False, True]
+    assert judge.is_promise(key, 0, 1.0, 0)
 
 
 @pytest.mark.parametrize("is_powered", [False, True])
