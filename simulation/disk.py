@@ -442,6 +442,8 @@ class SimulatedFile:
         self._node = node
         self._size = len(node.data)
         self._pins = 0
+        self.cuts: list[int] = []
+        """The sizes that it has been asked to be cut to."""
         self._closing: asyncio.Future[None] | None = None
         self._lack_of_room: OSError | None = None
 
@@ -524,6 +526,7 @@ class SimulatedFile:
             self._size = len(self._node.data)
             self._lack_of_room = None
 
+        self.cuts.append(size)
         return self._disk.call("truncate " + self.name, act)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -581,10 +584,19 @@ class SimulatedRange:
         self.length = length
         self._file: SimulatedFile | None = file
         self._position = position
+        self._cuts = file.cuts
+        self._cuts_before = len(file.cuts)
+
+    @property
+    def is_stale(self) -> bool:
+        since = self._cuts[self._cuts_before :]
+        return bool(since) and min(since) < self._position + self.length
 
     def read(self) -> bytes:
         if self._file is None:
             raise AssertionError("a FileRange was read after its release")
+        if self.is_stale:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), self._file.name)
         data = memoryview(self._file._node.data)
         return bytes(data[self._position : self._position + self.length])
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 
 import pytest
@@ -200,6 +201,24 @@ class DiskContract:
         await file.append([b"0123456789"])
         with pytest.raises(ValueError):
             file.range(5, 6)
+
+    async def test_a_range_whose_file_is_cut_below_its_end_tells_nothing_of_what_comes_in_its_place(
+        self, disk: Disk
+    ) -> None:
+        file = await disk.open("a", create=True)
+        await file.append([b"0123456789"])
+        before, across = file.range(0, 5), file.range(3, 5)
+        cut = file.truncate(5)
+        assert (before.is_stale, across.is_stale) == (False, True)
+        await cut
+        await file.append([b"abcde"])
+        after = file.range(3, 5)
+        assert (before.read(), after.read()) == (b"01234", b"34abc")
+        with pytest.raises(OSError) as error:
+            across.read()
+        assert error.value.errno == errno.ESTALE
+        for part in (before, across, after):
+            part.release()
 
     async def test_read_ahead_makes_a_range_cached(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.network import SocketNetwork
 from tests.contract.clock_contract import ClockContract
 from tests.contract.network_contract import NetworkContract
@@ -24,3 +27,25 @@ class TestSocketNetwork(NetworkContract):
         network = SocketNetwork()
         yield network
         network.close()
+
+    async def test_what_is_cut_off_its_file_before_it_is_sent_ends_the_connection(
+        self, network: SocketNetwork, tmp_path: Path
+    ) -> None:
+        """The peer would else be given what is written there next, as what was there before."""
+        disk = DirectDisk(str(tmp_path))
+        file = await disk.open("a", create=True)
+        size = 12_000_000  # more than the sockets hold
+        await file.append([b"x" * size])
+        client, server = await self.pair(network)
+        server.connection.pause()
+        client.connection.send([struct.pack(">i", size), file.range(0, size)])
+        assert client.connection.unsent_bytes > 0
+        await file.truncate(size - 10)
+        await file.append([b"y" * 10])
+        server.connection.resume()
+        await client.until(lambda c: c.reason is not None)
+        assert client.reason == "what was to be sent has been cut off"
+        await server.until(lambda s: s.reason is not None)
+        assert server.frames == []
+        await file.close()
+        disk.close()

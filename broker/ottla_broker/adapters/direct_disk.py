@@ -33,7 +33,7 @@ def _done(call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
 class DirectFile:
     """See `ottla_broker.ports.disk.File`."""
 
-    __slots__ = ("_disk", "_fd", "_is_closing", "_pins", "_size", "name")
+    __slots__ = ("_cuts", "_disk", "_fd", "_is_closing", "_pins", "_size", "name")
 
     def __init__(self, disk: DirectDisk, name: str, fd: int, size: int) -> None:
         self.name = name
@@ -41,6 +41,7 @@ class DirectFile:
         self._fd = fd
         self._size = size
         self._pins = 0
+        self._cuts: list[int] = []
         self._is_closing = False
 
     @property
@@ -64,7 +65,7 @@ class DirectFile:
         if self._is_closing:
             raise ValueError(f"{self.name}: the file is closed")
         self._pins += 1
-        return PinnedRange(self, self._fd, position, length)
+        return PinnedRange(self, self._fd, position, length, self._cuts)
 
     def is_cached(self, position: int, length: int) -> bool:
         try:
@@ -79,6 +80,7 @@ class DirectFile:
         return _done(disk_calls.map_file, self._fd)
 
     def truncate(self, size: int) -> asyncio.Future[None]:
+        self._cuts.append(size)
         return self._disk.guarded(self._truncate, size)
 
     def fsync(self) -> asyncio.Future[None]:

@@ -36,7 +36,7 @@ _Entries: TypeAlias = list[tuple[str, bool, int]]
 class DiskFile:
     """See `ottla_broker.ports.disk.File`."""
 
-    __slots__ = ("_closing", "_disk", "_lane", "_lane_file", "_pins", "_written_out", "name")
+    __slots__ = ("_closing", "_cuts", "_disk", "_lane", "_lane_file", "_pins", "_written_out", "name")
 
     def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int) -> None:
         self.name = name
@@ -44,6 +44,7 @@ class DiskFile:
         self._lane = lane
         self._lane_file = LaneFile(fd, size)
         self._pins = 0
+        self._cuts: list[int] = []
         self._written_out = size
         """Up to where `write_out` has been asked for, or there was no need."""
         self._closing: asyncio.Future[None] | None = None
@@ -80,7 +81,7 @@ class DiskFile:
         if self._closing is not None:
             raise ValueError(f"{self.name}: the file is closed")
         self._pin()
-        return PinnedRange(self, self._lane_file.fd, position, length)
+        return PinnedRange(self, self._lane_file.fd, position, length, self._cuts)
 
     def is_cached(self, position: int, length: int) -> bool:
         if not self._disk.can_probe or self._closing is not None:
@@ -102,6 +103,7 @@ class DiskFile:
         return self._lane.call(partial(disk_calls.map_file, self._lane_file.fd))
 
     def truncate(self, size: int) -> asyncio.Future[None]:
+        self._cuts.append(size)
         return self._lane.call(partial(self._truncate, size), is_guarded=True)
 
     def fsync(self) -> asyncio.Future[None]:

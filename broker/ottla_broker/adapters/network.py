@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES, BufferPool
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
@@ -291,6 +291,7 @@ class SocketConnection:
         pending = _PendingRange(chunk) if not isinstance(chunk, _PendingRange) else chunk
         self._queue[0] = pending  # type: ignore[assignment]
         while pending.length:
+            pending.check()
             sent = os.sendfile(self._fd, pending.fd, pending.position, min(pending.length, _SENDFILE_BYTES))
             if sent == 0:
                 raise OSError(errno.EIO, "a file is shorter than the range being sent")
@@ -333,10 +334,11 @@ class SocketConnection:
 class _PendingRange:
     """A file range being sent, with the position reached."""
 
-    __slots__ = ("_range", "fd", "length", "position")
+    __slots__ = ("_range", "check", "fd", "length", "position")
 
     def __init__(self, chunk: Chunk) -> None:
         self._range = chunk
+        self.check: Callable[[], None] = chunk.check  # type: ignore[union-attr]
         self.fd: int = chunk.fd  # type: ignore[union-attr]
         self.position: int = chunk.position  # type: ignore[union-attr]
         self.length: int = chunk.length  # type: ignore[union-attr]

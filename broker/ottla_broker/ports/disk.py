@@ -22,15 +22,20 @@ Contents: TypeAlias = dict[str, tuple[bool, int, bytes | None]]
 class FileRange(Protocol):
     """A run of bytes of a file, pinned: the file stays readable until `release`, even if deleted meanwhile.
 
+    When the file is cut below its end it is stale, from the call of `truncate` on: other bytes may come to stand there.
+
     `Connection.send` consumes it with sendfile and releases it; whoever drops one unsent releases it.
     """
 
     length: int
 
+    @property
+    def is_stale(self) -> bool: ...
+
     def release(self) -> None: ...
 
     def read(self) -> bytes:
-        """The bytes themselves (conversion, TLS, the simulator). Does not release."""
+        """The bytes themselves (conversion, TLS, the simulator). Does not release. OSError ESTALE when it is stale."""
         ...
 
 

@@ -252,7 +252,7 @@ class Follower:
                     self._run(partial(self._begin_within, first, records), "first batch")
                     return size
             try:
-                log.append_as_follower(records)
+                log.append_as_follower(records, self._leader_epoch)
             except KafkaError as error:
                 self._logger.error(
                     "%s: records of broker %d refused: %s", self.partition, self.leader_id, error.message
@@ -269,7 +269,7 @@ class Follower:
         log = self._log
         await log.truncate_fully_and_start_at(first)
         if not self._is_stopped:
-            log.append_as_follower(records)
+            log.append_as_follower(records, self._leader_epoch)
 
     def _on_write(self) -> None:
         """The log end offset has grown."""

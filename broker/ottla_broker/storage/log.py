@@ -265,17 +265,18 @@ class Log(LogReplacement):
             older -= 1
         self._track(segment.when_open(_fsync), synced_from)
 
-    def append_as_follower(self, records: memoryview) -> AppendInfo:
+    def append_as_follower(self, records: memoryview, leader_epoch: int | None = None) -> AppendInfo:
         """Appends whole batches with the offsets and epochs that the leader gave them; a partial last one is dropped.
 
-        Without a whole batch the answer's last offset is below its first. Raises KafkaError KAFKA_STORAGE_ERROR,
-        CORRUPT_MESSAGE (structure or checksum), INVALID_RECORD (offsets that do not follow the log's end).
+        `leader_epoch`: of the leader that sent them, which has none of a later one. Without a whole batch the answer's
+        last offset is below its first. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE (structure or checksum),
+        INVALID_RECORD (offsets that do not follow the log's end, a leader epoch to come).
         """
         if self.is_failed or self.is_full:
             raise self.storage_error()
         if self._is_truncating:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is being truncated")
-        runs = self._checked_batches(records)
+        runs = self._checked_batches(records, leader_epoch)
         first_offset = self._assigned
         if not runs:
             return AppendInfo(first_offset, first_offset - 1)
@@ -309,7 +310,7 @@ class Log(LogReplacement):
         self._sync_or_track(self._active, self._active.append((records[start:end],), self._on_written))
         return AppendInfo(first_offset, self._assigned - 1)
 
-    def _checked_batches(self, records: memoryview) -> list[tuple[int, BatchHeader]]:
+    def _checked_batches(self, records: memoryview, leader_epoch: int | None) -> list[tuple[int, BatchHeader]]:
         """All whole batches, checked before the first is taken: a bad one must not leave half a fetch behind."""
         expected = self._assigned
         runs: list[tuple[int, BatchHeader]] = []
@@ -323,6 +324,11 @@ class Log(LogReplacement):
             if not is_batch_intact(records[position : position + header.size], header.magic):
                 raise CorruptBatch(
                     f"the checksum of the batch at offset {header.base_offset} of {self.topic_partition} does not fit"
+                )
+            if leader_epoch is not None and header.leader_epoch > leader_epoch and header.magic == MAGIC:
+                raise InvalidRecord(
+                    f"a batch of {self.topic_partition} at offset {header.base_offset} is of leader epoch"
+                    f" {header.leader_epoch}, the leader of {leader_epoch}: it leads no more"
                 )
             if header.is_control and header.producer_id >= 0:
                 read_marker(records[position : position + header.size])  # raises what `_take_down` would, in time

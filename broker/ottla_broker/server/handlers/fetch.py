@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -99,6 +99,7 @@ class Fetching:
 
     __slots__ = (
         "_context",
+        "_has_waited",
         "_is_done",
         "_is_registered",
         "_items",
@@ -130,6 +131,7 @@ class Fetching:
         self._topics: list[tuple[Any, list[Item]]] = []
         self._items: list[Item] = []
         self._is_done = False
+        self._has_waited = False
         self._is_registered = False
         self.is_woken = False
         self.bucket: dict[Any, None] | None = None
@@ -419,11 +421,28 @@ class Fetching:
         read: asyncio.Future[LogRead],
     ) -> None:
         if not read.cancelled():
-            size, aborted = self._take(read, self._items[position], done[-1], partition, upper)
+            item = self._items[position]
+            self._look_again(position)
+            if item.error or item.diverging is not None or item.preferred >= 0:
+                if read.exception() is None:
+                    _release(read.result().chunks)
+                done[-1] = self._entry(item)
+                self._read_from(position + 1, left_bytes, done)
+                return
+            size, aborted = self._take(read, item, done[-1], partition, upper)
             if aborted is not None:
                 aborted.add_done_callback(partial(self._go_on_with_aborted, position, left_bytes - size, done))
                 return
             self._read_from(position + 1, left_bytes - size, done)
+
+    def _look_again(self, position: int) -> None:
+        """While the disk was waited for, this broker may have been told to follow, and have cut and written anew what
+        is read from here on: nothing of that may go out as what its leader epoch of before had."""
+        self._has_waited = True
+        for item in self._items[position:]:
+            if item.partition is not None and not item.error:
+                item.diverging, item.preferred = None, -1
+                self._check(item)
 
     def _take(
         self, read: asyncio.Future[LogRead], item: Item, data: PartitionData, partition: Partition, upper: int
@@ -474,10 +493,8 @@ class Fetching:
             data.aborted_transactions = _aborted(found.result())
         else:
             # Without the list the consumer would take aborted records for committed ones.
-            for chunk in cast("tuple[FileRange, ...]", data.records):
-                chunk.release()
-            data.records = b""
             self._fail_entry(data, error)
+        self._look_again(position + 1)
         self._read_from(position + 1, left_bytes, done)
 
     def _entry(self, item: Item) -> PartitionData:
@@ -502,12 +519,18 @@ class Fetching:
         return data
 
     def _fail_entry(self, data: PartitionData, error: BaseException) -> None:
+        _release(cast("tuple[FileRange, ...]", data.records or ()))
+        data.records = b""
         code = int(error.code) if isinstance(error, KafkaError) else _STORAGE_ERROR
         data.error_code = _NOT_LEADER if code == _STORAGE_ERROR and self._context.api_version < 6 else code
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         data.aborted_transactions = None
 
     def _finish(self, done: list[PartitionData]) -> None:
+        if self._has_waited:
+            for data in done:
+                if any(chunk.is_stale for chunk in cast("tuple[FileRange, ...]", data.records or ())):
+                    self._fail_entry(data, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was truncated meanwhile"))
         response = self._response(done)
         if self._context.api_version >= 16:
             self._add_leader_hints(response, done)
@@ -538,6 +561,11 @@ class Fetching:
                 NodeEndpoint(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
                 for broker, endpoint in hints
             ]
+
+
+def _release(chunks: Iterable[FileRange]) -> None:
+    for chunk in chunks:
+        chunk.release()
 
 
 def _aborted(found: list[Aborted]) -> list[AbortedTransaction]:

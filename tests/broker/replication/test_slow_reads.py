@@ -1,0 +1,127 @@
+"""Fetches that wait for a disk while the leader that they came to is replaced: what it cuts and writes anew meanwhile
+must not go out as what it had in its former epoch. 2 would take it, and count for records that it does not have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import KafkaError
+from ottla_broker.protocol.generated.produce import PartitionProduceData
+from ottla_broker.storage.log import Log
+from tests.broker.replication.fleet import Fleet, batch, produce_request, until, values_of
+
+REFUSAL = "Partition(orders-1, follower of 1, epoch 0): broker 1 answers"
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Fleet]:
+    caplog.set_level(logging.INFO, "ottla.replication")
+    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000", "min.insync.replicas": "1"})
+    await fleet.start(1, 2, 3)
+    await fleet.create("orders", (1, 2, 3), partitions=2)
+    yield fleet
+    fleet.stop()
+
+
+class SlowDisk:
+    """The next read of a log with something to give waits until `answer`, as a cold one does in its lane."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_read = False
+        real = Log.read
+
+        def read(one: Log, offset: int, max_bytes: int, upper: int, at_least_one_batch: bool) -> Any:
+            if one is not log or self.is_read or offset >= upper:
+                return real(one, offset, max_bytes, upper, at_least_one_batch)
+            self.is_read = True
+
+            async def later() -> Any:
+                await self._answered
+                return await one._read_slowly(offset, max_bytes, upper, at_least_one_batch)
+
+            return one._spawn_read(later)
+
+        monkeypatch.setattr(Log, "read", read)
+
+    def answer(self) -> None:
+        self._answered.set_result(None)
+
+
+async def elect_3(fleet: Fleet) -> None:
+    """Broker 3 leads both partitions, and 1 and 2 have not heard of it: 2 follows 1. All have "a", 1 and 2 "x1"."""
+    logs = [fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)]
+    await fleet.produce(1, "orders", "a", index=1)
+    await until(lambda: all(log.log_end_offset == 1 for log in logs), "a everywhere")
+    for index in (0, 1):
+        await fleet.elect("orders", 3, (1, 2, 3), index, to=[3])
+    for index, value in ((0, "b1"), (1, "x1")):
+        await fleet.produce(1, "orders", value, acks=1, index=index)
+        log = fleet.nodes[2].partition("orders", index).log
+        await until(lambda log=log, end=index + 1: log.log_end_offset == end, f"{value} at 2")
+    for value in ("y1", "y2"):
+        await fleet.produce(3, "orders", value, acks=1, index=1)
+
+
+async def assert_all_have(fleet: Fleet, *expected: str) -> None:
+    logs = {broker: fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)}
+    await until(lambda: {log.log_end_offset for log in logs.values()} == {len(expected)}, "all have the same length")
+    for log in logs.values():
+        chunks = [memoryview(bytes(await log.read_bytes(offset, 1))) for offset in range(len(expected))]
+        assert [values_of(chunk)[0] for chunk in chunks] == list(expected)
+        assert log.epochs.entries == logs[3].epochs.entries
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+async def test_what_is_read_after_the_wait_is_no_successors(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: int
+) -> None:
+    """0: another partition of the request is read slowly; 1: the partition itself is."""
+    await elect_3(fleet)
+    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", slow).log)
+    await fleet.produce(1, "orders", "more", acks=1, index=slow)
+    await until(lambda: disk.is_read, "2's fetch waits for the disk")
+    await fleet.command("orders", to=[1])
+    old = fleet.nodes[1].partition("orders", 1).log
+    await until(lambda: old.log_end_offset == 3, "1 follows 3")
+    disk.answer()
+    await until(lambda: REFUSAL in caplog.text, "2 has an answer")
+    await fleet.command("orders")
+    await assert_all_have(fleet, "a", "y1", "y2")
+
+
+async def test_what_was_read_before_the_wait_is_not_sent_changed(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await elect_3(fleet)
+    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", 0).log)
+    request = produce_request("orders", batch("x2"), acks=1, index=1)
+    request.topic_data[0].partition_data.append(PartitionProduceData(index=0, records=batch("more")))
+    await fleet.ask(1, ApiKey.PRODUCE, 11, request)
+    await until(lambda: disk.is_read, "2's fetch has read x2, and waits for the other partition")
+    await fleet.command("orders", to=[1])
+    old = fleet.nodes[1].partition("orders", 1).log
+    await until(lambda: old.log_end_offset == 3, "1 follows 3")
+    disk.answer()
+    await until(lambda: REFUSAL in caplog.text, "2 has an answer")
+    await fleet.command("orders")
+    await assert_all_have(fleet, "a", "y1", "y2")
+
+
+async def test_a_follower_takes_no_batch_of_an_epoch_that_its_leader_cannot_have(fleet: Fleet) -> None:
+    await fleet.produce(1, "orders", "a")
+    leader, follower = (fleet.nodes[broker].partition("orders").log for broker in (1, 2))
+    await until(lambda: follower.log_end_offset == 1, "a at 2")
+    records = bytearray(await leader.read_bytes(0, 1))
+    records[0:8] = (1).to_bytes(8, "big")
+    records[12:16] = (3).to_bytes(4, "big")  # the leader epoch, which the checksum does not cover
+    with pytest.raises(KafkaError, match="is of leader epoch 3, the leader of 2"):
+        follower.append_as_follower(memoryview(bytes(records)), 2)
+    follower.append_as_follower(memoryview(bytes(records)), 3)
