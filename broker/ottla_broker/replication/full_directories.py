@@ -70,6 +70,7 @@ class FullDirectories:
                 self._report()
 
         partition.on_follower_write = on_write
+        on_write()
 
     def take_back(self, tp: TopicPartition) -> None:
         """The replica leads or follows again, or is gone."""

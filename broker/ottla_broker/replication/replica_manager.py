@@ -283,24 +283,28 @@ class ReplicaManager:
                 return {command.topic_partition: ErrorCode.REPLICA_NOT_AVAILABLE for command in commands}
             errors: dict[TopicPartition, ErrorCode] = {}
             accepted: list[LeadershipCommand] = []
+            full: list[Partition] = []
             for command in commands:
                 error, is_change = self._check(command)
                 errors[command.topic_partition] = error
                 if is_change:
                     accepted.append(command)
+                elif error is ErrorCode.KAFKA_STORAGE_ERROR:
+                    partition = self.partition(*command.topic_partition)
+                    if partition is not None and partition.log.is_full:
+                        full.append(partition)
             leaders, followers = await self._carry_out_all(accepted, errors)
             followers += self._stopped_followers(errors, accepted)
-            handed_over = []
             for tp, error in errors.items():
-                partition = self.partition(*tp)
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
                     self._told_offline[tp] = None
-                    if partition is not None and partition.log.is_full and not partition.log.is_failed:
-                        handed_over.append(partition)
                 elif error is ErrorCode.NONE and tp in self._told_offline:
                     del self._told_offline[tp]
+                    partition = self.partition(*tp)
                     if partition is not None:
                         partition.told_back_at = partition.leader_epoch
+            # Also one that has got room while the others were carried out: the controller is told that it is offline.
+            handed_over = [partition for partition in full if not partition.log.is_failed]
             await self._hand_over(handed_over)
             stray = await self._stop_strays(commands) if is_full else []
             self._fetchers.add(followers)

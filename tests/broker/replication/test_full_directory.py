@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand
 from ottla_broker.storage.directories import ONLINE
 from tests.broker.replication.fleet import Fleet, Node, until
 
@@ -142,3 +145,36 @@ async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_t
     answer = await three.produce(2, "orders", "c", timeout_ms=300)
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert (leader.log.log_end_offset, leader.log.high_watermark) == (2, 1)
+
+
+@pytest.mark.parametrize("moment", ["_carry_out_all", "_hand_over"])
+async def test_who_is_told_offline_and_has_room_by_then_is_asked_about_again(
+    three: Fleet, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Room came while the other partitions of the request were carried out, and nobody told the controller."""
+    await three.produce(1, "orders", "a")
+    manager, log = three.nodes[2].manager, three.nodes[2].partition("orders").log
+    await until(lambda: log.log_end_offset == 1, "broker 2 follows")
+    reports: list[bool] = []
+    manager._full._report = lambda: reports.append(log.is_full)
+    cramped = Cramped(three.nodes[2], monkeypatch)
+    await three.produce(1, "orders", "b", acks=1)
+    await until(lambda: log.assigned_offset == 2, "the record has its offset")
+    await cramped.refuse()
+    work = getattr(manager, moment)
+
+    async def late(*arguments: Any) -> Any:
+        result = await work(*arguments) if moment == "_carry_out_all" else None
+        await cramped.relieve()
+        return result if moment == "_carry_out_all" else await work(*arguments)
+
+    monkeypatch.setattr(manager, moment, late)
+    topic = three.topics["orders"]
+    state = topic.states[0]
+    tp = TopicPartition("orders", 0)
+    command = LeadershipCommand(
+        tp, topic.topic_id, 1, state.leader_epoch + 1, state.partition_epoch + 1, 1, (1, 3), (1, 2, 3), False
+    )
+    assert await manager.apply_leadership(1, [command]) == {tp: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert reports == [False]
+    assert await manager.apply_leadership(1, [command]) == {tp: ErrorCode.NONE}
