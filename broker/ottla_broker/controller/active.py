@@ -144,7 +144,7 @@ class ActiveController:
         # The brokers must know each other's endpoints before they are told to follow one another, and the topics at
         # once: while leaders are elected, a broker that has just started would deny them to its clients.
         first = RequestBatch()
-        first.tell_metadata(context.brokers, context.partitions())
+        self._tell_all_metadata(context.brokers, first)
         self.send(first)
         for partition in context.partitions():
             state = initial_partition_state(context.leadership.get(partition), context.online_brokers(partition))
@@ -277,7 +277,7 @@ class ActiveController:
             introduction.tell_metadata(known)
             self.send(introduction)
         welcome = RequestBatch()
-        welcome.tell_metadata(brokers, context.partitions())
+        self._tell_all_metadata(brokers, welcome)
         self.send(welcome)
         replicas = context.replicas_on(brokers)
         for replica in replicas:
@@ -292,13 +292,20 @@ class ActiveController:
         await self.deletions.go_on(sorted({replica.topic for replica in replicas}))
         await self.reassignments.replicas_came(brokers)
 
-    def _tell_everything(self, brokers: Iterable[int], batch: RequestBatch) -> None:
-        """A full LeaderAndIsr for each of the brokers.
+    def _is_everything_known(self) -> bool:
+        """While some znode cannot be read, no request claims to be full: a broker deletes what a full LeaderAndIsr does
+        not name, and forgets the topics that a full UpdateMetadata does not name."""
+        return not self._unreadable and not self._unreadable_topics
 
-        While some znode cannot be read, "everything" is not known: then the request does not claim to be full, for a
-        broker deletes what a full one does not name.
-        """
-        if not self._unreadable and not self._unreadable_topics:
+    def _tell_all_metadata(self, brokers: Iterable[int], batch: RequestBatch) -> None:
+        """A full UpdateMetadata: brokers that live on without a session, or whose controller died, may have missed the
+        end of a topic, of which nobody would tell them any more."""
+        tell = batch.tell_all_metadata if self._is_everything_known() else batch.tell_metadata
+        tell(brokers, self.context.partitions())
+
+    def _tell_everything(self, brokers: Iterable[int], batch: RequestBatch) -> None:
+        """A full LeaderAndIsr for each of the brokers."""
+        if self._is_everything_known():
             for broker in sorted(brokers):
                 batch.tell_everything(broker)
         for replica in self.context.replicas_on(brokers):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from ottla_broker.config.inter_broker import InterBrokerVersions
 from ottla_broker.controller.context import ControllerContext
@@ -31,12 +31,19 @@ from ottla_broker.protocol.generated import leader_and_isr, stop_replica, update
 from ottla_broker.records.ids import TopicPartition
 
 
-class LeaderAndIsrType(IntEnum):
-    """`Type` of LeaderAndIsr v5+."""
+class UpdateType(IntEnum):
+    """`Type` of LeaderAndIsr v5+ and of UpdateMetadata v8+."""
 
+    UNKNOWN = 0
+    """Of an UpdateMetadata that is not full, as Apache Kafka's."""
     INCREMENTAL = 1
     FULL = 2
-    """Names every replica of the broker: what it holds besides is stray and may be deleted."""
+    """Names every replica of the broker, or every topic: what it holds besides is stray and may be deleted, topics that
+    it knows besides are gone."""
+
+
+UPDATE_METADATA_WITH_TYPE: Final = 8
+"""Before this version an UpdateMetadata cannot say that it is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class RequestBatch:
         self._full: set[int] = set()
         self._metadata_brokers: set[int] = set()
         self._metadata_partitions: set[TopicPartition] = set()
+        self._is_metadata_full = False
         self._stop: dict[int, dict[TopicPartition, bool]] = {}
 
     def tell_leadership(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
@@ -74,6 +82,11 @@ class RequestBatch:
         """The brokers must hear of the live brokers, and of the partitions that any part of the batch names."""
         self._metadata_brokers.update(brokers)
         self._metadata_partitions.update(partitions)
+
+    def tell_all_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        """As `tell_metadata`, of all partitions: the UpdateMetadata of this batch is FULL if its version can say so."""
+        self.tell_metadata(brokers, partitions)
+        self._is_metadata_full = True
 
     def stop(self, replica: Replica, *, delete: bool) -> None:
         """The replica's broker stops fetching or leading, and deletes the log if asked.
@@ -103,6 +116,7 @@ class RequestBatch:
                 _metadata_topics(context, sorted(self._metadata_partitions)),
                 [_metadata_broker(context.brokers[broker]) for broker in context.broker_ids()],
             )
+        is_metadata_full = self._is_metadata_full and versions.update_metadata >= UPDATE_METADATA_WITH_TYPE
         requests = []
         for broker in context.broker_ids():
             epoch = context.brokers[broker].epoch
@@ -113,6 +127,7 @@ class RequestBatch:
             if broker in self._metadata_brokers:
                 body = update_metadata.UpdateMetadataRequest(
                     controller_id=controller_id,
+                    type=UpdateType.FULL if is_metadata_full else UpdateType.UNKNOWN,
                     controller_epoch=context.epoch,
                     broker_epoch=epoch,
                     topic_states=metadata[0],
@@ -168,7 +183,7 @@ class RequestBatch:
             controller_id=controller_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker].epoch,
-            type=LeaderAndIsrType.FULL if is_full else LeaderAndIsrType.INCREMENTAL,
+            type=UpdateType.FULL if is_full else UpdateType.INCREMENTAL,
             topic_states=list(topics.values()),
             live_leaders=live_leaders,
         )

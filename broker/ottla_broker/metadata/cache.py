@@ -7,7 +7,7 @@ partitions this broker itself holds (`replication`). No port is used; everything
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from ottla_broker.records.ids import TopicPartition
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 """A leader of this id in UpdateMetadata means that the partition's topic is being deleted."""
+FULL = 2
+"""`Type` of an UpdateMetadata v8 that names every topic."""
 
 
 class Endpoint(NamedTuple):
@@ -94,7 +96,8 @@ class MetadataCache:
         """Takes an UpdateMetadataRequest in: (error, partitions whose topic is being deleted).
 
         STALE_CONTROLLER_EPOCH for a controller that has been replaced. The live brokers are always the whole list;
-        partitions that are not in the request keep their state (KIP-516 for topic ids).
+        partitions that are not in the request keep their state (KIP-516 for topic ids). Topics that are not in a full
+        one are gone: this broker was away, or the controller, when their deletion was told.
         """
         if request.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH, []
@@ -102,6 +105,9 @@ class MetadataCache:
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
         deleted: list[TopicPartition] = []
+        # Apache Kafka's controllers leave `type` at 0 in ZooKeeper mode, also where they name everything.
+        if api_version >= 8 and request.type == FULL and not request.is_kraft_controller:
+            self._forget_all_but({topic.topic_name for topic in request.topic_states}, deleted)
         if api_version >= 5:
             for topic in request.topic_states:
                 for state in topic.partition_states:
@@ -146,6 +152,12 @@ class MetadataCache:
             state.zk_version,
             state.controller_epoch,
         )
+
+    def _forget_all_but(self, names: Set[str], deleted: list[TopicPartition]) -> None:
+        for name in [name for name in self.topics if name not in names]:
+            topic = self.topics.pop(name)
+            self._names.pop(topic.topic_id, None)
+            deleted.extend(TopicPartition(name, index) for index in topic.partitions)
 
     def _sort(self, name: str) -> None:
         """Puts a topic's partitions in order, once for all that a request has added: it may name thousands."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import itertools
 import uuid
 
 import pytest
@@ -11,6 +12,7 @@ from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.exposition import Exposition
+from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, Delete
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -399,6 +401,45 @@ async def test_a_deletion_survives_the_controller(fleet):
     assert fleet.brokers[2].channels.deleted(1) == {("t", 0)}
 
 
+def metadata_of(broker, *sent):
+    """The metadata cache of the broker after these terms."""
+    cache = MetadataCache(broker)
+    for to, key, request in itertools.chain(*sent):
+        if to == broker and key is ApiKey.UPDATE_METADATA:
+            cache.update(request)
+    return cache
+
+
+async def test_a_broker_without_a_session_during_a_deletion_forgets_the_topic_when_it_is_back(fleet):
+    """Its process lives on: its metadata is what it was."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (0, 1)})
+    await create(controller, "stays", {0: (0, 1)})
+    broker = fleet.brokers[2]
+    await broker.session.delete(znodes.BrokerRegistration.path(2))
+    await channels.until(lambda: 2 not in channels.open_brokers)
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    await fleet.until_gone("/brokers/topics/t")
+    assert "t" in metadata_of(2, channels.sent).topics
+    await fleet.announce(broker.session, 2)
+    await channels.until(lambda: 2 in channels.open_brokers)
+    await create(controller, "fence", {0: (0,)})
+    assert set(metadata_of(2, channels.sent).topics) == {"stays", "fence"}
+
+
+async def test_a_deletion_that_a_broker_did_not_hear_of_from_the_last_controller_it_hears_from_the_next(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (0, 1)})
+    heard = list(channels.sent)
+    channels.silent.add(2)  # what is sent from now on stays in the queue
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    await fleet.until_gone("/brokers/topics/t")
+    await fleet.kill(0)
+    _, after = await fleet.start_controller(1)
+    assert "t" in metadata_of(2, heard).topics
+    assert "t" not in metadata_of(2, heard, after.sent).topics
+
+
 async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet):
     controller, _channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
@@ -597,6 +638,7 @@ async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fl
     await fleet.bounce(1)
     await channels.until(lambda: channels.requests(1, ApiKey.LEADER_AND_ISR))
     assert all(request.type == 1 for request in channels.requests(1, ApiKey.LEADER_AND_ISR))
+    assert all(request.type == 0 for request in channels.requests(1, ApiKey.UPDATE_METADATA))
 
 
 async def test_two_runs_send_the_same_requests_in_the_same_order(tmp_path):

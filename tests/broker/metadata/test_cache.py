@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from ottla_broker.metadata.cache import LEADER_DURING_DELETE, Endpoint, MetadataCache
+from ottla_broker.metadata.cache import FULL, LEADER_DURING_DELETE, Endpoint, MetadataCache
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import (
@@ -77,6 +77,27 @@ def test_leader_minus_two_removes_a_partition_and_the_topic_with_its_last_one() 
     assert cache.partition_count("orders") == 1
     cache.update(update(topic("orders", ORDERS, (1, LEADER_DURING_DELETE))))
     assert "orders" not in cache.topics and cache.topic_name(ORDERS) is None
+
+
+def test_topics_that_a_full_update_does_not_name_are_gone() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1)), topic("flights", FLIGHTS, (0, 2))))
+    full = update(topic("flights", FLIGHTS, (0, 1)))
+    full.type = FULL
+    _, deleted = cache.update(full)
+    assert [tuple(name) for name in deleted] == [("orders", 0), ("orders", 1)]
+    assert list(cache.topics) == ["flights"] and cache.topic_name(ORDERS) is None
+
+
+def test_full_is_what_a_controller_in_zookeeper_mode_calls_so_in_version_eight() -> None:
+    cache = MetadataCache(1)
+    cache.update(update(topic("orders", ORDERS, (0, 1))))
+    full = update()
+    full.type = FULL
+    assert cache.update(full, api_version=7) == (ErrorCode.NONE, [])
+    full.is_kraft_controller = True
+    assert cache.update(full) == (ErrorCode.NONE, [])
+    assert "orders" in cache.topics
 
 
 def test_a_topic_made_again_under_its_old_name_has_nothing_of_the_old_one() -> None:

@@ -2,13 +2,14 @@
 
 Behaviour
     Replaces the list of live brokers, takes over the partitions of the request and drops those whose leader is -2
-    (their topic is being deleted). Followers look up their leaders' new endpoints.
+    (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets with them.
+    Followers look up their leaders' new endpoints.
 Errors, in this order
     STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH (also over a
     connection that the controller gave up).
 Versions
     1: endpoints. 2: rack. 3: listener names. 4: offline replicas. 5: partitions grouped by topic, broker epoch
-    (KIP-380). 6: flexible. 7: topic ids (KIP-516). 8: type and isKRaftController (KIP-866), read and not used.
+    (KIP-380). 6: flexible. 7: topic ids (KIP-516). 8: type and isKRaftController (KIP-866).
 """
 
 from __future__ import annotations
