@@ -534,7 +534,11 @@ class ActiveController:
             await self._stop_answered(answer.broker, answer.deleted, answer.response)
 
     async def _leadership_answered(self, broker: int, response: Any) -> None:
-        """LeaderAndIsr: 56 means that the replica's directory has failed, NONE that it works; others are stale."""
+        """LeaderAndIsr: 56 means that the replica's directory has failed, NONE that it works; others are stale.
+
+        Of replicas that are being deleted only NONE is news: whether they can be deleted, their StopReplica tells, and
+        56 may be from before their directory was back.
+        """
         context = self.context
         if response.error_code != ErrorCode.NONE:
             return
@@ -546,7 +550,7 @@ class ActiveController:
                 if broker not in context.replicas_of(replica.topic_partition):
                     continue
                 if entry.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                    if context.set_directory_failed(replica, True):
+                    if not context.is_deleting(replica.topic) and context.set_directory_failed(replica, True):
                         gone.append(replica)
                 elif entry.error_code == ErrorCode.NONE and context.set_directory_failed(replica, False):
                     back.append(replica)
@@ -583,12 +587,13 @@ class ActiveController:
         self.reassignments.stop_answered(broker, deleted, errors)
         for partition in deleted:
             replica = Replica(*partition, broker)
-            if context.replica_state(replica) is not ReplicaState.DELETION_STARTED:
+            state = context.replica_state(replica)
+            if state not in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_INELIGIBLE):
                 continue
             error = errors.get(partition, ErrorCode.NONE)
             if error == ErrorCode.NONE:
                 context.move_replica(replica, ReplicaState.DELETION_SUCCESSFUL)
-            else:
+            elif state is ReplicaState.DELETION_STARTED:
                 logger.warning("broker %d could not delete %s: error %d", broker, partition, error)
                 context.move_replica(replica, ReplicaState.DELETION_INELIGIBLE)
         await self.deletions.complete(partition.topic for partition in deleted)

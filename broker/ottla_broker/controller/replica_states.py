@@ -8,7 +8,7 @@ Rule 1: every change of a replica's state goes through `check_replica_transition
 | Online              | New, Online, Offline, DeletionIneligible    |
 | Offline             | New, Online, Offline, DeletionIneligible    |
 | DeletionStarted     | Offline                                     |
-| DeletionSuccessful  | DeletionStarted                             |
+| DeletionSuccessful  | DeletionStarted, DeletionIneligible         |
 | DeletionIneligible  | Offline, DeletionStarted                    |
 | NonExistent         | DeletionSuccessful                          |
 
@@ -17,7 +17,8 @@ Rule 1: every change of a replica's state goes through `check_replica_transition
 - Offline: its broker is dead or its log directory has failed.
 - DeletionStarted: StopReplica with deletion is under way. DeletionSuccessful: the broker has said it is gone.
 - DeletionIneligible: it cannot be deleted now (dead broker, failed directory, an error); the topic's deletion waits
-  and starts again when the broker returns.
+  and starts again when the broker returns, or its directory. Another StopReplica may have been on its way already: then
+  it succeeds from here.
 
 Pure. Not here: what is sent on a transition (`controller`, `topic_deletion`).
 """
@@ -47,7 +48,7 @@ VALID_PREVIOUS_REPLICA_STATES: dict[ReplicaState, frozenset[ReplicaState]] = {
     _S.ONLINE: frozenset({_S.NEW, _S.ONLINE, _S.OFFLINE, _S.DELETION_INELIGIBLE}),
     _S.OFFLINE: frozenset({_S.NEW, _S.ONLINE, _S.OFFLINE, _S.DELETION_INELIGIBLE}),
     _S.DELETION_STARTED: frozenset({_S.OFFLINE}),
-    _S.DELETION_SUCCESSFUL: frozenset({_S.DELETION_STARTED}),
+    _S.DELETION_SUCCESSFUL: frozenset({_S.DELETION_STARTED, _S.DELETION_INELIGIBLE}),
     _S.DELETION_INELIGIBLE: frozenset({_S.OFFLINE, _S.DELETION_STARTED}),
     _S.NON_EXISTENT: frozenset({_S.DELETION_SUCCESSFUL}),
 }

@@ -72,11 +72,12 @@ class RecordingChannels:
             self.clock.call_soon(self._answer_next, broker_id, queue)
         self._changed.set()
 
-    def speak(self, broker_id):
-        """The broker answers again, beginning with what waits."""
-        self.silent.discard(broker_id)
+    def speak(self, broker_id, count=None):
+        """The broker answers again, beginning with what waits; only `count` of that, and then it is silent again."""
         queue = self._held[broker_id]
-        for _ in range(len(queue)):
+        if count is None:
+            self.silent.discard(broker_id)
+        for _ in range(len(queue) if count is None else count):
             self._answer_next(broker_id, queue)
 
     def _answer_next(self, broker_id, queue):

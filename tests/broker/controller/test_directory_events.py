@@ -92,3 +92,47 @@ async def test_a_deletion_that_waits_for_a_failed_directory_goes_on_when_it_is_b
     channels.delete_errors.clear()
     await event(fleet, 1)
     await fleet.until_gone("/brokers/topics/t")
+
+
+async def test_a_directory_that_is_back_before_its_late_answer_does_not_stop_a_deletion(fleet):
+    """It is offline when StopReplica reaches it, and the answer leaves when all partitions are done. Meanwhile it
+    is back, and the event has come and gone."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2), 1: (1, 2)})
+    channels.silent.add(1)
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    assert channels.deleted(1) == {("t", 0), ("t", 1)}
+    await event(fleet, 1)  # it is back
+    channels.delete_errors = {(1, "t", 0)}
+    channels.speak(1, 1)  # the metadata
+    channels.speak(1, 1)  # what was answered before it was back
+    channels.delete_errors.clear()
+    channels.speak(1)
+    await fleet.until_gone("/brokers/topics/t")
+
+
+async def test_a_late_answer_to_leader_and_isr_does_not_stop_a_deletion(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    channels.silent.add(1)
+    await event(fleet, 1)  # LeaderAndIsr is on its way
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    await event(fleet, 1)  # back again
+    channels.storage_errors = {(1, "t", 0)}
+    channels.speak(1)  # 56 for LeaderAndIsr, NONE for the StopReplica behind it
+    await fleet.until_gone("/brokers/topics/t")
+
+
+async def test_a_deletion_goes_on_when_a_late_answer_to_leader_and_isr_says_that_the_directory_is_back(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    channels.storage_errors = {(1, "t", 0)}
+    await event(fleet, 1)
+    await channels.until(lambda: channels.metadata(0, "t").leader == 2)
+    channels.silent.add(1)
+    channels.storage_errors.clear()
+    await event(fleet, 1)
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    assert not channels.deleted(1)
+    channels.speak(1)
+    await fleet.until_gone("/brokers/topics/t")
