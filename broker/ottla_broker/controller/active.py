@@ -264,6 +264,8 @@ class ActiveController:
         # Also without any change of leadership: which brokers live and which replicas are offline has changed.
         batch.tell_metadata(context.brokers, affected)
         self.send(batch)
+        # An unclean election may have made the target of a reassignment the whole ISR.
+        await self.reassignments.progress(affected)
 
     async def _brokers_come(self, brokers: Mapping[int, Any]) -> None:
         context = self.context

@@ -114,6 +114,8 @@ async def hold_elections(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"{znodes.PartitionState.path(*partition)} cannot be read; the controller's log says why",
             )
+    # The ISR of an unclean election may be the target of a reassignment.
+    await active.reassignments.progress(partitions)
     return verdicts
 
 
@@ -146,6 +148,7 @@ async def unclean_allowed(active: ActiveController, topic: str | None) -> None:
         batch = RequestBatch()
         await active.elect(leaderless, batch)
         active.send(batch)
+        await active.reassignments.progress(leaderless)
 
 
 def _log_refusals(kind: str, verdicts: Mapping[TopicPartition, Verdict]) -> None:

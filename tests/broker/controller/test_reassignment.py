@@ -389,6 +389,31 @@ async def test_an_unclean_election_takes_what_is_being_added_last(fleet):
     assert (state.leader, state.isr) == (2, (2,))
 
 
+@pytest.mark.parametrize("how", ["asked for", "allowed before", "allowed afterwards"])
+async def test_an_unclean_election_of_the_target_ends_the_reassignment(fleet, how):
+    """The old replica is gone for good, and its records are given up."""
+    controller, channels = await fleet_of(fleet)
+    allowed = {"unclean.leader.election.enable": "true"}
+    configs = allowed if how == "allowed before" else {}
+    await controller.create_topics([NewTopic("t", assignment={0: (1,)}, configs=configs)], timeout_ms=WAIT_MS)
+    await alter(controller, (2,))
+    await fleet.kill(1)
+    if how != "allowed before":
+        await channels.until(lambda: channels.metadata(0, "t").leader == -1)
+    if how == "allowed afterwards":
+        await fleet.tool.set("/config/topics/t", znodes.encode_config(allowed))
+        controller.unclean_election_allowed("t")
+    if how == "asked for":
+        (result,) = await controller.elect_leaders([T0], ElectionType.UNCLEAN, timeout_ms=WAIT_MS)
+        assert result.error is ErrorCode.NONE
+    await channels.until(lambda: channels.metadata(0, "t").leader == 2)
+    await barrier(controller)
+    assert await controller.list_reassignments() == {}
+    assert await stored(fleet) == ((2,), (), ())
+    await fleet.register(1)
+    await channels.until(lambda: channels.deleted(1) == {("t", 0)})
+
+
 async def test_a_replica_that_cannot_be_deleted_is_told_again_when_its_broker_returns(fleet):
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
