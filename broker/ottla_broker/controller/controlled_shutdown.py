@@ -41,9 +41,14 @@ UNKNOWN_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What has been decided about a leaving broker. `told` completes when everybody else has answered."""
+    """What has been decided about a leaving broker. `told` completes when everybody else has answered.
+
+    It holds for this life of the broker and in this term.
+    """
 
     broker: int
+    broker_epoch: int
+    controller_epoch: int
     for_broker: RequestBatch
     told: asyncio.Future[None]
 
@@ -98,11 +103,20 @@ async def move_away(active: ActiveController, clock: Clock, broker: int, broker_
         leadership = context.leadership.get(partition)
         if leadership is not None and broker not in leadership.isr:
             for_broker.stop(Replica(*partition, broker), delete=False)
-    return Handover(broker, for_broker, _send(active, clock, batch))
+    return Handover(broker, living.epoch, context.epoch, for_broker, _send(active, clock, batch))
 
 
 async def tell_leaving(active: ActiveController, clock: Clock, handover: Handover) -> Left:
-    """Tells the leaving broker who leads, and to stop leading and following."""
+    """Tells the leaving broker who leads, and to stop leading and following.
+
+    KafkaError, and nothing is told: NOT_CONTROLLER in a later term, which does not know who leaves and is asked again;
+    STALE_BROKER_EPOCH when the broker has gone meanwhile. Its next life is told to follow once: it would stop for good.
+    """
+    if active.context.epoch != handover.controller_epoch:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    living = active.context.brokers.get(handover.broker)
+    if living is None or living.epoch != handover.broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {handover.broker} has gone while it was handing over")
     told = _send(active, clock, handover.for_broker)
     return Left(still_led(active.context, handover.broker), told)
 

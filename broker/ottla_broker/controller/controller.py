@@ -275,7 +275,8 @@ class Controller:
         """Moves leadership away from a broker that shuts down; the partitions that it had better ask about again.
 
         When it returns, the other brokers and then this one have been told, or did not answer in time. `broker_epoch`
-        -1 is not checked. Raises KafkaError NOT_CONTROLLER, BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH.
+        -1 is not checked. Raises KafkaError NOT_CONTROLLER, BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (also when the
+        broker has gone meanwhile).
         """
         handover = await self._request(
             "controlled shutdown",

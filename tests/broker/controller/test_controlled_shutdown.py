@@ -84,6 +84,44 @@ async def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(fleet, mo
     assert stopped(channels, 1) == {("t", 0)}
 
 
+async def refusal(asking):
+    with pytest.raises(KafkaError) as raised:
+        await asking
+    return raised.value.code
+
+
+async def test_a_handover_is_not_told_to_the_next_life_of_the_broker(fleet):
+    """It would stop following, and nobody would tell it to begin again."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    channels.silent.add(0)
+    epoch = epoch_of(controller, 1)
+    asking = asyncio.ensure_future(controller.controlled_shutdown(1, epoch))
+    await channels.until(lambda: channels.leadership(2, "t").leader == 2)
+    channels.forget()
+    await fleet.bounce(1)
+    await channels.until(lambda: channels.leadership(1, "t"))
+    channels.speak(0)
+    assert await refusal(asking) is ErrorCode.STALE_BROKER_EPOCH
+    assert not channels.requests(1, ApiKey.STOP_REPLICA)
+
+
+async def test_a_handover_is_not_told_in_the_next_term_which_does_not_know_who_leaves(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    channels.silent.add(2)
+    asking = asyncio.ensure_future(controller.controlled_shutdown(1, epoch_of(controller, 1)))
+    await channels.until(lambda: channels.leadership(2, "t").leader == 2)
+    await fleet.expire(fleet.brokers[0].session)
+    await fleet.announce(fleet.brokers[0].session, 0)
+    channels.forget()
+    controller.broker_registered()
+    await channels.until(lambda: channels.leadership(1, "t"))
+    assert controller.epoch == 2
+    assert await refusal(asking) is ErrorCode.NOT_CONTROLLER
+    assert not channels.requests(1, ApiKey.STOP_REPLICA)
+
+
 async def test_one_replica_stays_where_it_is_and_is_not_waited_for(fleet):
     controller, _ = await fleet_of(fleet)
     await create(controller, "single", {0: (1,)})
