@@ -459,7 +459,8 @@ class ActiveController:
             if partition in self._unreadable:
                 continue
             if partition in context.leadership:
-                batch.tell_leadership(context.online_brokers(partition), partition)
+                # One that was new is our own write: nobody has been told of it yet.
+                batch.tell_leadership(context.online_brokers(partition), partition, is_new=partition in new)
                 batch.tell_metadata(context.brokers, [partition])
             elif partition in new:
                 if conflicts[partition].is_gone:

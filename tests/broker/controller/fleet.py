@@ -212,6 +212,31 @@ class LossyCoordination:
         return call
 
 
+class AnswerLost:
+    """A session that, once `armed`, loses its connection behind one write of a state znode: it has taken effect."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.armed = False
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def multi(self, operations):
+        done = self._inner.multi(operations)
+        if not self.armed or not any(operation.path.endswith("/state") for operation in operations):
+            return done
+        self.armed = False
+        future = asyncio.get_running_loop().create_future()
+
+        def lose(done):
+            done.result()
+            future.set_exception(ConnectionLoss())
+
+        done.add_done_callback(lose)
+        return future
+
+
 class ImpatientClock(LoopClock):
     """Pauses between tries take one turn of the loop."""
 

@@ -16,7 +16,7 @@ from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, Delete
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from tests.broker.controller.fleet import LISTENER, Fleet, fleet_of
+from tests.broker.controller.fleet import LISTENER, AnswerLost, Fleet, fleet_of
 
 WAIT_MS = 60_000
 LONG_LIST = ",".join(f"{partition}:0" for partition in range(130_000))
@@ -76,6 +76,17 @@ async def test_creating_a_topic_writes_its_znodes_and_tells_leaders_before_metad
     (request,) = channels.requests(1, ApiKey.LEADER_AND_ISR)
     assert request.controller_epoch == 1 and request.type == 1
     assert [leader.port for leader in request.live_leaders] == [19000, 19001, 19002]
+
+
+async def test_a_new_partition_is_told_as_new_also_when_the_answer_to_its_state_was_lost(fleet):
+    """Else a broker with an offline directory would refuse it: the replica might be there."""
+    for broker in range(3):
+        await fleet.register(broker)
+    coordination = AnswerLost(fleet.brokers[0].session)
+    controller, channels = await fleet.start_controller(0, coordination)
+    coordination.armed = True
+    assert (await create(controller, "t", {0: (1,)})).error is ErrorCode.NONE
+    assert not coordination.armed and channels.leadership(1, "t").is_new
 
 
 async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
