@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.controller.elections import Election, Verdict, judge_preferred, judge_unclean
 from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
@@ -100,7 +101,10 @@ async def hold_elections(
     async def decide(pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
         elections = {}
         for partition in pending:
-            verdict = verdicts[partition] = judge(partition)
+            before, verdict = verdicts.get(partition), judge(partition)
+            if _is_held(before, verdict, context.leadership.get(partition)):
+                continue
+            verdicts[partition] = verdict
             if verdict.election is not None:
                 elections[partition] = verdict.election
         return elections
@@ -117,6 +121,18 @@ async def hold_elections(
     # The ISR of an unclean election may be the target of a reassignment.
     await active.reassignments.progress(partitions)
     return verdicts
+
+
+def _is_held(before: Verdict | None, again: Verdict, current: LeaderAndIsr | None) -> bool:
+    """Whether an election that is judged again has been held: the answer to its write was lost, and whoever asked for
+    it is not to hear that there was no need."""
+    return (
+        before is not None
+        and before.election is not None
+        and again.error is ErrorCode.ELECTION_NOT_NEEDED
+        and current is not None
+        and current.leader == before.election.leadership.leader
+    )
 
 
 async def requested_by_znode(active: ActiveController, watcher: Watcher) -> None:

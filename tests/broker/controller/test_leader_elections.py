@@ -16,7 +16,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import elect_leaders as el
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handlers import elect_leaders
-from tests.broker.controller.fleet import Fleet, ImpatientClock, fleet_of
+from tests.broker.controller.fleet import AnswerLost, Fleet, ImpatientClock, fleet_of
 
 WAIT_MS = 60_000
 
@@ -98,6 +98,25 @@ async def test_every_partition_asked_for_is_answered_in_every_version(fleet, ver
     assert (state.leader, state.isr) == (1, (2, 1))
     assert channels.metadata(0, "t").leader == 1 and channels.leadership(2, "t").leader == 1
     assert (await ask(controller, version, {"t": [0]}))[0] == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
+
+
+@pytest.mark.parametrize("election_type", list(ElectionType))
+async def test_an_election_whose_write_lost_its_answer_has_been_held(fleet, election_type):
+    for broker in range(3):
+        await fleet.register(broker)
+    coordination = AnswerLost(fleet.brokers[0].session)
+    controller, channels = await fleet.start_controller(0, coordination)
+    await moved_away(fleet, controller, channels)
+    if election_type is ElectionType.PREFERRED:
+        await rejoin(fleet)
+        await create(controller, "fence", {0: (0,)})
+    else:
+        await fleet.kill(2)
+        await channels.until(lambda: channels.metadata(0, "t").leader == -1)
+    coordination.armed = True
+    (result,) = await controller.elect_leaders([TopicPartition("t", 0)], election_type, timeout_ms=WAIT_MS)
+    assert not coordination.armed and (await fleet.state("t"))[0].leader == 1
+    assert result.error is ErrorCode.NONE
 
 
 async def test_all_partitions_asked_for_answers_only_those_with_something_to_do(fleet):
