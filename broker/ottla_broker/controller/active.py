@@ -26,9 +26,9 @@ from ottla_broker.controller.metadata_waits import MetadataWaits
 from ottla_broker.controller.partition_states import PartitionState, initial_partition_state
 from ottla_broker.controller.reassignments import Reassignments
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.requests import RequestBatch, deleted_partitions
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
-from ottla_broker.controller.values import Broker, LeaderAndIsr, Replica, Topic
+from ottla_broker.controller.values import Broker, Endpoint, LeaderAndIsr, Replica, Topic
 from ottla_broker.metrics import Counter
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
@@ -226,10 +226,38 @@ class ActiveController:
         changed = [broker for broker in sorted(context.brokers) if found[broker] != context.brokers[broker]]
         if changed:
             logger.info("the registrations of brokers have changed: %s", changed)
-            context.brokers.update({broker: found[broker] for broker in changed})
-            batch = RequestBatch()
-            batch.tell_metadata(context.brokers)
-            self.send(batch)
+            self._registrations_changed({broker: found[broker] for broker in changed})
+
+    def _registrations_changed(self, brokers: Mapping[int, Broker]) -> None:
+        """Everybody hears the new endpoints. A broker whose own channel has to go elsewhere is told everything again:
+        what it has not answered yet goes with the channel."""
+        context = self.context
+        moved = [
+            broker
+            for broker in sorted(brokers)
+            if self._address(context.brokers[broker]) != self._address(brokers[broker])
+        ]
+        context.brokers.update(brokers)
+        for broker in moved:
+            self._close_channel(broker)
+            self._open_channel(broker)
+        batch = RequestBatch()
+        batch.tell_metadata(broker for broker in context.brokers if broker not in moved)
+        self.send(batch)
+        if not moved:
+            return
+        welcome = RequestBatch()
+        self._tell_all_metadata(moved, welcome)
+        self.send(welcome)
+        again = RequestBatch()
+        self._tell_everything(moved, again)
+        self.deletions.tell_again(moved, again)
+        self.send(again)
+        self.reassignments.tell_leaving(moved)
+
+    def _address(self, broker: Broker) -> tuple[Endpoint | None, Endpoint | None]:
+        control_plane = self.config["control.plane.listener.name"]
+        return broker.endpoint(self._listener), broker.endpoint(control_plane) if control_plane else None
 
     async def _registered(self) -> dict[int, Broker]:
         ids = await self.store.broker_ids(self._watches.brokers)
@@ -238,9 +266,7 @@ class ActiveController:
     async def _brokers_gone(self, brokers: Sequence[int]) -> None:
         context = self.context
         for broker in brokers:
-            self._channels.close(broker)
-            if broker == self._broker_id:
-                self.waits.reset()
+            self._close_channel(broker)
             del context.brokers[broker]
             context.shutting_down.discard(broker)
             context.forget_failed_directories(broker)
@@ -621,6 +647,11 @@ class ActiveController:
             return
         self._channels.open(self.context.brokers[broker])
 
+    def _close_channel(self, broker: int) -> None:
+        self._channels.close(broker)
+        if broker == self._broker_id:
+            self.waits.reset()
+
     def send(self, batch: RequestBatch, on_answer: Callable[[], None] | None = None) -> int:
         """Sends a batch and gives the number of its requests; `on_answer` is called for each that is answered."""
         if self._is_over:
@@ -658,16 +689,6 @@ class ActiveController:
                 on_answer()
 
         return on_response
-
-
-def deleted_partitions(stop_replica: Any) -> list[TopicPartition]:
-    """The partitions that a StopReplica v3+ asks to delete."""
-    return [
-        TopicPartition(topic.topic_name, entry.partition_index)
-        for topic in stop_replica.topic_states
-        for entry in topic.partition_states
-        if entry.delete_partition
-    ]
 
 
 def _all_brokers(context: ControllerContext) -> list[int]:

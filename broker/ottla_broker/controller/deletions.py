@@ -97,6 +97,12 @@ class TopicDeletions:
             self._go_on_soon()
         await self.complete(some)
 
+    def tell_again(self, brokers: Iterable[int], batch: RequestBatch) -> None:
+        """What these brokers have been told to delete, and have not answered yet."""
+        for replica in self._context.replicas_on(brokers):
+            if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
+                batch.stop(replica, delete=True)
+
     async def complete(self, names: Iterable[str]) -> None:
         context = self._context
         for name in sorted(set(names)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.ports.coordination import Watcher
 
@@ -35,11 +34,10 @@ async def directories_changed(active: ActiveController, watcher: Watcher) -> Non
             if context.is_deleting(replica.topic):
                 # Asked by the deletion itself, which goes on where the directory is back.
                 context.set_directory_failed(replica, False)
-                if context.replica_state(replica) is ReplicaState.DELETION_STARTED:
-                    # The answer that is under way may be from before the directory was back, and none would follow.
-                    batch.stop(replica, delete=True)
             else:
                 batch.tell_leadership([replica.broker], replica.topic_partition)
+        # The answers that are under way may be from before the directory was back, and none would follow.
+        active.deletions.tell_again(living, batch)
         active.send(batch)
         active.reassignments.tell_leaving(living)
         await active.deletions.go_on(sorted(context.topics_to_delete))

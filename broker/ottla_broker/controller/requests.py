@@ -272,3 +272,13 @@ def _stopped_topics(
             )
         )
     return list(topics.values())
+
+
+def deleted_partitions(stop_replica: Any) -> list[TopicPartition]:
+    """The partitions that a StopReplica v3+ asks to delete."""
+    return [
+        TopicPartition(topic.topic_name, entry.partition_index)
+        for topic in stop_replica.topic_states
+        for entry in topic.partition_states
+        if entry.delete_partition
+    ]

@@ -747,6 +747,62 @@ async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybo
     assert (await fleet.state("t"))[0].leader == 1 and set(channels.open_brokers) == {0, 1, 2}
 
 
+async def reregister(fleet, broker, *endpoints):
+    """Alters the registration of a broker that lives on."""
+    path = znodes.BrokerRegistration.path(broker)
+    data, _ = await fleet.tool.get(path)
+    changed = dataclasses.replace(znodes.BrokerRegistration.decode(broker, data), endpoints=endpoints)
+    await fleet.tool.set(path, changed.encode())
+
+
+CLIENT_OF_2 = znodes.Endpoint("CLIENT", "127.0.0.1", 9094)
+
+
+async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_and_told_everything_again(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2), 1: (2, 1), 2: (0, 1)})
+    await create(controller, "gone", {0: (2, 1)})
+    channels.silent.add(2)  # nobody is there any more
+    await controller.delete_topics(["gone"], timeout_ms=WAIT_MS)
+    await create(controller, "u", {0: (2, 0)})
+    channels.forget()
+    channels.silent.clear()
+    await reregister(fleet, 2, znodes.Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
+    await fleet.until_gone("/brokers/topics/gone")
+    assert channels.open_brokers[2].endpoint(LISTENER).port == 4711
+    full = channels.requests(2, ApiKey.LEADER_AND_ISR)[0]
+    assert full.type == 2 and {
+        (topic.topic_name, state.partition_index) for topic in full.topic_states for state in topic.partition_states
+    } == {("t", 0), ("t", 1), ("u", 0)}
+    assert channels.metadata(2, "u").leader == 2
+    # It never went: nothing was taken from it.
+    assert [(await fleet.state("t", partition))[0].leader_epoch for partition in range(3)] == [0, 0, 0]
+
+
+async def test_an_inter_broker_listener_may_come_and_go_while_its_broker_lives(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    await reregister(fleet, 2, CLIENT_OF_2)
+    await channels.until(lambda: 2 not in channels.open_brokers)
+    await create(controller, "u", {0: (2, 1)})
+    channels.forget()
+    await reregister(fleet, 2, znodes.Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
+    await channels.until(lambda: channels.leadership(2, "u"))
+    assert channels.metadata(2, "t").leader == 1 and channels.open_brokers[2].endpoint(LISTENER).port == 4711
+    assert controller.epoch == 1
+
+
+async def test_a_controller_whose_own_inter_broker_address_changes_goes_on(fleet):
+    controller, channels = await fleet_of(fleet)
+    channels.silent.add(0)
+    creating = asyncio.ensure_future(create(controller, "t", {0: (0, 1)}))
+    await channels.until(lambda: channels.metadata(0, "t"))
+    channels.silent.clear()
+    await reregister(fleet, 0, znodes.Endpoint(LISTENER, "127.0.0.1", 4711))
+    assert (await creating).error is ErrorCode.NONE
+    assert (await create(controller, "u", {0: (0, 1)})).error is ErrorCode.NONE
+
+
 async def test_a_broker_without_the_inter_broker_listener_harms_nobody(fleet):
     controller, channels = await fleet_of(fleet)
     await fleet.announce(fleet.tool, 9, listener="ELSEWHERE")
