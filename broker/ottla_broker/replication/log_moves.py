@@ -189,7 +189,7 @@ class LogMoves:
                 timer.cancel()
                 swap.cancel()
                 self._release(tp)
-                if not partition.is_leader and not partition.is_removed:
+                if not (partition.is_leader or partition.is_stopped or partition.is_removed):
                     self._fetchers.add([partition])
         has_swapped = not swap.cancelled() and swap.result()
         if has_swapped:
