@@ -368,7 +368,9 @@ class ReplicaManager:
         async with self._commands:
             if self._is_stopped:
                 return
-            new = [command for command in commands if self._is_newer(command)]
+            # What has no log was deleted since its state was read: the nodes of a topic stand until all of it is gone.
+            here = [command for command in commands if self.log_manager.get(command.topic_partition) is not None]
+            new = [command for command in here if self._is_newer(command)]
             leaders, followers = await self._carry_out_all(new, {})
             self._fetchers.add(followers)
             self._tell_listeners(leaders, followers)
@@ -568,10 +570,10 @@ class ReplicaManager:
     ) -> dict[TopicPartition, ErrorCode] | ErrorCode:
         """StopReplica: an error for each partition, or STALE_CONTROLLER_EPOCH for all.
 
-        Per partition: REPLICA_NOT_AVAILABLE (this broker stops), KAFKA_STORAGE_ERROR (offline directory),
-        FENCED_LEADER_EPOCH (the command is older than what this broker knows; -1 and -2 are never). A log without a
-        partition is deleted too: its topic may have gone while this broker was down. `connection` as in
-        `fence.accepts`.
+        Per partition: REPLICA_NOT_AVAILABLE (this broker stops), KAFKA_STORAGE_ERROR (offline directory; also
+        what is stopped only and waits with a shorter log), FENCED_LEADER_EPOCH (the command is older than what this
+        broker knows; -1 and -2 are never). A log without a partition is deleted too: its topic may have gone while
+        this broker was down. `connection` as in `fence.accepts`.
         """
         async with self._commands:
             if not self.fence.accepts(controller_epoch, connection):
@@ -584,7 +586,9 @@ class ReplicaManager:
             for command in commands:
                 tp = command.topic_partition
                 partition = self.partition(*tp)
-                if (partition is not None and partition.log.is_failed) or self.is_offline(tp):
+                # One that waits with a shorter log can be deleted: its directory works.
+                is_away = self.log_manager.is_on_offline_directory(tp) or (tp in self._held and not command.delete)
+                if (partition is not None and partition.log.is_failed) or is_away:
                     errors[tp] = ErrorCode.KAFKA_STORAGE_ERROR
                     continue
                 is_fenced = command.leader_epoch not in (NO_EPOCH, EPOCH_DURING_DELETE)
@@ -595,6 +599,7 @@ class ReplicaManager:
                 if command.delete and errors[tp] is ErrorCode.NONE:
                     self._told_offline.pop(tp, None)  # it is gone, and not to be made anew
                     self._last_epochs.pop(tp, None)
+                    self._held.pop(tp, None)
                 if partition is not None:
                     stopped.append(partition)
             self._tell_listeners([], stopped)

@@ -1,0 +1,68 @@
+"""Replicas that are back from an offline directory with a shorter log, and wait: what ends that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.replica_manager import EPOCH_DURING_DELETE
+from tests.broker.replication.fleet import Fleet
+
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+async def held(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Broker 1's replica of orders-0 is back, and shorter; the partition's state counts it as in sync."""
+    fleet = Fleet(tmp_path)
+    await fleet.start(1)
+    try:
+        await fleet.create("orders", (1, 2), isr=(1, 2))
+        manager = fleet.nodes[1].manager
+        manager._forget(fleet.nodes[1].partition("orders"))  # as when a directory fails
+        manager.hold(TP)
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def directories(tmp_path: Path) -> list[str]:
+    return [path.name for path in (tmp_path / "broker-1").iterdir() if path.name.startswith("orders-0")]
+
+
+async def test_a_replica_that_waits_with_a_shorter_log_is_deleted_when_it_is_to_go(held: Fleet, tmp_path: Path) -> None:
+    """Its topic is deleted, or a reassignment has moved it away: no state of its partition ends the wait any more."""
+    manager = held.nodes[1].manager
+    assert await manager.stop_replicas(1, [StopCommand(TP, EPOCH_DURING_DELETE, True)]) == {TP: ErrorCode.NONE}
+    assert manager.log_manager.get(TP) is None and "orders-0" not in directories(tmp_path)
+    assert not manager.has_offline
+
+
+async def test_what_was_deleted_while_it_waited_is_not_made_again_by_what_the_coordination_said(
+    held: Fleet, tmp_path: Path
+) -> None:
+    """The state was read before the deletion, or the topic's goes on elsewhere: its nodes are there until the end."""
+    manager = held.nodes[1].manager
+    await manager.stop_replicas(1, [StopCommand(TP, EPOCH_DURING_DELETE, True)])
+    await manager.readmit([LeadershipCommand(TP, held.topics["orders"].topic_id, 2, 1, 1, 1, (2,), (1, 2), False)])
+    assert manager.partition(*TP) is None and manager.log_manager.get(TP) is None
+    assert "orders-0" not in directories(tmp_path)
+
+
+async def test_what_has_left_before_the_controller_says_so_is_deleted_when_it_does(held: Fleet, tmp_path: Path) -> None:
+    manager = held.nodes[1].manager
+    await manager.leave([TP])
+    assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["stray"]
+    assert await manager.stop_replicas(1, [StopCommand(TP, EPOCH_DURING_DELETE, True)]) == {TP: ErrorCode.NONE}
+    assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["delete"]
+
+
+async def test_a_replica_that_waits_with_a_shorter_log_and_is_only_stopped_goes_on_waiting(held: Fleet) -> None:
+    manager = held.nodes[1].manager
+    assert await manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert manager.is_offline(TP) and manager.log_manager.get(TP) is not None
