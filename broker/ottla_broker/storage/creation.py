@@ -27,6 +27,7 @@ from ottla_broker.storage.log_recovery import LogRecovery
 from ottla_broker.storage.log_state import LogOwner
 from ottla_broker.storage.names import MOVE_MARKER, PARTITION_METADATA, STRAY_DIRECTORY, set_aside_name
 from ottla_broker.storage.placement import candidates, place
+from ottla_broker.storage.removal import LogRemoval
 
 NO_TOPIC_ID = bytes(16)
 
@@ -39,6 +40,7 @@ class CreationKeeper(LogOwner, Protocol):
 
     states: DirectoryStates
     cordoned: Sequence[str]
+    removal: LogRemoval
 
     def disk(self, path: str) -> Disk: ...
 
@@ -79,12 +81,15 @@ class LogCreation:
         self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
     ) -> Log:
         """An empty log, on `path` or wherever a new one goes. `is_filling`: others have its records, and it may not
-        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when no directory takes it."""
+        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when no directory takes it, or one that is full holds what
+        was to go of the partition and has no room for another name."""
         creation: asyncio.Future[Log] = self._clock.create_future()
         self.under_way[partition] = creation
         before = self._files.record.remade.get(partition)
         try:
+            await self._keeper.removal.make_way(partition, self._config_of(partition.topic).file_delete_delay_ms)
             log = await self._make(partition, topic_id, path, is_filling=is_filling)
+            self._keeper.removal.succeeded(partition)
             self._logs[partition] = log
             self._preferred.pop(partition, None)
             return log

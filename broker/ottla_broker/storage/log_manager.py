@@ -378,7 +378,7 @@ class LogManager:
         """The partition's log, created on the directory with the fewest partitions, then most free bytes.
 
         `topic_id`: 16 bytes, zeros when there is none. Raises KafkaError KAFKA_STORAGE_ERROR when the log is on an
-        offline directory, or might be (not `is_new` while one is offline), or no directory is left;
+        offline directory, or might be (not `is_new` while one is offline), or no directory takes it;
         INCONSISTENT_TOPIC_ID when the log on disk is another topic's of that name.
         """
         while True:
@@ -397,9 +397,7 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} is not found and may be on an offline directory: {', '.join(self.states.offline)}",
             )
-        log = await self.creation.make(partition, topic_id)
-        self.removal.succeeded(partition)
-        return log
+        return await self.creation.make(partition, topic_id)
 
     def may_be_lost_with(self, partition: TopicPartition, path: str) -> bool:
         """Whether the offline directory held the partition: known, or not excluded by where else it could be."""

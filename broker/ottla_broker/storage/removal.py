@@ -8,7 +8,7 @@ a `delete` of its partition, or a person, removes it. Not here: when a log goes,
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
@@ -37,48 +37,79 @@ class RemovalKeeper(Protocol):
         ...
 
 
+class Leftover(NamedTuple):
+    """What is left of a partition in a directory, with the name it has there and the suffix that it is to get."""
+
+    disk: Disk
+    name: str
+    suffix: str
+
+
 class LogRemoval:
     """See the module. All on the broker's loop."""
 
     def __init__(self, keeper: RemovalKeeper, clock: Clock) -> None:
         self._keeper = keeper
         self._clock = clock
-        self._strays: dict[TopicPartition, tuple[Disk, str]] = {}
-        """What is left of a partition, under a name that the next deletion finds: the directory and the name in it."""
+        self._left: dict[TopicPartition, list[Leftover]] = {}
+        """What the next deletion of a partition has to find: strays, and what has kept its name for lack of room."""
 
     def succeeded(self, partition: TopicPartition) -> None:
         """The partition has a log again: what is left of one before it is not deleted with it."""
-        self._strays.pop(partition, None)
+        self._left.pop(partition, None)
+
+    async def make_way(self, partition: TopicPartition, delay_ms: int) -> None:
+        """Before the partition gets a log: what has kept its name is renamed, since a start that finds the name in two
+        directories is refused. KafkaError as in `delete`."""
+        await self._put_all_aside(partition, self._left.pop(partition, []), delay_ms, keeps_strays=True)
 
     async def delete(self, partition: TopicPartition, log: Log | None, delay_ms: int) -> None:
-        """Renames the log's directory to `-delete`; without a log, what was set aside of the partition since the start.
+        """Renames the log's directory to `-delete`, and what was set aside of the partition since the start.
 
         `log` is one that nobody finds any more. KafkaError KAFKA_STORAGE_ERROR when the directory fails, or has no
         room for the longer name.
         """
-        disk, name = self._strays.pop(partition, (None, "")) if log is None else (log.disk, log.directory)
-        if disk is not None:
-            renamed = self.put_aside(partition, disk, name) if log is None else self.rename_away(log, DELETE_DIRECTORY)
-            aside = await self._or_later(partition, disk, name, renamed)
-            self._clock.call_later(delay_ms / 1000, self.unlink, disk, aside)
+        await self._put_all_aside(partition, await self._with(log, DELETE_DIRECTORY, partition), delay_ms)
 
     async def set_aside(self, partition: TopicPartition, log: Log) -> None:
         """Renames the directory of a log that nobody finds any more to `-stray`. KafkaError as in `delete`."""
-        renamed = self.rename_away(log, STRAY_DIRECTORY)
-        self._strays[partition] = (log.disk, await self._or_later(partition, log.disk, log.directory, renamed))
+        left = await self._with(log, STRAY_DIRECTORY, partition)
+        await self._put_all_aside(partition, left, log.config.file_delete_delay_ms, keeps_strays=True)
 
-    async def _or_later(self, partition: TopicPartition, disk: Disk, name: str, renamed: Awaitable[str]) -> str:
-        """What keeps its name, for lack of room, goes with the next deletion."""
-        try:
-            return await renamed
-        except KafkaError:
-            if self._keeper.is_in_use(disk):
-                self._strays[partition] = (disk, name)
-            raise
+    async def _with(self, log: Log | None, suffix: str, partition: TopicPartition) -> list[Leftover]:
+        """All that is left of the partition, its log behind it: what else has its name is an older copy."""
+        if log is not None:
+            await self._keeper.guarded(log.disk, self._end(log))
+        one = [] if log is None else [Leftover(log.disk, log.directory, suffix)]
+        return [*self._left.pop(partition, []), *one]
 
-    async def put_aside(self, partition: TopicPartition, disk: Disk, name: str) -> str:
-        """Renames a directory that no log is open in, to be deleted; gives the new name. KafkaError."""
-        aside = set_aside_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+    async def _put_all_aside(
+        self, partition: TopicPartition, left: list[Leftover], delay_ms: int, *, keeps_strays: bool = False
+    ) -> None:
+        """In their order. What keeps its name, for lack of room, goes with the next deletion."""
+        kept: list[Leftover] = []
+        for number, one in enumerate(left):
+            if not self._keeper.is_in_use(one.disk):
+                continue  # what its directory holds is looked at when it is back
+            suffix = one.suffix if keeps_strays else DELETE_DIRECTORY
+            name = one.name
+            try:
+                if not name.endswith(suffix):
+                    name = await self.put_aside(partition, one.disk, name, suffix)
+            except KafkaError:
+                rest = [*kept, *left[number:]]
+                self._left[partition] = [other for other in rest if self._keeper.is_in_use(other.disk)]
+                raise
+            if suffix == STRAY_DIRECTORY:
+                kept.append(Leftover(one.disk, name, suffix))
+            else:
+                self._clock.call_later(delay_ms / 1000, self.unlink, one.disk, name)
+        if kept:
+            self._left[partition] = kept
+
+    async def put_aside(self, partition: TopicPartition, disk: Disk, name: str, suffix: str = DELETE_DIRECTORY) -> str:
+        """Renames a directory that no log is open in, durably; gives the new name. KafkaError."""
+        aside = set_aside_name(partition, self._clock.uuid4().hex, suffix)
         await self._keeper.guarded(disk, _rename(disk, name, aside))
         return aside
 
@@ -87,10 +118,13 @@ class LogRemoval:
         aside: str = await self._keeper.guarded(log.disk, self._rename_away(log, suffix))
         return aside
 
-    async def _rename_away(self, log: Log, suffix: str) -> str:
+    async def _end(self, log: Log) -> None:
         await log.abandon()
         # Before the name is free: a new log of this name must not be read with the old one's positions.
         await self._keeper.forget_positions(log.disk)
+
+    async def _rename_away(self, log: Log, suffix: str) -> str:
+        await self._end(log)
         aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, suffix)
         await _rename(log.disk, log.directory, aside)
         return aside

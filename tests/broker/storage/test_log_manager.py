@@ -18,7 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage import directory_loading, log_recovery
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import ONLINE
+from ottla_broker.storage.directories import ONLINE, DirectoryState
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
@@ -566,3 +566,64 @@ async def test_a_topic_made_anew_does_not_begin_with_what_a_deletion_could_not_p
     assert (again.log_start_offset, again.log_end_offset, again.topic_id) == (0, 0, bytes(range(16, 32)))
     found = (await broker.restart()).get(T0)
     assert found is not None and found.topic_id == bytes(range(16, 32))
+
+
+def refuse_other_names(monkeypatch: pytest.MonkeyPatch, *suffixes: str) -> Callable[[], None]:
+    """There is no room for directory names with these suffixes until the answer is called."""
+    rename = os.rename
+
+    def refuse(old: str, new: str) -> None:
+        if new.endswith(suffixes):
+            raise OSError(errno.ENOSPC, "No space left on device", new)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    return lambda: monkeypatch.setattr(os, "rename", rename)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_what_could_not_be_put_away_does_not_keep_the_broker_from_starting(
+    make: Make, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """The partition moves away from this broker and is assigned to it again while the directory that it was in is full:
+    made in the other one it would be in both."""
+    broker = make(2)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    home = log.disk.path
+    log.append_as_leader(batch(b"old"), 0)
+    await written(log)
+    relieve = refuse_other_names(monkeypatch, "-delete", "-stray")
+    with pytest.raises(KafkaError):
+        await (manager.set_aside if is_kept else manager.delete)(T0)
+    assert manager.states[home].state is DirectoryState.FULL
+    for _ in range(2):
+        with pytest.raises(KafkaError) as caught:
+            await manager.get_or_create(T0, TOPIC_ID, True)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    relieve()
+    again = await manager.get_or_create(T0, TOPIC_ID, True)
+    assert again.disk.path != home and again.log_end_offset == 0
+    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    assert [name.rsplit("-", 1)[1] for name in names] == ["stray" if is_kept else "delete"]
+    await manager.delete(T0)
+    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    assert [name.rsplit("-", 1)[1] for name in names] == ["stray" if is_kept else "delete"], "not of this log"
+    again = await manager.get_or_create(T0, TOPIC_ID, True)
+    found = (await broker.restart()).get(T0)
+    assert found is not None and found.disk.path == again.disk.path
+
+
+async def test_a_stray_that_could_not_be_put_away_goes_with_the_partition(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = make(2)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    relieve = refuse_other_names(monkeypatch, "-stray")
+    with pytest.raises(KafkaError):
+        await manager.set_aside(T0)
+    relieve()
+    await manager.delete(T0)
+    names = [name for name, is_directory, _ in await log.disk.list() if is_directory]
+    assert [name.rsplit("-", 1)[1] for name in names] == ["delete"]
