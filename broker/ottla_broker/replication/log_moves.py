@@ -47,6 +47,10 @@ class Replicas(Protocol):
 
     def partition(self, topic: str, index: int) -> Partition | None: ...
 
+    def told_offline(self) -> Collection[TopicPartition]:
+        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class DescribedReplica:
@@ -70,7 +74,8 @@ class DescribedDirectory:
 
 
 class LogMoves:
-    """See the module. `commands` is the lock under which the controller's commands are taken in."""
+    """See the module. `commands` is the lock under which the controller's commands are taken in, `report` has the
+    controller ask again about this broker's replicas."""
 
     def __init__(
         self,
@@ -80,7 +85,9 @@ class LogMoves:
         fetchers: Fetchers,
         metrics: Metrics,
         logger: Logger,
+        report: Callable[[], None],
     ) -> None:
+        self._report = report
         self._replicas = replicas
         self._log_manager = replicas.log_manager
         self._moves = replicas.log_manager.moves
@@ -195,6 +202,8 @@ class LogMoves:
         if has_swapped:
             self._done.inc()
             self._logger.info("%s has moved to %s", tp, partition.log.disk.path)
+            if not partition.log.is_full and tp in self._replicas.told_offline():
+                self._report()  # it had left its place to others, for lack of room where it was
         return has_swapped
 
     def wait_for_swap(self, topics: Sequence[Any], go_on: Callable[[], None]) -> bool:

@@ -107,7 +107,7 @@ class ReplicaManager:
             self.recreations,
         )
         self._commands = asyncio.Lock()
-        self.moves = LogMoves(self, clock, self._commands, self._fetchers, metrics, self.logger)
+        self.moves = LogMoves(self, clock, self._commands, self._fetchers, metrics, self.logger, report_directories)
         self.held = self.moves.held
         """Partitions whose produce requests have to wait (`moves.wait_for_swap`); almost always empty."""
         self._woken: list[Waiter] = []

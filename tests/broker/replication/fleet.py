@@ -118,6 +118,7 @@ class Node:
                 self.network, self.clock, host, port, client_id=f"broker-{self.broker_id}-fetcher"
             ),
             listener=INTERNAL,
+            report_directories=self.report_directories,
         )
         self.manager.start()
         absent: Any = None
@@ -148,6 +149,9 @@ class Node:
         for endpoint in self.config.listeners.bound:
             self.ports[endpoint.name] = await self.server.bind(endpoint)
         self.is_running = True
+
+    def report_directories(self) -> None:
+        """The controller is to ask again about this broker's replicas: it has none."""
 
     def kill(self) -> None:
         """Ends it as a crash does, but that queued writes may still reach the disk."""

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import StopCommand
-from tests.broker.replication.fleet import Fleet
+from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.directories import DirectoryState, Verdict
+from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.replication import fleet as fleets
+from tests.broker.replication.fleet import Fleet, Node, until
 
 TP = TopicPartition("orders", 0)
 
@@ -63,3 +69,56 @@ async def test_nobody_is_followed_after_the_stop_because_a_log_moves(
     await manager.stop()
     await try_to_swap(two, monkeypatch)
     assert not manager._fetchers.follows(TP)
+
+
+class TwoDirectories(Node):
+    """A node with a second log directory; `reports` are the events that have the controller ask again."""
+
+    def __init__(self, fleet: Fleet, broker_id: int, directory: Path, settings: dict[str, str]) -> None:
+        super().__init__(fleet, broker_id, directory, settings)
+        other = str(directory.parent / f"other-{broker_id}")
+        Path(other).mkdir(exist_ok=True)
+        self.reports = 0
+        self.log_manager = LogManager(
+            {str(directory): self.disk, other: DirectoryDisk(other)},
+            self.clock,
+            self.workers,
+            LogManagerSettings(),
+            lambda topic: LogConfig(self.config.topic_config(self.overrides)),
+            on_directory_failure=lambda path, error: self.failures.append(error),
+        )
+
+    def report_directories(self) -> None:
+        self.reports += 1
+
+    def kill(self) -> None:
+        super().kill()
+        for disk in self.log_manager.disks:
+            disk.close()
+
+
+async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory stays full, and says nothing; nothing keeps the replica from being used where it is now."""
+    monkeypatch.setattr(fleets, "Node", TwoDirectories)
+    fleet = Fleet(tmp_path)
+    await fleet.start(1, 2)
+    try:
+        await fleet.create("orders", (2, 1))
+        node = fleet.nodes[1]
+        assert isinstance(node, TwoDirectories)
+        manager, storage = node.manager, node.log_manager
+        full = node.partition("orders").log.disk.path
+        roomy = next(path for path in storage.paths if path != full)
+        storage.judged(full, Verdict(DirectoryState.FULL, "less free than the reserve"))
+        assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
+        await fleet.elect("orders", 2, (2,), to=[2])
+        await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
+        assert await manager.moves.alter({TP: roomy}) == {TP: ErrorCode.NONE}
+        await until(lambda: node.reports, "the controller is told that it asks again")
+        assert node.partition("orders").log.disk.path == roomy
+        assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
+        assert manager._fetchers.follows(TP)
+    finally:
+        fleet.stop()
