@@ -267,12 +267,15 @@ class ReplicaManager:
         STALE_CONTROLLER_EPOCH (the leader epoch is not greater than the known one, unless only the topic id is new),
         UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica). With `is_full` the request names every partition of
         this broker, and what it does not name is stray: stopped and deleted, or set aside when nobody has told this
-        broker to serve it since it started. `load_topic` is called for each topic that is new here. `connection` as in
-        `fence.accepts`.
+        broker to serve it since it started. What is served of a topic that it names with another id is set aside, and
+        not answered with INCONSISTENT_TOPIC_ID. `load_topic` is called for each topic that is new here. `connection` as
+        in `fence.accepts`.
         """
         async with self._commands:
             if not self.fence.accepts(controller_epoch, connection):
                 return ErrorCode.STALE_CONTROLLER_EPOCH
+            if is_full and not self._is_stopped:
+                await self._set_namesakes_aside(commands)  # first: the configuration is another one's too
             if load_topic is not None:
                 # Within the lock: a full request that fell behind a later one would delete what that one made.
                 names = dict.fromkeys(command.topic_partition.topic for command in commands)
@@ -439,7 +442,7 @@ class ReplicaManager:
         if self._is_too_new(command):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         known_id = ZERO_UUID if partition is None else partition.topic_id
-        if command.topic_id != ZERO_UUID and known_id not in (ZERO_UUID, command.topic_id):
+        if _is_another_topic(known_id, command.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID, False
         known_epoch = NO_EPOCH if partition is None else partition.leader_epoch
         if command.leader_epoch < known_epoch:
@@ -491,7 +494,7 @@ class ReplicaManager:
     async def _log_of(self, command: LeadershipCommand) -> Log:
         tp = command.topic_partition
         log = self.log_manager.get(tp)
-        if log is not None and self.partition(*tp) is None and _is_of_another_topic(log, command.topic_id):
+        if log is not None and self.partition(*tp) is None and _is_another_topic(log.topic_id, command.topic_id):
             self.logger.warning(
                 "%s on disk belongs to topic id %s, the topic has %s now: setting it aside",
                 tp,
@@ -541,6 +544,18 @@ class ReplicaManager:
     def _set_topic_id(self, partition: Partition, topic_id: bytes) -> None:
         partition.topic_id = topic_id
         self._topic_names[topic_id] = partition.topic
+
+    async def _set_namesakes_aside(self, commands: Sequence[LeadershipCommand]) -> None:
+        """Ends what is served here of topics that were deleted, and made again, while this broker heard nothing."""
+        ids = {command.topic_partition.topic: command.topic_id for command in commands}
+        for partition in self.partitions():
+            tp, topic_id = partition.topic_partition, ids.get(partition.topic, ZERO_UUID)
+            if not partition.log.is_failed and _is_another_topic(partition.topic_id, topic_id):
+                self.logger.warning("%s has topic id %s now: setting the former one aside", tp, topic_id.hex())
+                await self._fetchers.remove([tp])
+                self._forget(partition)
+                self._tell_listeners([], [partition])
+                await self._take_away(self.log_manager.set_aside, tp)
 
     async def _stop_strays(self, commands: Sequence[LeadershipCommand]) -> list[Partition]:
         named = {command.topic_partition for command in commands}
@@ -677,8 +692,8 @@ class ReplicaManager:
             self._is_checkpointing = False
 
 
-def _is_of_another_topic(log: Log, topic_id: bytes) -> bool:
-    return topic_id != ZERO_UUID and log.topic_id not in (None, ZERO_UUID, topic_id)
+def _is_another_topic(known_id: bytes | None, topic_id: bytes) -> bool:
+    return topic_id != ZERO_UUID and known_id not in (None, ZERO_UUID, topic_id)
 
 
 def _isr_counters(metrics: Metrics) -> dict[str, Counter]:

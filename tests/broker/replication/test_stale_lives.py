@@ -135,6 +135,39 @@ async def test_a_full_leader_and_isr_sets_unnamed_logs_aside_and_their_deletion_
     fleet.stop()
 
 
+@pytest.mark.parametrize("knew_its_log", [True, False])
+async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_namesake(
+    one: Fleet, stray_directory: Any, knew_its_log: bool
+) -> None:
+    """It was cut off while the topic was deleted and made again. It has never ended: its replica is not just found."""
+    manager = one.nodes[1].manager
+    heard: list[tuple[int, int]] = []
+    manager.add_leadership_listener(lambda leaders, others: heard.append((len(leaders), len(others))))
+    await one.produce(1, "orders", "old")
+    if not knew_its_log:
+        one.nodes[1].partition("orders").log.topic_id = None  # of before there were topic ids
+    loaded: list[str] = []
+
+    async def load(topic: str) -> None:
+        loaded.append(topic)
+
+    orders = TopicPartition("orders", 0)
+    command = LeadershipCommand(orders, OTHER_ID, 1, 0, 0, 1, (1,), (1,), False)
+    assert await manager.apply_leadership(1, [command], load_topic=load) == {orders: ErrorCode.INCONSISTENT_TOPIC_ID}
+    assert not loaded and not heard
+    assert await manager.apply_leadership(1, [command], is_full=True, load_topic=load) == {orders: ErrorCode.NONE}
+    assert loaded == ["orders"]
+    assert heard == [(0, 1), (0, 1), (1, 0)], "the end of both partitions of the namesake comes first"
+    assert manager.topic_name(OTHER_ID) == "orders" and one.topics["orders"].topic_id not in manager._topic_names
+    assert manager.partition("orders", 1) is None
+    one.topics["orders"].topic_id = OTHER_ID
+    assert await one.values(1, "orders") == []
+    assert (await one.produce(1, "orders", "new")).error_code == 0
+    assert await one.values(1, "orders") == ["new"]
+    endings = [name.rpartition("-")[2] for name in stray_directory()]
+    assert sorted(endings) == ["0", "stray", "stray"], endings
+
+
 async def test_a_full_command_that_came_first_deletes_nothing_that_a_later_one_made(one: Fleet) -> None:
     """The first copy of a request hangs on its topics' configuration; the controller has sent it again meanwhile."""
     node = one.nodes[1]

@@ -3,12 +3,12 @@
 Behaviour
     Creates missing logs, makes this broker leader or follower of each partition, and answers when that is done: the
     controller takes NONE as "this replica is online". Type 2 (full) names every partition of this broker; others are
-    stray and deleted.
+    stray and deleted. What is here of a topic that it names with another id is set aside.
 Errors, in this order
     whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller gave up).
     partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no such directory may be made), KAFKA_STORAGE_ERROR,
-    INCONSISTENT_TOPIC_ID, STALE_CONTROLLER_EPOCH (the leader epoch is not greater), UNKNOWN_TOPIC_OR_PARTITION (this
-    broker is no replica).
+    INCONSISTENT_TOPIC_ID (not to a full request), STALE_CONTROLLER_EPOCH (the leader epoch is not greater),
+    UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica).
 Versions
     1: IsNew. 2: grouped by topic, broker epoch (KIP-380). 3: adding and removing replicas (KIP-455). 4: flexible.
     5: topic ids and type (KIP-516). 6: leader recovery state (KIP-704). 7: isKRaftController (KIP-866).
