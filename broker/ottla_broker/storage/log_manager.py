@@ -440,6 +440,7 @@ class LogManager:
         """See `moves.Keeper`."""
         partition = log.topic_partition
         self._check_move(partition)
+        await self.removal.make_way(partition, log.config.file_delete_delay_ms)
         for path in self.states.live:
             disk = self._disks[path]
             if disk is not log.disk and await self.guarded(disk, disk.exists(str(partition))):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -515,19 +516,24 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                 await segment.close()
             self.is_failed = True
 
-    def rename_directory(self, name: str) -> asyncio.Future[None]:
+    def rename_directory(self, name: str) -> asyncio.Future[Any]:
         """Gives the log's directory another name within its log directory; the caller holds `lock`.
 
         In force for every call made from now on, since a Disk keeps their order; durable, before anything that is
-        synced later, when the answer is done.
+        synced later, when the answer is done. OSError: it keeps the name it had, which is for `take_name`.
         """
-        self._watch(self.disk.rename(self.directory, name))
+        renamed = self.disk.rename(self.directory, name)
+        self._watch(renamed)
+        self.take_name(name)
+        return asyncio.gather(renamed, self.disk.fsync_directory())
+
+    def take_name(self, name: str) -> None:
+        """Where the log looks for its files from now on."""
         self.directory = name
         for segment in self.segments:
             segment.directory = name
             if segment.transactions is not None:
                 segment.transactions.directory = name
-        return self.disk.fsync_directory()
 
     async def abandon(self) -> None:
         """The log is being deleted: no further append, files closed, and nothing that changes files is under way."""

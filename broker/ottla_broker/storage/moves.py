@@ -16,6 +16,7 @@ a new replica gets (`placement`).
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -34,6 +35,7 @@ from ottla_broker.storage.names import (
     MOVE_MARKER,
     PARTITION_METADATA,
     SNAPSHOT,
+    STRAY_DIRECTORY,
     future_name,
     offset_name,
     set_aside_name,
@@ -373,12 +375,12 @@ class Moves:
         )
 
     async def _conclude(
-        self, old: Log, new: Log, renamed: asyncio.Future[None], written: Sequence[asyncio.Future[Any]]
+        self, old: Log, new: Log, renamed: asyncio.Future[Any], written: Sequence[asyncio.Future[Any]]
     ) -> None:
         partition = old.topic_partition
         has_arrived = False
         try:
-            await self._keeper.guarded(new.disk, renamed)
+            await self._keeper.guarded(new.disk, _named(renamed))
             has_arrived = True
             await self._settle_in(new, written)
             if self.cleaning is not None:
@@ -388,9 +390,14 @@ class Moves:
             await self._keeper.guarded(new.disk, _unmark(new))
             self._clock.call_later(old.config.file_delete_delay_ms / 1000, self._discard, old)
         except KafkaError:
-            # Its directory is offline, which has been told. The marker stays: it settles which copy is the newer.
+            # Its directory is offline or full, which has been told. The marker stays: it tells the newer copy.
             await old.abandon()
-            if has_arrived and not new.is_failed:
+            await asyncio.gather(*written, return_exceptions=True)
+            is_the_older = has_arrived and not new.is_failed
+            if old.directory == str(partition):
+                suffix = DELETE_DIRECTORY if is_the_older else STRAY_DIRECTORY
+                self._removal.left_behind(partition, old.disk, old.directory, suffix)
+            if is_the_older:
                 await self._outlive(old, new)
         finally:
             self._leaving.pop(partition, None)
@@ -418,7 +425,12 @@ class Moves:
         await self._keeper.forget_positions(old.disk)
         aside = set_aside_name(old.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
         async with old.lock:
-            await old.rename_directory(aside)
+            name = old.directory
+            try:
+                await old.rename_directory(aside)
+            except OSError:
+                old.take_name(name)
+                raise
 
     def _discard(self, old: Log) -> None:
         self._clock.spawn(self._discarded(old), name=f"delete {old.directory}")
@@ -451,6 +463,14 @@ async def _ends_alike(current: Log, future: Log) -> bool:
     if last < max(future.log_start_offset, current.log_start_offset):
         return True
     return await future.read_bytes(last, 1) == await current.read_bytes(last, 1)
+
+
+async def _named(renamed: asyncio.Future[Any]) -> None:
+    """A copy takes records under its new name already: without room for that name it is lost as with a failed disk."""
+    try:
+        await renamed
+    except OSError as error:
+        raise OSError(errno.EIO, f"a copy could not get its log's name: {error}") from error
 
 
 async def _unmark(log: Log) -> None:

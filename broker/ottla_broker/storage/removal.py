@@ -2,7 +2,7 @@
 
 `-delete` is emptied after file.delete.delay.ms, so that whoever reads the files now can finish; `-stray` is kept until
 a `delete` of its partition, or a person, removes it. Not here: when a log goes, and what else of it is forgotten then
-(`log_manager.py`); the logs that moves leave behind (`moves.py`).
+(`log_manager.py`); the logs that moves leave behind (`moves.py`), but for those that keep their name.
 """
 
 from __future__ import annotations
@@ -52,15 +52,20 @@ class LogRemoval:
         self._keeper = keeper
         self._clock = clock
         self._left: dict[TopicPartition, list[Leftover]] = {}
-        """What the next deletion of a partition has to find: strays, and what has kept its name for lack of room."""
+        """What the next deletion of a partition has to find: strays, and what has kept its name for lack of room. An
+        older copy comes before the log that has taken its place."""
 
     def succeeded(self, partition: TopicPartition) -> None:
         """The partition has a log again: what is left of one before it is not deleted with it."""
         self._left.pop(partition, None)
 
+    def left_behind(self, partition: TopicPartition, disk: Disk, name: str, suffix: str) -> None:
+        """A move could not put the older copy away: it goes before the log that has taken its place does."""
+        self._left.setdefault(partition, []).append(Leftover(disk, name, suffix))
+
     async def make_way(self, partition: TopicPartition, delay_ms: int) -> None:
-        """Before the partition gets a log: what has kept its name is renamed, since a start that finds the name in two
-        directories is refused. KafkaError as in `delete`."""
+        """Before the partition gets another log: what has kept its name is renamed, since a start that finds the name
+        twice is refused. KafkaError as in `delete`."""
         await self._put_all_aside(partition, self._left.pop(partition, []), delay_ms, keeps_strays=True)
 
     async def delete(self, partition: TopicPartition, log: Log | None, delay_ms: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.storage.directories import ONLINE
+from ottla_broker.storage.directories import ONLINE, DirectoryState
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
@@ -156,6 +157,90 @@ async def test_a_copy_that_finds_no_room_for_its_producers_has_taken_over_all_th
     manager = await broker.restart()
     found = manager.get(T0)
     assert found is not None and found.disk.path == broker.paths[2] and found.log_end_offset == 10
+
+
+def refuse_renames(monkeypatch: pytest.MonkeyPatch, path: str, suffix: str) -> Callable[[], None]:
+    """There is no room in the directory for names that end so, until the answer is called."""
+    rename = os.rename
+
+    def refuse(old: str, new: str) -> None:
+        if new.startswith(path + "/") and new.endswith(suffix):
+            raise OSError(errno.ENOSPC, "No space left on device", new)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    return lambda: monkeypatch.setattr(os, "rename", rename)
+
+
+async def test_an_old_copy_without_room_for_another_name_leaves_the_mark_that_tells_the_newer_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relieve = refuse_renames(monkeypatch, broker.paths[0], "-delete")
+    await append(await moved(broker, 1), 5, 5)
+    assert broker.manager.states[broker.paths[0]].state is DirectoryState.FULL
+    assert [directories(path) for path in broker.paths] == [["t-0"], ["t-0"], []]
+    relieve()
+    manager = await broker.restart()
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[1] and found.log_end_offset == 10
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_an_old_copy_without_room_for_another_name_goes_before_the_newer_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_kept: bool, has_room: bool
+) -> None:
+    """Else it would be the partition at the next start, or one of two that nothing tells from each other."""
+    relieve = refuse_renames(monkeypatch, broker.paths[0], "-delete")
+    await moved(broker, 1)
+    manager = broker.manager
+    take_away = manager.set_aside if is_kept else manager.delete
+    if has_room:
+        relieve()
+    else:
+        with pytest.raises(KafkaError):
+            await take_away(T0)
+        with pytest.raises(KafkaError):
+            await manager.get_or_create(T0, OTHER_TOPIC_ID, True)
+        assert [directories(path) for path in broker.paths] == [["t-0"], ["t-0"], []]
+        relieve()
+        broker.manager.judged(broker.paths[0], ONLINE)
+    if not is_kept or has_room:
+        await take_away(T0)
+    again = await manager.get_or_create(T0, OTHER_TOPIC_ID, True)
+    found = [name.rsplit("-", 1)[1] for path in broker.paths for name in directories(path)]
+    assert found.count("stray") == is_kept and found.count("0") == 1
+    manager = await broker.restart()
+    log = manager.get(T0)
+    assert log is not None and log.disk.path == again.disk.path and log.topic_id == OTHER_TOPIC_ID
+
+
+async def test_an_old_copy_without_room_for_another_name_goes_before_the_next_move(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relieve = refuse_renames(monkeypatch, broker.paths[0], "-delete")
+    await moved(broker, 1)
+    with pytest.raises(KafkaError):
+        await moved(broker, 2)
+    relieve()
+    await append(await moved(broker, 2), 5, 5)
+    assert "t-0" not in directories(broker.paths[0])
+    await broker.manager.delete(T0)  # what has gone by then is not looked for
+    assert not broker.failures
+
+
+async def test_a_copy_that_cannot_take_its_name_has_not_arrived(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is served under a name that it does not have: the old one must not go."""
+    relieve = refuse_renames(monkeypatch, broker.paths[1], "/t-0")
+    await moved(broker, 1)
+    assert broker.manager.offline_paths == [broker.paths[1]]
+    assert directories(broker.paths[0]) == ["t-0"]
+    relieve()
+    manager = await broker.restart()
+    found = manager.get(T0)
+    assert found is not None and found.disk.path == broker.paths[0] and found.log_end_offset == 5
 
 
 async def test_a_log_that_has_moved_away_takes_nothing_back_where_it_has_gone(
