@@ -9,7 +9,9 @@ answer or a failure. Not here: the leader's side (`server.fetch_sessions`), whic
     (id x, epoch 0)   after a failure: closes x and begins anew
 
 Until a full request has been answered nothing is known to be held; an incremental answer that never came leaves open
-what is, so every failure leads to a full request.
+what is, so every failure leads to a full request. So does whoever asks in place of another: what the leader told the
+former it tells nobody again. That may happen while a request is under way, whose answer then does not go on with the
+session.
 """
 
 from __future__ import annotations
@@ -83,6 +85,8 @@ class LeaderSession(Generic[A]):
         self.uses_topic_ids = True
         self._held: dict[Key, tuple[A, Position]] = {}
         self._gone: dict[Key, str] = {}
+        self._is_renewed = False
+        """Since the last question: its answer comes too late to go on with."""
 
     @property
     def is_full(self) -> bool:
@@ -112,6 +116,7 @@ class LeaderSession(Generic[A]):
     def renew(self) -> None:
         """The next request is full."""
         self.epoch = INITIAL_EPOCH
+        self._is_renewed = True
 
     def join(self, asking: A) -> None:
         """Somebody new asks. In place of another (a new leader epoch), it has to hear everything again."""
@@ -130,6 +135,7 @@ class LeaderSession(Generic[A]):
 
         Whoever left is forgotten. The caller takes `session_id` and `epoch` before.
         """
+        self._is_renewed = False
         if self.is_full:
             self._held.clear()
             self._gone.clear()
@@ -151,7 +157,7 @@ class LeaderSession(Generic[A]):
         """The request was answered without an error."""
         if session_id == NO_SESSION:
             self.epoch = INITIAL_EPOCH
-        else:
+        elif not self._is_renewed:  # else the full request closes this session
             self.epoch = next_epoch(self.epoch)
         self.session_id = session_id
 

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import StopCommand
 from ottla_broker.replication.fetchers import Fetcher
+from ottla_broker.server.inter_broker import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
 
 LAG_MS = 30_000
@@ -171,6 +175,44 @@ async def test_a_change_of_num_replica_fetchers_spreads_the_partitions_anew(tmp_
         await produce_everywhere(f"with {count}")
         await until(lambda count=count: len(fetchers_of(follower)) == count, "the fetchers are resized")
         assert sum(len(fetcher._followers) for fetcher in fetchers_of(follower)) == 6
+    fleet.stop()
+
+
+async def test_what_a_leader_says_while_its_epoch_changes_reaches_the_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a full request comes to a follower that has begun anew meanwhile, with the same leader."""
+    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000"})
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2), partitions=2)  # the other one keeps the fetcher and its session
+    leader, follower = (fleet.nodes[broker].partition("orders") for broker in (1, 2))
+    await fleet.produce(1, "orders", "a")
+    await until(lambda: follower.log.high_watermark == 1, "all is known")
+    has_failed, answered, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    real = BrokerClient.send
+
+    def send(self: BrokerClient, api: int, version: int, request: Any, **kwargs: Any) -> Any:
+        if api != ApiKey.FETCH or request.replica_state is None or goes_on.is_set():
+            return real(self, api, version, request, **kwargs)
+        return asyncio.ensure_future(send_slowly(self, version, request, **kwargs))
+
+    async def send_slowly(client: BrokerClient, version: int, request: Any, **kwargs: Any) -> Any:
+        has_failed.set()
+        if leader.log.log_start_offset == 0:
+            raise ConnectionError("a network that is away for a moment")
+        answer = await real(client, int(ApiKey.FETCH), version, request, **kwargs)
+        answered.set()
+        await goes_on.wait()
+        return answer
+
+    monkeypatch.setattr(BrokerClient, "send", send)
+    await has_failed.wait()  # so the next request is full
+    await leader.delete_records(1)
+    await answered.wait()
+    assert follower.log.log_start_offset == 0
+    await fleet.elect("orders", 1, (1, 2))
+    goes_on.set()
+    await until(lambda: (follower.log.log_start_offset, leader.low_watermark) == (1, 1), "the follower has heard of it")
     fleet.stop()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import doctest
 from dataclasses import dataclass, field
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla_broker.protocol.codec import ZERO_UUID
@@ -34,6 +35,7 @@ class _Asker:
     index: int
     topic_id: bytes
     offset: int = 0
+    heard: int = 0
     part: FetchPartition = field(default_factory=FetchPartition)
 
     def request_part(self) -> FetchPartition:
@@ -84,6 +86,24 @@ def test_a_new_leader_epoch_and_a_topic_without_id_begin_anew() -> None:
         assert session.is_full and session.session_id == 77  # which the full request closes
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_whoever_joins_in_place_of_another_while_a_request_is_under_way_is_told_everything(is_first: bool) -> None:
+    session: LeaderSession[_Asker] = LeaderSession()
+    before, after = _asker(1), _asker(1)
+    _ask(session, before)
+    if not is_first:
+        session.on_answer(77)
+        before.offset = 5
+        _ask(session, before)
+    session.leave(before)
+    session.join(after)
+    session.on_answer(77)
+    assert session.is_full and session.session_id == 77  # which the full request closes
+    _ask(session, after)
+    session.on_answer(78)
+    assert (session.session_id, session.epoch) == (78, 1)
+
+
 def test_what_a_leader_no_longer_knows_is_not_closed_and_what_it_mistook_is() -> None:
     session: LeaderSession[_Asker] = LeaderSession()
     for error, session_id in (
@@ -98,16 +118,20 @@ def test_what_a_leader_no_longer_knows_is_not_closed_and_what_it_mistook_is() ->
 
 
 class _Leader:
-    """Takes requests in as a Kafka leader does: first what is named, then what is forgotten."""
+    """Takes requests in as a Kafka leader does: first what is named, then what is forgotten. What it told of a
+    partition (`news` counts its changes) it tells again only to a new session, or when that was forgotten meanwhile."""
 
     def __init__(self) -> None:
         self.session_id = 0
         self.epoch = 0
         self.held: dict[int, int] = {}
+        self.news: dict[int, int] = {}
+        self._told: dict[int, int] = {}
 
     def take(self, session_id: int, epoch: int, topics: list[FetchTopic], forgotten: list[ForgottenTopic]) -> ErrorCode:
         if epoch == 0:
             self.held = {}
+            self._told = {}
             self.session_id += 1
             self.epoch = 1
         elif session_id != self.session_id:
@@ -120,53 +144,98 @@ class _Leader:
         for topic in forgotten:
             for index in topic.partitions:
                 del self.held[index]
+                self._told.pop(index, None)
         return ErrorCode.NONE
+
+    def tell(self) -> dict[int, int]:
+        """The answer: what is new."""
+        answer = {index: news for index in self.held if (news := self.news.get(index, 1)) != self._told.get(index)}
+        self._told.update(answer)
+        return answer
 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["join", "leave", "move", "replace", "round", "round", "lost request", "lost answer", "evict"]),
+        st.sampled_from(
+            [
+                "join",
+                "leave",
+                "move",
+                "replace",
+                "news",
+                "round",
+                "round",
+                "round with a replacement",
+                "lost request",
+                "lost answer",
+                "evict",
+            ]
+        ),
         st.integers(0, 3),
     ),
     max_size=40,
 )
 
 
+@settings(max_examples=500)
 @given(STEPS)
+@example([("join", 0), ("round with a replacement", 0)])
 def test_after_every_round_the_leader_holds_just_who_asks_at_its_position(steps: list[tuple[str, int]]) -> None:
     session: LeaderSession[_Asker] = LeaderSession()
     leader = _Leader()
     asking: dict[int, _Asker] = {}
     moved: dict[_Asker, None] = {}
+
+    def replace(index: int) -> None:
+        known = asking.pop(index, None)
+        if known is not None:
+            session.leave(known)
+            moved.pop(known, None)
+        asking[index] = _asker(index)
+        session.join(asking[index])
+        moved[asking[index]] = None
+
     for step, index in [*steps, ("round", 0), ("round", 0)]:
         known = asking.get(index)
-        if step in ("leave", "replace") and known is not None:
+        if step == "leave" and known is not None:
             session.leave(known)
             moved.pop(known, None)
             del asking[index]
-        if step in ("join", "replace") and index not in asking:
-            asking[index] = _asker(index)
-            session.join(asking[index])
-            moved[asking[index]] = None
+        elif step == "replace" or (step == "join" and known is None):
+            replace(index)
         elif step == "move" and known is not None:
             known.offset += 1
             moved[known] = None
+        elif step == "news":
+            leader.news[index] = leader.news.get(index, 1) + 1
         elif step == "evict":
             leader.session_id += 1
-        elif step in ("round", "lost request", "lost answer"):
+        elif step in ("round", "round with a replacement", "lost request", "lost answer"):
             session_id, epoch = session.session_id, session.epoch
             topics, forgotten = _ask(session, *(asking.values() if session.is_full else moved))
-            moved = {}
+            moved.clear()
             if step == "lost request":
                 session.renew()
                 continue
             error = leader.take(session_id, epoch, topics, forgotten)
-            if step == "lost answer":
-                session.renew()
-            elif error:
-                session.on_error(error)
-            else:
-                session.on_answer(leader.session_id)
+            if not error:
                 assert leader.held == {found: asker.offset for found, asker in asking.items()}
                 assert len(session) == len(asking)
+            answer = {} if error else leader.tell()
+            if step == "round with a replacement":
+                replace(index)
+            if step == "lost answer":
+                session.renew()
+                continue
+            if error:
+                session.on_error(error)
+                continue
+            session.on_answer(leader.session_id)
+            for found, news in answer.items():
+                asker = session.holder((_asker(found).topic_id, found))
+                if asker is not None and asking.get(found) is asker:
+                    asker.heard = news
     assert not session.is_full
+    assert {found: asker.heard for found, asker in asking.items()} == {
+        found: leader.news.get(found, 1) for found in asking
+    }

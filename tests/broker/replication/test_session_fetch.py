@@ -231,6 +231,22 @@ async def test_a_change_of_leader_is_told_to_a_session_that_waits(one: Fleet, se
     assert answer[0].current_leader.leader_epoch == 1
 
 
+async def test_whoever_begins_anew_with_another_leader_epoch_is_told_the_state_again(
+    one: Fleet, session: Session
+) -> None:
+    """A follower that hears of the epoch before it reads an answer leaves that answer aside."""
+    topic_id = one.topics["orders"].topic_id
+
+    def named(epoch: int) -> list[Any]:
+        part = fetch_api.FetchPartition(partition=0, current_leader_epoch=epoch, partition_max_bytes=100)
+        return [fetch_api.FetchTopic(topic="orders", topic_id=topic_id, partitions=[part])]
+
+    await session.fetch({1: 0}, topics=named(0))
+    await one.elect("orders", 1, (1,))
+    assert list(await session.fetch({}, topics=named(1))) == [0]
+    assert await session.fetch({}, topics=named(1)) == {}
+
+
 async def test_a_partition_that_had_records_goes_behind_the_others(one: Fleet, session: Session) -> None:
     for index in (0, 1):
         for value in ("x" * 500, "y" * 500):

@@ -7,9 +7,11 @@ session: the one that opens it and those that go on with it. Not here: ids, epoc
 Behaviour
     An incremental answer names a partition only with records, an error, a diverging epoch, a preferred replica, or
     when its high watermark or log start offset is another than last told. After an error the next state is told in
-    any case. A partition that had records goes behind the others, so that under max_bytes each has its turn. A request
-    that leaves no partition closes the session and is answered without one. A request that comes while another of its
-    session waits (over a second connection) takes its place; the former gets INVALID_FETCH_SESSION_EPOCH.
+    any case, and so it is when a partition is named with another leader epoch: whoever follows in that epoch has begun
+    anew, and may have left aside what the one before was told. A partition that had records goes behind the others, so
+    that under max_bytes each has its turn. A request that leaves no partition closes the session and is answered
+    without one. A request that comes while another of its session waits (over a second connection) takes its place;
+    the former gets INVALID_FETCH_SESSION_EPOCH.
 
 What a fetch costs depends on what has changed, not on the partitions of its session. Each partition of a session stands
 among the waiters of its replica, but for the time from the first news to the next request. One is *active* when its
@@ -162,6 +164,8 @@ class Ledger:
                 if item is None:
                     self.add((name, asked.partition), topic.topic, asked)
                 else:
+                    if asked.current_leader_epoch != item.asked.current_leader_epoch:
+                        item.sent_high_watermark = item.sent_log_start = -1
                     item.asked = asked
                     self._activate(item)
         for topic in request.forgotten_topics_data:
