@@ -372,6 +372,8 @@ class GroupCoordinator:
             for live in list(owned.groups.values()):
                 if self._partitions.get(index) is not owned:
                     break  # it moved away while the loop did other work
+                if owned.groups.get(live.group.group_id) is not live:
+                    continue  # it was deleted, and may have been made anew
                 count += len(live.offsets)
                 removed = live.offsets.remove(live.offsets.expired(live.group, now_ms, retention_ms))
                 self._metrics.offset_expirations.inc(len(removed))
@@ -466,8 +468,8 @@ class GroupCoordinator:
         if group.state is GroupState.EMPTY and live.offsets.is_empty and not group.membership.pending:
             live.delete()
         records = [offset_tombstone(group.group_id, partition) for partition in removed]
-        if group.state is GroupState.DEAD:
-            owned.groups.pop(group.group_id, None)
+        if group.state is GroupState.DEAD and owned.groups.get(group.group_id) is live:
+            del owned.groups[group.group_id]
             if group.generation_id > 0:  # else it has no record of its own
                 records.append(group_tombstone(group.group_id))
         return self._append_to(index, owned, records) if records else None

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ottla_broker.exposition import Exposition
+from ottla_broker.groups import coordinator as coordinator_module
 from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
@@ -430,6 +431,35 @@ def test_offsets_of_a_group_without_members_expire_by_their_last_commit_or_their
         assert committed(broker, "g") == {PAYMENTS: 3}
         await clock.sleep(3_600.0)
         assert broker.coordinator.list() == (NONE, [])
+
+    in_virtual_time(scenario)
+
+
+def test_the_search_for_expired_offsets_leaves_a_group_alone_that_was_made_anew_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_module, "OFFSETS_PER_TURN", 1)
+
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, partitions=1)
+        await broker.loaded()
+        for group_id in ("f", "g"):
+            await broker.coordinator.commit(group_id, "", None, -1, {ORDERS: offset(1, clock)})
+        pause = clock.sleep
+        has_paused = False
+
+        async def sleep(seconds: float) -> None:
+            nonlocal has_paused
+            if seconds == 0 and not has_paused:
+                has_paused = True  # it has looked at "f"; requests have their turn
+                assert await broker.coordinator.delete("g") is NONE
+                assert await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(7, clock)}) == {ORDERS: NONE}
+            await pause(seconds)
+
+        monkeypatch.setattr(clock, "sleep", sleep)
+        await broker.coordinator.expire_offsets()
+        assert has_paused
+        assert committed(broker, "g") == {ORDERS: 7}
 
     in_virtual_time(scenario)
 
