@@ -5,7 +5,8 @@ translates errors. A group belongs to a partition of `__consumer_offsets`; whoev
 group. Ports used: Clock. The log is a `GroupLog`.
 
 A partition is *loading* from its election until its log has been replayed, then *owned* until the resignation. Both
-are fenced by the leader epoch: news of an older epoch than the last known is ignored.
+are fenced by the leader epoch: news of an older epoch than the last known is ignored. With the partition its epochs
+are forgotten: whoever tells of it knows which are old.
 """
 
 from __future__ import annotations
@@ -172,9 +173,11 @@ class GroupCoordinator:
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         """Another broker leads the partition, or it is gone (`leader_epoch` None)."""
-        if leader_epoch is not None:
-            if leader_epoch < self._epochs.get(partition, -1):
-                return
+        if leader_epoch is None:
+            self._epochs.pop(partition, None)  # one that is made anew begins with the first epoch
+        elif leader_epoch < self._epochs.get(partition, -1):
+            return
+        else:
             self._epochs[partition] = leader_epoch
         self._unload(partition)
 

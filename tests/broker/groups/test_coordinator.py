@@ -235,6 +235,22 @@ def test_resignation_while_loading_leaves_nothing_behind() -> None:
     in_virtual_time(scenario)
 
 
+@pytest.mark.parametrize("is_stopped_before", [False, True])
+def test_a_topic_that_was_deleted_and_made_anew_is_led_from_its_first_epoch_on(is_stopped_before: bool) -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, epoch=5)
+        await broker.loaded()
+        index = partition_for("g", 4)
+        if is_stopped_before:
+            broker.coordinator.on_resignation(index, 5)
+        broker.coordinator.on_resignation(index, None)
+        broker.elect(index, 0)
+        await broker.loaded()
+        assert await broker.coordinator.commit("g", "", None, -1, {ORDERS: offset(1, clock)}) == {ORDERS: NONE}
+
+    in_virtual_time(scenario)
+
+
 def test_a_leader_that_is_elected_again_keeps_its_groups() -> None:
     async def scenario(clock: Clock) -> None:
         broker = Broker(clock)
