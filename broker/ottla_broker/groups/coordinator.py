@@ -108,12 +108,23 @@ class GroupOverview(NamedTuple):
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition that this broker leads."""
+    """A partition that this broker leads, and has led since `first_epoch`."""
 
     leader_epoch: int
+    first_epoch: int
     is_loading: bool = True
     groups: dict[str, LiveGroup] = field(default_factory=dict)
     load: asyncio.Task[None] | None = None
+    open_transactions: dict[int, dict[str, None]] = field(default_factory=dict)
+    """By producer id, the groups that were loaded with offsets of its transaction."""
+    markers: list[tuple[int, bool]] = field(default_factory=list)
+    """Those that were committed while it was loading: (producer id, whether it commits)."""
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        for group_id in self.open_transactions.pop(producer_id, {}):
+            live = self.groups.get(group_id)
+            if live is not None:
+                live.offsets.end_transaction(producer_id, is_commit=is_commit)
 
 
 class GroupCoordinator:
@@ -167,7 +178,7 @@ class GroupCoordinator:
             # Elected again without having followed in between: what is in memory, or on its way there, is the log.
             owned.leader_epoch = leader_epoch
             return
-        owned = self._partitions[partition] = _Partition(leader_epoch)
+        owned = self._partitions[partition] = _Partition(leader_epoch, leader_epoch)
         self._moves.load_begins(partition)
         owned.load = self._clock.spawn(self._load(partition, owned), name=f"load {OFFSETS_TOPIC}-{partition}")
 
@@ -188,6 +199,21 @@ class GroupCoordinator:
             for live in list(owned.groups.values()):
                 removed = live.offsets.remove(gone)
                 self._append_removal(index, owned, live, removed)
+
+    def end_transaction(self, partition: int, leader_epoch: int, producer_id: int, *, is_commit: bool) -> None:
+        """A marker of the producer, which this broker appended in that epoch, is committed in the partition: offsets
+        that were loaded with the transaction open count now, or are forgotten.
+
+        We take none of our own, so the transaction began under a leader before us. A marker of an earlier leadership
+        of ours was loaded with the rest, and the producer may have begun another transaction since.
+        """
+        owned = self._partitions.get(partition)
+        if owned is None or leader_epoch < owned.first_epoch:
+            return
+        if owned.is_loading:
+            owned.markers.append((producer_id, is_commit))
+        else:
+            owned.end_transaction(producer_id, is_commit=is_commit)
 
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count() or self.config.offsets_topic_num_partitions)
@@ -497,7 +523,10 @@ class GroupCoordinator:
                 await self._clock.sleep(LOAD_RETRY_S)
         for replayed in replay.groups():
             owned.groups[replayed.group_id] = self._restore(replayed)
+        owned.open_transactions = replay.open_transactions
         owned.is_loading = False
+        for producer_id, is_commit in owned.markers:
+            owned.end_transaction(producer_id, is_commit=is_commit)
         owned.load = None
         elapsed = self._clock.monotonic() - started
         self._metrics.partition_load.observe(elapsed)

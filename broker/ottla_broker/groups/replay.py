@@ -43,7 +43,8 @@ class Replay:
     def __init__(self) -> None:
         self._snapshots: dict[str, GroupSnapshot] = {}
         self._offsets: dict[str, GroupOffsets] = {}
-        self._groups_of_producer: dict[int, dict[str, None]] = {}
+        self.open_transactions: dict[int, dict[str, None]] = {}
+        """By producer id, the groups in whose offsets it has not ended its transaction."""
         self.record_count = 0
 
     def add(self, batch: LoadedBatch) -> None:
@@ -64,7 +65,7 @@ class Replay:
             offsets = self._offsets.setdefault(key.group_id, GroupOffsets())
             commit = None if record.value is None else read_offset_value(record.value)
             if batch.is_transactional:
-                self._groups_of_producer.setdefault(batch.producer_id, {})[key.group_id] = None
+                self.open_transactions.setdefault(batch.producer_id, {})[key.group_id] = None
                 if commit is None:
                     offsets.discard_transactional(batch.producer_id, key.partition)
                 else:
@@ -86,7 +87,7 @@ class Replay:
             if record.key is None or len(record.key) < _CONTROL_KEY.size:
                 continue
             _, kind = _CONTROL_KEY.unpack_from(record.key)
-            for group_id in self._groups_of_producer.pop(batch.producer_id, {}):
+            for group_id in self.open_transactions.pop(batch.producer_id, {}):
                 self._offsets[group_id].end_transaction(batch.producer_id, is_commit=kind == ControlType.COMMIT)
 
     def groups(self) -> list[ReplayedGroup]:

@@ -13,9 +13,11 @@ from ottla_broker.groups.coordinator import LOAD_RETRY_S
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.groups.offsets import CommittedOffset
 from ottla_broker.groups.partitioning import partition_for
+from ottla_broker.groups.records import offset_record
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import build_batch, build_records
 from tests.broker.groups.surroundings import Broker, MemoryLog, in_virtual_time
 
 NONE = ErrorCode.NONE
@@ -260,6 +262,69 @@ def test_a_leader_that_is_elected_again_keeps_its_groups() -> None:
         assert broker.coordinator.heartbeat("g", member, None, 1) is NONE
         answers = await broker.coordinator.commit("g", member, None, 1, {ORDERS: offset(3, clock)})
         assert answers == {ORDERS: NONE}
+
+    in_virtual_time(scenario)
+
+
+def with_open_transaction(clock: Clock, producer_id: int, group_id: str = "g") -> MemoryLog:
+    """A log in which a leader before us took an offset, and another within a transaction."""
+    log = MemoryLog(clock)
+    for at, attributes in enumerate(({}, {"producer_id": producer_id, "attributes": 0x10})):
+        records = build_records([offset_record(group_id, ORDERS, offset(1 + 8 * at, clock))], clock.now_ms(), at)
+        log.batches.setdefault(0, []).append(bytes(build_batch(records, **attributes)))
+    return log
+
+
+def stable(broker: Broker, group_id: str = "g") -> int | ErrorCode:
+    """The committed offset, or that it is not settled yet."""
+    _, (found,) = broker.coordinator.fetch(group_id, [ORDERS], require_stable=True)
+    if found.error is not NONE:
+        return found.error
+    assert found.committed is not None
+    return found.committed.offset
+
+
+@pytest.mark.parametrize(("is_commit", "expected"), [(True, 9), (False, 1)])
+@pytest.mark.parametrize("is_loading", [False, True])
+def test_a_marker_settles_what_was_loaded_of_its_transaction(is_loading: bool, is_commit: bool, expected: int) -> None:
+    async def scenario(clock: Clock) -> None:
+        log = with_open_transaction(clock, 7)
+        log.read_delay_s = 1.0
+        broker = Broker(clock, log, partitions=1, epoch=5)
+        if not is_loading:
+            await broker.loaded()
+            assert stable(broker) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        broker.coordinator.end_transaction(0, 5, 8, is_commit=not is_commit)  # somebody else's
+        broker.coordinator.end_transaction(0, 5, 7, is_commit=is_commit)
+        broker.coordinator.end_transaction(0, 5, 7, is_commit=not is_commit)  # of the next transaction
+        await broker.loaded()
+        assert stable(broker) == expected
+
+    in_virtual_time(scenario)
+
+
+def test_a_marker_of_an_earlier_leadership_settles_nothing_that_came_later() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, with_open_transaction(clock, 7), partitions=1, epoch=5)
+        await broker.loaded()
+        broker.coordinator.end_transaction(0, 3, 7, is_commit=True)
+        assert stable(broker) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        broker.elect(0, 6)  # again, without having followed
+        broker.coordinator.end_transaction(0, 5, 7, is_commit=True)
+        assert stable(broker) == 9
+        broker.coordinator.on_resignation(0, 7)
+        broker.coordinator.end_transaction(0, 6, 7, is_commit=True)
+
+    in_virtual_time(scenario)
+
+
+def test_a_marker_leaves_a_group_alone_that_was_made_anew() -> None:
+    async def scenario(clock: Clock) -> None:
+        broker = Broker(clock, with_open_transaction(clock, 7), partitions=1)
+        await broker.loaded()
+        assert await broker.coordinator.delete("g") is NONE
+        broker.coordinator.end_transaction(0, 0, 7, is_commit=True)
+        assert committed(broker, "g") == {}
 
     in_virtual_time(scenario)
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla_broker.groups.coordinator import GroupCoordinator
+from ottla_broker.groups.offsets import CommittedOffset
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.groups.records import offset_record
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import describe_producers as describe_api
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import write_txn_markers as markers_api
-from ottla_broker.records.record import Record, build_batch
-from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, fetch_request, produce_request, until
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record, build_batch, build_records
+from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
+from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, Node, fetch_request, produce_request, until
 
 ABORT, COMMIT = False, True
 COMMITTED = {"isolation_level": 1}
@@ -36,13 +43,20 @@ async def produce(fleet: Fleet, records: bytes, transactional_id: str | None = "
     return response.responses[0].partition_responses[0]
 
 
-def end(producer_id: int, result: bool, *partitions: int, epoch: int = 0, coordinator_epoch: int = 0) -> Any:
+def end(
+    producer_id: int,
+    result: bool,
+    *partitions: int,
+    epoch: int = 0,
+    coordinator_epoch: int = 0,
+    topic: str = "orders",
+) -> Any:
     return markers_api.WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=epoch,
         transaction_result=result,
         coordinator_epoch=coordinator_epoch,
-        topics=[markers_api.WritableTxnMarkerTopic(name="orders", partition_indexes=list(partitions or (0,)))],
+        topics=[markers_api.WritableTxnMarkerTopic(name=topic, partition_indexes=list(partitions or (0,)))],
     )
 
 
@@ -190,3 +204,68 @@ async def test_producers_are_described_with_their_open_transactions(three: Fleet
             for number, one in found.items()
         } == {7: (4, 1, -1, 1), 8: (0, 5, -1, -1), 9: (1, -1, 6, -1)}
         assert found[7].last_timestamp == 1_000 and found[9].last_timestamp > 1_000
+
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def coordinator_of(node: Node) -> GroupCoordinator:
+    coordinator = GroupCoordinator(
+        clock=node.clock,
+        log=ReplicatedGroupLog(node.manager, node.clock, {}),
+        metrics=node.metrics,
+        config={},
+        partition_count=lambda: 1,
+    )
+    coordinator.start()
+    follow_group_leadership(node.manager, coordinator)
+    assert node.dispatcher.services is not None
+    node.dispatcher.services.group_coordinator = coordinator
+    return coordinator
+
+
+def stable_offset(coordinator: GroupCoordinator, group_id: str) -> int | ErrorCode:
+    """What the group has committed for ORDERS, or why nobody can say."""
+    error, found = coordinator.fetch(group_id, [ORDERS], require_stable=True)
+    error = error or found[0].error
+    if error or found[0].committed is None:
+        return error
+    return found[0].committed.offset
+
+
+async def test_a_marker_settles_the_offsets_that_a_leader_before_took_of_its_transaction(tmp_path: Path) -> None:
+    """As an Apache Kafka broker does, which takes transactional offset commits; ours takes none."""
+    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000", "request.timeout.ms": "300"})
+    await fleet.start(1, 2)
+    await fleet.create(OFFSETS_TOPIC, (1, 2))
+    node = fleet.nodes[1]
+    partition = node.partition(OFFSETS_TOPIC)
+    now_ms = node.clock.now_ms()
+
+    def taken(group_id: str, at: int, **transaction: int) -> memoryview:
+        record = offset_record(group_id, ORDERS, CommittedOffset(at, -1, "", now_ms))
+        return memoryview(build_batch(build_records([record], now_ms), **transaction))
+
+    for group_id, producer_id in (("committed", 7), ("aborted", 8), ("open", 9)):
+        partition.append(taken(group_id, 1), -1, False, True)
+        transaction = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
+        partition.append(taken(group_id, 5, **transaction), -1, False, True)
+    coordinator = coordinator_of(node)
+    await fleet.elect(OFFSETS_TOPIC, 1, (1, 2))
+    groups = ("committed", "aborted", "open")
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    await until(
+        lambda: [stable_offset(coordinator, group_id) for group_id in groups] == [unstable] * 3, "the log is loaded"
+    )
+    await until(lambda: partition.log.high_watermark == 6, "all is committed")
+
+    fleet.nodes[2].kill()  # it is missed until it has been taken out of the ISR
+    markers = [end(7, COMMIT, topic=OFFSETS_TOPIC), end(8, ABORT, topic=OFFSETS_TOPIC)]
+    timed_out = [int(ErrorCode.REQUEST_TIMED_OUT)]
+    assert await mark(fleet, *markers) == {7: timed_out, 8: timed_out}
+    assert [stable_offset(coordinator, group_id) for group_id in groups] == [unstable] * 3
+    await fleet.elect(OFFSETS_TOPIC, 1, (1,))
+    assert await mark(fleet, *markers) == {7: [0], 8: [0]}
+    assert [stable_offset(coordinator, group_id) for group_id in groups] == [5, 1, unstable]
+    coordinator.close()
+    fleet.stop()

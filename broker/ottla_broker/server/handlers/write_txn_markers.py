@@ -4,7 +4,8 @@ Behaviour
     Each producer's marker is appended to each partition as a control batch, and answered when every in-sync replica
     has it, after request.timeout.ms at the latest: the coordinator sends again until all have answered, so a marker
     may come twice, and is then written twice. One result for each producer id, however often it was named.
-    A partition of __consumer_offsets gets its marker too; there is no transactional offset commit it could decide on.
+    A partition of __consumer_offsets gets its marker too. No transactional offset commit is taken here, but what a
+    leader before us took of the transaction counts, or is forgotten, once the marker is committed.
 Errors, in this order, per partition
     KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
@@ -15,10 +16,11 @@ Versions
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -45,10 +47,21 @@ _Results = dict[int, dict[str, dict[int, _Written]]]
 """Producer id to topic to partition index."""
 
 
+class _GroupMarker(NamedTuple):
+    """A marker in a partition of __consumer_offsets, and the epoch in which it was appended."""
+
+    partition: int
+    leader_epoch: int
+    producer_id: int
+    is_commit: bool
+    written: _Written
+
+
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
     """Answers through `respond` once, possibly later."""
     results: _Results = {}
-    waiting = DelayedProduce(partial(_finish, respond, results))
+    group_markers: list[_GroupMarker] = []
+    waiting = DelayedProduce(partial(_finish, services, respond, results, group_markers))
     for marker in request.markers:
         kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         end = EndTransactionMarker(kind, marker.coordinator_epoch)
@@ -58,13 +71,17 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             for index in topic.partition_indexes:
                 written = partitions[index] = _Written()
                 try:
-                    _append(services, topic.name, index, end, marker, waiting, written)
+                    leader_epoch = _append(services, topic.name, index, end, marker, waiting, written)
                 except KafkaError as error:
                     written.error_code = int(error.code)
+                    continue
+                if topic.name == OFFSETS_TOPIC:
+                    is_commit = kind is ControlType.COMMIT
+                    group_markers.append(_GroupMarker(index, leader_epoch, marker.producer_id, is_commit, written))
     if waiting.pending:
         services.replica_manager.wheel.arm(waiting, services.config["request.timeout.ms"] / 1000)
     else:
-        _finish(respond, results)
+        _finish(services, respond, results, group_markers)
 
 
 def _append(
@@ -75,7 +92,8 @@ def _append(
     marker: Any,
     waiting: DelayedProduce,
     written: _Written,
-) -> None:
+) -> int:
+    """Gives the leader epoch in which it was."""
     partition = services.replica_manager.partition_or_error(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)
@@ -84,9 +102,15 @@ def _append(
         partition.acks_all.add(info.last_offset + 1, waiting, written)
     else:
         written.error_code = partition.acknowledgement()
+    return partition.leader_epoch
 
 
-def _finish(respond: Callable[[Any], None], results: _Results) -> None:
+def _finish(
+    services: Services, respond: Callable[[Any], None], results: _Results, group_markers: Sequence[_GroupMarker]
+) -> None:
+    for partition, leader_epoch, producer_id, is_commit, written in group_markers:
+        if not written.error_code:
+            services.group_coordinator.end_transaction(partition, leader_epoch, producer_id, is_commit=is_commit)
     respond(
         WriteTxnMarkersResponse(
             markers=[
