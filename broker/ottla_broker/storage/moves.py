@@ -224,8 +224,7 @@ class Moves:
         if move is not None:
             await self._give_up(move)
             try:
-                aside = await self._removal.rename_away(move.future, DELETE_DIRECTORY)
-                self._removal.unlink(move.future.disk, aside)
+                await self._removal.discard(move.future)
             except KafkaError:
                 pass  # its directory is offline, which has been told; at the next start it is put in order
         concluding = self._concluding.get(partition)

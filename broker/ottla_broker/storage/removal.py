@@ -118,26 +118,34 @@ class LogRemoval:
         await self._keeper.guarded(disk, _rename(disk, name, aside))
         return aside
 
-    async def rename_away(self, log: Log, suffix: str) -> str:
-        """Ends a log that nobody finds any more and renames its directory, durably; gives the new name. KafkaError."""
-        aside: str = await self._keeper.guarded(log.disk, self._rename_away(log, suffix))
-        return aside
+    async def discard(self, log: Log) -> None:
+        """Ends and deletes a copy that no move goes on with, and that no start finds any more. KafkaError when its
+        directory fails."""
+        await self._keeper.guarded(log.disk, self._end(log))
+        try:
+            aside = await self.put_aside(log.topic_partition, log.disk, log.directory)
+        except KafkaError:
+            if not self._keeper.is_in_use(log.disk):
+                raise
+            # No room for the other name. To delete it at once takes longer, and needs none.
+            await self._keeper.guarded(log.disk, _delete(log.disk, log.directory))
+        else:
+            self.unlink(log.disk, aside)
 
     async def _end(self, log: Log) -> None:
         await log.abandon()
         # Before the name is free: a new log of this name must not be read with the old one's positions.
         await self._keeper.forget_positions(log.disk)
 
-    async def _rename_away(self, log: Log, suffix: str) -> str:
-        await self._end(log)
-        aside = set_aside_name(log.topic_partition, self._clock.uuid4().hex, suffix)
-        await _rename(log.disk, log.directory, aside)
-        return aside
-
     def unlink(self, disk: Disk, name: str) -> None:
         """Deletes a directory in the background; not once it is offline, or the broker stops."""
         if self._keeper.is_in_use(disk) and not self._keeper.is_closed:
             self._clock.spawn(self._keeper.guarded(disk, disk.delete(name)), name=f"delete {name}")
+
+
+async def _delete(disk: Disk, name: str) -> None:
+    await disk.delete(name)
+    await disk.fsync_directory()
 
 
 async def _rename(disk: Disk, name: str, new_name: str) -> None:

@@ -243,6 +243,27 @@ async def test_a_copy_that_cannot_take_its_name_has_not_arrived(
     assert found is not None and found.disk.path == broker.paths[0] and found.log_end_offset == 5
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_a_move_that_was_taken_back_without_room_is_not_gone_on_with(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    """The copy's other name needs room too. A start that finds the copy would take it up."""
+    manager = broker.manager
+    log = manager.get(T0)
+    assert log is not None
+    move = await manager.moves.begin(log, broker.disks[broker.paths[1]])
+    assert move is not None
+    refuse_renames(monkeypatch, broker.paths[1], "-delete")
+    wanted = broker.disks[broker.paths[2]] if is_elsewhere else log.disk
+    assert (await manager.moves.begin(log, wanted) is not None) == is_elsewhere
+    assert manager.states[broker.paths[1]].state is DirectoryState.FULL
+    assert directories(broker.paths[1]) == []
+    manager = await broker.restart()
+    goes_on = manager.moves.get(T0)
+    assert (None if goes_on is None else goes_on.future.disk.path) == (broker.paths[2] if is_elsewhere else None)
+    assert not broker.failures
+
+
 async def test_a_log_that_has_moved_away_takes_nothing_back_where_it_has_gone(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
