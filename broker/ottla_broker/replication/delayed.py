@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any, Protocol
 
 from ottla_broker.ports import Clock
@@ -132,10 +133,11 @@ class DelayedProduce:
 
 
 class AckQueue:
-    """The requests that wait for one partition to reach an offset, oldest first.
+    """The requests that wait for one partition to reach an offset, the lowest first.
 
-    Offsets of appends only grow, so the queue is in offset order and an advance only looks at its head. An entry is
-    the partition's part of the response: it says REQUEST_TIMED_OUT from the start and anything else once it is done.
+    An advance only looks at the head. Offsets of appends only grow, but for a batch that an idempotent producer sent
+    again: it has the offset of the first and goes before what was appended since. An entry is the partition's part of
+    the response: it says REQUEST_TIMED_OUT from the start and anything else once it is done.
     """
 
     __slots__ = ("_waiting",)
@@ -149,7 +151,12 @@ class AckQueue:
     def add(self, required_offset: int, operation: DelayedProduce, entry: Any) -> None:
         """`entry` has a writable `error_code` and `base_offset`."""
         entry.error_code = _REQUEST_TIMED_OUT
-        self._waiting.append((required_offset, operation, entry))
+        waiting = self._waiting
+        if waiting and required_offset < waiting[-1][0]:
+            behind = sum(1 for _ in takewhile(lambda other: other[0] > required_offset, reversed(waiting)))
+            waiting.insert(len(waiting) - behind, (required_offset, operation, entry))
+        else:
+            waiting.append((required_offset, operation, entry))
         operation.queues.append(self)
         operation.pending += 1
 

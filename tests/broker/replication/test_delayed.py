@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from pathlib import Path
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.protocol.generated.produce import PartitionProduceResponse
+from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.delayed import AckQueue, DelayedProduce, TimerWheel
 from tests.broker.groups.surroundings import in_virtual_time
-from tests.broker.replication.fleet import Fleet, fetch_request, until
+from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, fetch_request, produce_request, until
 
 
 class _Waiting:
@@ -150,3 +154,51 @@ def test_losing_leadership_fails_what_waits_and_later_requests_are_not_touched()
     assert answers == ["old", "new"]
     assert (entries[0].error_code, entries[0].base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert (entries[1].error_code, entries[1].base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 7)
+
+
+def test_what_was_sent_again_is_acknowledged_with_its_first_offset_and_not_behind_later_requests() -> None:
+    """A duplicate of an idempotent producer has the offset of the batch that was written."""
+    answers: list[int] = []
+    queue = AckQueue()
+    for number, required_offset in enumerate((3, 5, 5, 9, 5, 3, 9)):
+        operation = DelayedProduce(partial(answers.append, number))
+        queue.add(required_offset, operation, PartitionProduceResponse())
+    queue.advance(2)
+    assert answers == []
+    queue.advance(3)
+    assert answers == [0, 5]
+    queue.advance(8)
+    assert answers == [0, 5, 1, 2, 4]
+    queue.advance(9)
+    assert answers == [0, 5, 1, 2, 4, 3, 6] and len(queue) == 0
+
+
+async def test_a_batch_that_is_sent_again_is_answered_once_the_first_is_committed(tmp_path: Path) -> None:
+    """Its producer lost the connection. What was written meanwhile takes longer to reach the other replica."""
+    fleet = Fleet(tmp_path, {"replica.lag.time.max.ms": "3600000"})
+    await fleet.start(1, 2)
+    await fleet.create("orders", (1, 2))
+    partition = fleet.nodes[1].partition("orders")
+    fleet.nodes[2].kill()  # the test asks in its place
+    sent = []
+    for number, sequence in enumerate((0, 1, 0), 1):
+        records = [Record(0, 1_000, None, b"x")]
+        batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        client = await fleet.client(1, CLIENT)
+        sent.append(client.send(int(ApiKey.PRODUCE), 9, produce_request("orders", bytes(batch))))
+        await until(lambda number=number: len(partition.acks_all) == number, "it waits")
+
+    async def follow(offset: int) -> None:
+        request = fetch_request(fleet.topics["orders"].topic_id, "orders", offset)
+        request.replica_state = fetch_api.ReplicaState(replica_id=2, replica_epoch=-1)
+        await fleet.ask(1, ApiKey.FETCH, 17, request, INTERNAL)
+
+    await follow(1)
+    assert partition.log.high_watermark == 1
+    for answer in (await sent[0], await sent[2]):
+        part = answer.responses[0].partition_responses[0]
+        assert (part.error_code, part.base_offset) == (0, 0)
+    assert not sent[1].done()
+    await follow(2)
+    assert (await sent[1]).responses[0].partition_responses[0].base_offset == 1
+    fleet.stop()
