@@ -407,13 +407,8 @@ class ReplicaManager:
         back = [
             self.partition(*tp) for tp in self._told_offline if errors.get(tp) is ErrorCode.NONE and tp not in changed
         ]
-        return [
-            partition
-            for partition in back
-            if partition is not None
-            and not partition.is_leader
-            and not self._fetchers.follows(partition.topic_partition)
-        ]
+        resting = [one for one in back if one is not None and not self._fetchers.follows(one.topic_partition)]
+        return [partition for partition in resting if not partition.is_leader]
 
     def _check(self, command: LeadershipCommand) -> tuple[ErrorCode, bool]:
         """(error, whether there is something to carry out)."""

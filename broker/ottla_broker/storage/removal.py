@@ -83,10 +83,19 @@ class LogRemoval:
 
     async def _with(self, log: Log | None, suffix: str, partition: TopicPartition) -> list[Leftover]:
         """All that is left of the partition, its log behind it: what else has its name is an older copy."""
+        left = self._left.pop(partition, [])
         if log is not None:
-            await self._keeper.guarded(log.disk, self._end(log))
-        one = [] if log is None else [Leftover(log.disk, log.directory, suffix)]
-        return [*self._left.pop(partition, []), *one]
+            left = [*left, Leftover(log.disk, log.directory, suffix)]
+            try:
+                await self._keeper.guarded(log.disk, self._end(log))
+            except KafkaError:
+                self._keep(partition, left)
+                raise
+        return left
+
+    def _keep(self, partition: TopicPartition, left: list[Leftover]) -> None:
+        """What an offline directory holds is looked at when it is back."""
+        self._left[partition] = [one for one in left if self._keeper.is_in_use(one.disk)]
 
     async def _put_all_aside(
         self, partition: TopicPartition, left: list[Leftover], delay_ms: int, *, keeps_strays: bool = False
@@ -95,15 +104,14 @@ class LogRemoval:
         kept: list[Leftover] = []
         for number, one in enumerate(left):
             if not self._keeper.is_in_use(one.disk):
-                continue  # what its directory holds is looked at when it is back
+                continue
             suffix = one.suffix if keeps_strays else DELETE_DIRECTORY
             name = one.name
             try:
                 if not name.endswith(suffix):
                     name = await self.put_aside(partition, one.disk, name, suffix)
             except KafkaError:
-                rest = [*kept, *left[number:]]
-                self._left[partition] = [other for other in rest if self._keeper.is_in_use(other.disk)]
+                self._keep(partition, [*kept, *left[number:]])
                 raise
             if suffix == STRAY_DIRECTORY:
                 kept.append(Leftover(one.disk, name, suffix))

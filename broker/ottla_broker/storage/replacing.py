@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from ottla_broker.storage.maintenance import LogMaintenance
 from ottla_broker.storage.names import (
@@ -91,12 +92,15 @@ class LogReplacement(LogMaintenance):
                 await self.disk.rename(segment.name(suffix) + CLEANED, segment.name(suffix) + SWAP)
             await self.disk.fsync_directory(self.directory)
             async with segment.lock:  # whoever comes to read it waits for its name
-                for source in sources:
-                    async with source.lock:  # whoever is opening it finishes first
+                async with AsyncExitStack() as opening:
+                    for source in sources:
+                        await opening.enter_async_context(source.lock)  # whoever is opening it finishes first
+                    # In one turn: who found one gone that stands among the segments would take it for a failed disk.
+                    for source in sources:
                         source.is_gone = True
-                first = self.segments.index(sources[0])
-                self.segments = [*self.segments[:first], segment, *self.segments[first + len(sources) :]]
-                self.replacements += 1
+                    first = self.segments.index(sources[0])
+                    self.segments = [*self.segments[:first], segment, *self.segments[first + len(sources) :]]
+                    self.replacements += 1
                 unlinked = await self._move_away(sources)
                 for suffix in written:
                     await self.disk.rename(segment.name(suffix) + SWAP, segment.name(suffix))

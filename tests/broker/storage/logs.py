@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla_broker.adapters.clock import LoopClock
@@ -188,3 +189,10 @@ async def read_values(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[t
             after = header.next_offset
         offset = after
     return values
+
+
+async def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come about"
+        await asyncio.sleep(0.002)

@@ -24,7 +24,7 @@ from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
-from tests.broker.storage.logs import ManualClock, batch, read_values, written
+from tests.broker.storage.logs import ManualClock, batch, read_values, until, written
 
 TOPIC_ID = bytes(range(16))
 T0 = TopicPartition("t", 0)
@@ -471,9 +471,9 @@ async def test_what_a_failed_directory_has_lost_is_no_gap_of_compaction(make: Ma
     await manager.chores.flush_due()
     first, second, third = [Path(home, "t-0", f"{offset:020}.log") for offset in (0, 1, 2)]
     manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error", home))
+    await until(lambda: broker.disks[home].has_ended)  # what is under way holds the directory
     for lost in (second, third):  # what its page cache held; the names stand
         os.truncate(lost, 0)
-    broker.disks[home].close()
     await manager.returns.bring_back(home, DirectoryDisk(home))
     back = manager.get(T0)
     assert back is not None and back.log_end_offset == 1 and first.stat().st_size

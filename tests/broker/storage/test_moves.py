@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.moves import Move
 from ottla_broker.storage.settings import LogManagerSettings
-from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.logs import batch, read_values, until, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
 SMALL_SEGMENTS = {"segment.bytes": 500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
@@ -68,13 +67,6 @@ async def swapped(broker: Broker, move: Move) -> Log:
     log = await asyncio.wait_for(arrived, 60)
     await broker.manager.moves.cancel(T0)  # returns once the move has been concluded
     return log
-
-
-async def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
-        await asyncio.sleep(0.002)
 
 
 def directories(path: str | Path) -> list[str]:

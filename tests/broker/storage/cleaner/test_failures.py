@@ -25,7 +25,7 @@ from tests.broker.storage.cleaner.cleaning import (
     keyed,
     pairs,
 )
-from tests.broker.storage.logs import written
+from tests.broker.storage.logs import until, written
 
 T1 = TopicPartition("t", 1)
 
@@ -217,6 +217,25 @@ async def test_consumers_read_on_while_segments_are_replaced(storage: Storage) -
     for read in reading:
         seen = pairs(await read)
         assert [one[0] for one in seen][-20:] == list(range(180, 200))
+
+
+async def test_who_comes_to_read_a_segment_while_another_one_is_being_opened_waits_for_their_replacement(
+    storage: Storage,
+) -> None:
+    """The first was gone and stood among the log's segments still: that was taken for a failed directory."""
+    log = await storage.start()
+    for value in (b"1", b"2", b"3"):
+        append(log, keyed((b"k", value)))
+        await close_segment(log)
+    first, second = log.segments[:2]
+    async with second.lock:  # somebody is opening it
+        cleaning = asyncio.ensure_future(storage.clean(log))
+        await until(lambda: first.is_gone or first.lock.locked())
+        reading = asyncio.ensure_future(consume(log, 0))
+        await asyncio.wait([reading], timeout=0.1)
+    await cleaning
+    assert pairs(await reading) == [(2, b"k", b"3")]
+    assert storage.failures == []
 
 
 async def test_what_a_crash_left_unflushed_is_flushed_and_then_cleaned(storage: Storage) -> None:
