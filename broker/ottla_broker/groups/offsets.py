@@ -153,7 +153,7 @@ class GroupOffsets:
                 return []
         found = []
         for partition, (commit, _) in self.stored.items():
-            if partition.topic in subscribed or partition in self._pending:
+            if partition.topic in subscribed or self.is_unstable(partition):
                 continue
             if commit.expire_timestamp_ms != NO_EXPIRE_TIMESTAMP:
                 is_expired = now_ms >= commit.expire_timestamp_ms

@@ -8,8 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla_broker.groups.decisions import GroupSnapshot, LeavingMember
+from ottla_broker.groups.decisions import GroupConfig, GroupSnapshot, LeavingMember
 from ottla_broker.groups.log import LoadedBatch
+from ottla_broker.groups.machine import Group
 from ottla_broker.groups.offsets import CommittedOffset, GroupOffsets
 from ottla_broker.groups.records import Record, offset_record, offset_tombstone
 from ottla_broker.groups.replay import Replay
@@ -81,6 +82,17 @@ def test_a_transaction_that_ends_late_does_not_undo_a_newer_commit() -> None:
         marker(2, 7, ControlType.COMMIT),
     )
     assert offsets_of(groups["g"]) == {T0: 9}
+
+
+def test_an_offset_that_is_due_to_expire_stays_while_a_transaction_is_to_replace_it() -> None:
+    """With it the transaction's own would go, and its marker find nothing."""
+    offsets = replayed(
+        batch(0, offset_record("g", T0, commit(1)), offset_record("g", T1, commit(1))),
+        batch(2, offset_record("g", T0, commit(9)), producer_id=7),
+    )["g"]
+    assert offsets.remove(offsets.expired(Group("g", GroupConfig(), 0), 100, 10)) == [T1]
+    offsets.end_transaction(7, is_commit=True)
+    assert offsets_of(offsets) == {T0: 9}
 
 
 def test_records_that_are_not_ours_are_skipped() -> None:
