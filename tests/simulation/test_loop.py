@@ -142,6 +142,8 @@ def test_what_a_finalizer_starts_after_the_run_is_not_taken_for_forgotten() -> N
         world.run(main())
         world.discard()
 
+    gc.collect()  # what the tests before have left
+    gc.collect()  # and what its finalizers made
     with warnings.catch_warnings(), catch_unraisable() as unraisable:
         warnings.simplefilter("error")
         run()
