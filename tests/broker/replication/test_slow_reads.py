@@ -79,14 +79,8 @@ async def assert_all_have(fleet: Fleet, *expected: str) -> None:
         assert log.epochs.entries == logs[3].epochs.entries
 
 
-@pytest.mark.parametrize("slow", [0, 1])
-async def test_what_is_read_after_the_wait_is_no_successors(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: int
-) -> None:
-    """0: another partition of the request is read slowly; 1: the partition itself is."""
-    await elect_3(fleet)
-    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", slow).log)
-    await fleet.produce(1, "orders", "more", acks=1, index=slow)
+async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pytest.LogCaptureFixture) -> None:
+    """1 hears of the election, and follows 3, while a fetch of 2 waits for the disk. All have what 3 has in the end."""
     await until(lambda: disk.is_read, "2's fetch waits for the disk")
     await fleet.command("orders", to=[1])
     old = fleet.nodes[1].partition("orders", 1).log
@@ -97,6 +91,17 @@ async def test_what_is_read_after_the_wait_is_no_successors(
     await assert_all_have(fleet, "a", "y1", "y2")
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+async def test_what_is_read_after_the_wait_is_no_successors(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: int
+) -> None:
+    """0: another partition of the request is read slowly; 1: the partition itself is."""
+    await elect_3(fleet)
+    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", slow).log)
+    await fleet.produce(1, "orders", "more", acks=1, index=slow)
+    await replace_1_while_it_is_asked(fleet, disk, caplog)
+
+
 async def test_what_was_read_before_the_wait_is_not_sent_changed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,14 +110,7 @@ async def test_what_was_read_before_the_wait_is_not_sent_changed(
     request = produce_request("orders", batch("x2"), acks=1, index=1)
     request.topic_data[0].partition_data.append(PartitionProduceData(index=0, records=batch("more")))
     await fleet.ask(1, ApiKey.PRODUCE, 11, request)
-    await until(lambda: disk.is_read, "2's fetch has read x2, and waits for the other partition")
-    await fleet.command("orders", to=[1])
-    old = fleet.nodes[1].partition("orders", 1).log
-    await until(lambda: old.log_end_offset == 3, "1 follows 3")
-    disk.answer()
-    await until(lambda: REFUSAL in caplog.text, "2 has an answer")
-    await fleet.command("orders")
-    await assert_all_have(fleet, "a", "y1", "y2")
+    await replace_1_while_it_is_asked(fleet, disk, caplog)
 
 
 async def test_a_follower_takes_no_batch_of_an_epoch_that_its_leader_cannot_have(fleet: Fleet) -> None:
