@@ -31,15 +31,21 @@ async def fleet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
 
 
 class SlowDisk:
-    """The next read of a log with something to give waits until `answer`, as a cold one does in its lane."""
+    """The next read of a log with something to give waits until `answer`, as a cold one does in its lane.
+
+    Followers take what they are given, whatever its epoch, as those of Apache Kafka do.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_read = False
+        self.read_before: list[Log] = []
         real = Log.read
 
         def read(one: Log, offset: int, max_bytes: int, upper: int, at_least_one_batch: bool) -> Any:
             if one is not log or self.is_read or offset >= upper:
+                if not self.is_read and offset < upper:
+                    self.read_before.append(one)
                 return real(one, offset, max_bytes, upper, at_least_one_batch)
             self.is_read = True
 
@@ -49,20 +55,23 @@ class SlowDisk:
 
             return one._spawn_read(later)
 
+        append = Log.append_as_follower
         monkeypatch.setattr(Log, "read", read)
+        monkeypatch.setattr(Log, "append_as_follower", lambda one, records, _: append(one, records))
 
     def answer(self) -> None:
         self._answered.set_result(None)
 
 
-async def elect_3(fleet: Fleet) -> None:
-    """Broker 3 leads both partitions, and 1 and 2 have not heard of it: 2 follows 1. All have "a", 1 and 2 "x1"."""
+async def elect_3(fleet: Fleet, first: int) -> None:
+    """Broker 3 leads both partitions, and 1 and 2 have not heard of it: 2 follows 1. All have "a", 1 and 2 one more.
+    The next answer to 2 begins with the partition `first`."""
     logs = [fleet.nodes[broker].partition("orders", 1).log for broker in (1, 2, 3)]
     await fleet.produce(1, "orders", "a", index=1)
     await until(lambda: all(log.log_end_offset == 1 for log in logs), "a everywhere")
     for index in (0, 1):
         await fleet.elect("orders", 3, (1, 2, 3), index, to=[3])
-    for index, value in ((0, "b1"), (1, "x1")):
+    for index, value in ((first, "first"), (1 - first, "second")):
         await fleet.produce(1, "orders", value, acks=1, index=index)
         log = fleet.nodes[2].partition("orders", index).log
         await until(lambda log=log, end=index + 1: log.log_end_offset == end, f"{value} at 2")
@@ -96,7 +105,7 @@ async def test_what_is_read_after_the_wait_is_no_successors(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: int
 ) -> None:
     """0: another partition of the request is read slowly; 1: the partition itself is."""
-    await elect_3(fleet)
+    await elect_3(fleet, first=slow)
     disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", slow).log)
     await fleet.produce(1, "orders", "more", acks=1, index=slow)
     await replace_1_while_it_is_asked(fleet, disk, caplog)
@@ -105,11 +114,13 @@ async def test_what_is_read_after_the_wait_is_no_successors(
 async def test_what_was_read_before_the_wait_is_not_sent_changed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await elect_3(fleet)
+    await elect_3(fleet, first=1)
     disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", 0).log)
     request = produce_request("orders", batch("x2"), acks=1, index=1)
     request.topic_data[0].partition_data.append(PartitionProduceData(index=0, records=batch("more")))
     await fleet.ask(1, ApiKey.PRODUCE, 11, request)
+    await until(lambda: disk.is_read, "2's fetch waits for the disk")
+    assert disk.read_before == [fleet.nodes[1].partition("orders", 1).log]
     await replace_1_while_it_is_asked(fleet, disk, caplog)
 
 
