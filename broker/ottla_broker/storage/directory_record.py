@@ -170,6 +170,9 @@ class DirectoryRecordFiles:
         self.record = DirectoryRecord()
         self.filling: dict[TopicPartition, None] = {}
         """Those of `record.remade` that are being filled."""
+        self.unfilled: dict[str, list[TopicPartition]] = {}
+        """By path, the replicas that the directory's own file calls unfinished and its own: nobody has ever counted on
+        these. Nobody else may know of them, when the directory failed while they were being filled."""
         self.has_changed = False
         """Something was taken down that is not saved yet."""
         self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere
@@ -186,6 +189,8 @@ class DirectoryRecordFiles:
         disk = directory.disk
         if len(self._paths) > 1 and await disk.exists(DIRECTORY_RECORD):
             found = decode(f"{disk.path}/{DIRECTORY_RECORD}", await disk.read_file(DIRECTORY_RECORD))
+            here = [partition for partition, one in found.remade.items() if one == (disk.path, True, one.replaces)]
+            self.unfilled[disk.path] = here
             if found.revision > self.record.revision:
                 self.record = found
                 self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}

@@ -210,7 +210,7 @@ class LogManager:
         directory is left.
         """
         await self._each_live(self.loader.begin_life)
-        if self.record.remade:
+        if self.record.remade or any(self.record_files.unfilled.values()):
             replaced = ReplacedCopies(self.record_files, self.paths, self.clock, self._notice)
             await self._each_live(replaced.look)
             await self._each_live(replaced.put_aside)

@@ -13,7 +13,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.directory_record import DirectoryRecordFiles, Settled, settle
 from ottla_broker.storage.log_directory import LogDirectory
-from ottla_broker.storage.names import STRAY_DIRECTORY, parse_partition_directory, set_aside_name
+from ottla_broker.storage.names import MOVE_MARKER, STRAY_DIRECTORY, parse_partition_directory, set_aside_name
 
 
 class ReplacedCopies:
@@ -27,6 +27,8 @@ class ReplacedCopies:
         self._clock = clock
         self._notice = notice
         self._present: dict[str, dict[TopicPartition, None]] = {}
+        self._unfilled: dict[str, list[TopicPartition]] = {}
+        """Copies that were never filled, and of which the newest record does not know."""
 
     async def look(self, directory: LogDirectory) -> None:
         """First: what is there."""
@@ -34,6 +36,10 @@ class ReplacedCopies:
             parse_partition_directory(name) for name, is_directory, _ in await directory.disk.list() if is_directory
         ]
         self._present[directory.path] = {partition: None for partition in found if partition is not None}
+        for partition in self._files.unfilled.get(directory.path, []):
+            is_known = partition in self._files.record.remade or partition not in self._present[directory.path]
+            if not is_known and not await directory.disk.exists(f"{partition}/{MOVE_MARKER}"):
+                self._unfilled.setdefault(directory.path, []).append(partition)
 
     async def put_aside(self, directory: LogDirectory) -> None:
         """Second: the older copies, durably."""
@@ -41,6 +47,16 @@ class ReplacedCopies:
         for partition in aside:
             home = self._files.record.remade[partition].home
             self._notice(f"{partition} was made anew on {home}; its older copy in {directory.path} is set aside")
+        for partition in self._unfilled.get(directory.path, []):
+            homes = [
+                path
+                for path, found in self._present.items()
+                if partition in found and partition not in self._unfilled.get(path, ())
+            ]
+            if homes:
+                self._notice(f"{partition} in {directory.path} was never filled and is set aside: {homes[0]} has it")
+                aside.append(partition)
+        for partition in aside:
             name = set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY)
             await directory.disk.rename(str(partition), name)
         if aside:

@@ -169,6 +169,30 @@ async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_t
     assert found is not None and await values(found) == [b"new"]
 
 
+async def test_directories_that_were_away_in_turn_stand_together_again(broker: Broker) -> None:
+    """The copy on d1 was made and not filled when d1 went; without it the others went on with the one on d0, and what
+    they took down since is the newer record. The start was refused over the two copies (fleet 14575)."""
+    fail(broker, 0)
+    fail(broker, 2)
+    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    broker.stop()
+    path, away = broker.paths[1], broker.paths[1] + "-away"
+    move(path, away)
+    write_text(path, "no directory")
+    broker.make()
+    manager = await broker.start()
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"old", b"older"]
+    for number in range(3):
+        await manager.begin_anew(TopicPartition("u", number), TOPIC_ID, broker.paths[0], is_filling=True)
+    broker.stop()
+    remove(path)
+    move(away, path)
+    broker.make()
+    found = (await broker.start()).get(T0)
+    assert found is not None and await values(found) == [b"old", b"older"]
+
+
 async def test_one_that_is_here_is_not_made_anew(broker: Broker) -> None:
     with pytest.raises(KafkaError) as caught:
         await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
