@@ -189,8 +189,9 @@ class DirectoryRecordFiles:
         disk = directory.disk
         if len(self._paths) > 1 and await disk.exists(DIRECTORY_RECORD):
             found = decode(f"{disk.path}/{DIRECTORY_RECORD}", await disk.read_file(DIRECTORY_RECORD))
-            here = [partition for partition, one in found.remade.items() if one == (disk.path, True, one.replaces)]
-            self.unfilled[disk.path] = here
+            self.unfilled[disk.path] = [
+                partition for partition, one in found.remade.items() if one.is_filling and one.home == disk.path
+            ]
             if found.revision > self.record.revision:
                 self.record = found
                 self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}

@@ -93,7 +93,7 @@ async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pyte
     await until(lambda: disk.is_read, "2's fetch waits for the disk")
     await fleet.command("orders", to=[1])
     old = fleet.nodes[1].partition("orders", 1).log
-    await until(lambda: old.log_end_offset == 3, "1 follows 3")
+    await until(lambda: old.log_end_offset == 3 and old.epochs.latest == 1, "1 has what 3 has")
     disk.answer()
     await until(lambda: REFUSAL in caplog.text, "2 has an answer")
     await fleet.command("orders")

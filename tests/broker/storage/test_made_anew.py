@@ -79,6 +79,19 @@ def write_text(path: str | Path, text: str) -> None:
     Path(path).write_text(text)
 
 
+def take_away(broker: Broker, number: int) -> None:
+    """No directory is at its path until `put_back`."""
+    path = broker.paths[number]
+    move(path, path + "-away")
+    write_text(path, "no directory")
+
+
+def put_back(broker: Broker, number: int) -> None:
+    path = broker.paths[number]
+    remove(path)
+    move(path + "-away", path)
+
+
 def listed(path: str | Path) -> list[str]:
     return [one.name for one in Path(path).iterdir()]
 
@@ -156,14 +169,11 @@ async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_t
     assert names(broker, 0) == ["t-0.stray"]
     assert broker.manager.is_on_offline_directory(T0)
     broker.stop()
-    path, away = broker.paths[1], broker.paths[1] + "-away"
-    move(path, away)
-    write_text(path, "no directory")
+    take_away(broker, 1)
     broker.make()
     manager = await broker.start()
     assert manager.offline_paths == [broker.paths[1]] and manager.get(T0) is None
-    remove(path)
-    move(away, path)
+    put_back(broker, 1)
     await give_back(broker, 1)
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"new"]
@@ -176,9 +186,7 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     fail(broker, 2)
     await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
     broker.stop()
-    path, away = broker.paths[1], broker.paths[1] + "-away"
-    move(path, away)
-    write_text(path, "no directory")
+    take_away(broker, 1)
     broker.make()
     manager = await broker.start()
     found = manager.get(T0)
@@ -186,8 +194,7 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     for number in range(3):
         await manager.begin_anew(TopicPartition("u", number), TOPIC_ID, broker.paths[0], is_filling=True)
     broker.stop()
-    remove(path)
-    move(away, path)
+    put_back(broker, 1)
     broker.make()
     found = (await broker.start()).get(T0)
     assert found is not None and await values(found) == [b"old", b"older"]

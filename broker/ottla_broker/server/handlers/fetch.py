@@ -99,7 +99,6 @@ class Fetching:
 
     __slots__ = (
         "_context",
-        "_has_waited",
         "_is_done",
         "_is_registered",
         "_items",
@@ -131,7 +130,6 @@ class Fetching:
         self._topics: list[tuple[Any, list[Item]]] = []
         self._items: list[Item] = []
         self._is_done = False
-        self._has_waited = False
         self._is_registered = False
         self.is_woken = False
         self.bucket: dict[Any, None] | None = None
@@ -381,6 +379,8 @@ class Fetching:
         items = self._items
         for position in range(start, len(items)):
             item = items[position]
+            if start:
+                self._look_again(item)
             data = self._entry(item)
             done.append(data)
             partition = item.partition
@@ -409,6 +409,8 @@ class Fetching:
             if aborted is not None:
                 aborted.add_done_callback(partial(self._go_on_with_aborted, position, left_bytes, done))
                 return
+        if start:
+            self._drop_stale(done)
         self._finish(done)
 
     def _go_on(
@@ -422,7 +424,7 @@ class Fetching:
     ) -> None:
         if not read.cancelled():
             item = self._items[position]
-            self._look_again(position)
+            self._look_again(item)
             if item.error or item.diverging is not None or item.preferred >= 0:
                 if read.exception() is None:
                     _release(read.result().chunks)
@@ -435,14 +437,18 @@ class Fetching:
                 return
             self._read_from(position + 1, left_bytes - size, done)
 
-    def _look_again(self, position: int) -> None:
+    def _look_again(self, item: Item) -> None:
         """While the disk was waited for, this broker may have been told to follow, and have cut and written anew what
         is read from here on: nothing of that may go out as what its leader epoch of before had."""
-        self._has_waited = True
-        for item in self._items[position:]:
-            if item.partition is not None and not item.error:
-                item.diverging, item.preferred = None, -1
-                self._check(item)
+        if item.partition is not None and not item.error:
+            item.diverging, item.preferred = None, -1
+            self._check(item)
+
+    def _drop_stale(self, done: list[PartitionData]) -> None:
+        """The same for what was read before the wait. Sent as it is, it would end the connection."""
+        for data in done:
+            if any(chunk.is_stale for chunk in cast("tuple[FileRange, ...]", data.records or ())):
+                self._fail_entry(data, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was truncated meanwhile"))
 
     def _take(
         self, read: asyncio.Future[LogRead], item: Item, data: PartitionData, partition: Partition, upper: int
@@ -494,7 +500,6 @@ class Fetching:
         else:
             # Without the list the consumer would take aborted records for committed ones.
             self._fail_entry(data, error)
-        self._look_again(position + 1)
         self._read_from(position + 1, left_bytes, done)
 
     def _entry(self, item: Item) -> PartitionData:
@@ -527,10 +532,6 @@ class Fetching:
         data.aborted_transactions = None
 
     def _finish(self, done: list[PartitionData]) -> None:
-        if self._has_waited:
-            for data in done:
-                if any(chunk.is_stale for chunk in cast("tuple[FileRange, ...]", data.records or ())):
-                    self._fail_entry(data, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was truncated meanwhile"))
         response = self._response(done)
         if self._context.api_version >= 16:
             self._add_leader_hints(response, done)
