@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.controller import Controller
+from ottla_broker.controller.topic_plans import NewTopic
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
@@ -22,6 +23,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import leader_and_isr, stop_replica, update_metadata
 
 LISTENER = "INTERNAL"
+WAIT_MS = 60_000
 
 
 class RecordingChannels:
@@ -383,3 +385,10 @@ async def fleet_of(fleet, brokers=3, racks=(), losing=None, rate=0.0):
         await fleet.register(broker_id, racks[broker_id] if racks else None)
     coordination = LossyCoordination(fleet.brokers[0].session, losing, rate) if losing else None
     return await fleet.start_controller(0, coordination)
+
+
+async def create(controller, name, assignment=None, **rest):
+    """What the controller answers of the one topic."""
+    new = NewTopic(name, assignment=assignment, **rest)
+    (result,) = await controller.create_topics([new], timeout_ms=WAIT_MS)
+    return result

@@ -1,7 +1,6 @@
 """Controlled shutdown as the store and the other brokers see it; on the embedded store and on a real ZooKeeper."""
 
 import asyncio
-import uuid
 from types import SimpleNamespace
 
 import pytest
@@ -11,19 +10,7 @@ from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from tests.broker.controller.fleet import Fleet, fleet_of
-
-WAIT_MS = 60_000
-
-
-@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.java)])
-async def fleet(request, tmp_path):
-    """Every test on the embedded store and on a real ZooKeeper."""
-    chroot = None
-    if request.param == "zookeeper":
-        chroot = f"{request.getfixturevalue('zookeeper').connect}/shutdown/{uuid.uuid4()}"
-    async with Fleet(tmp_path, chroot) as fleet:
-        yield fleet
+from tests.broker.controller.fleet import WAIT_MS, fleet_of
 
 
 async def create(controller, name, assignment):

@@ -16,9 +16,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import elect_leaders as el
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handlers import elect_leaders
-from tests.broker.controller.fleet import AnswerLost, Fleet, ImpatientClock, fleet_of
-
-WAIT_MS = 60_000
+from tests.broker.controller.fleet import WAIT_MS, AnswerLost, Fleet, ImpatientClock, fleet_of
 
 
 @pytest.fixture

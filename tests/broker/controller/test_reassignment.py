@@ -1,7 +1,6 @@
 """Reassignment (KIP-455): the decisions, and what the store and the brokers see of one."""
 
 import doctest
-import uuid
 
 import pytest
 
@@ -16,9 +15,8 @@ from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from tests.broker.controller.fleet import Fleet, fleet_of
+from tests.broker.controller.fleet import WAIT_MS, fleet_of
 
-WAIT_MS = 60_000
 T0 = TopicPartition("t", 0)
 ALL = frozenset(range(6))
 
@@ -81,15 +79,6 @@ def test_the_end_waits_for_somebody_of_the_target_who_can_lead():
 
 
 # ---- the act
-
-
-@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.java)])
-async def fleet(request, tmp_path):
-    chroot = None
-    if request.param == "zookeeper":
-        chroot = f"{request.getfixturevalue('zookeeper').connect}/reassignment/{uuid.uuid4()}"
-    async with Fleet(tmp_path, chroot) as fleet:
-        yield fleet
 
 
 async def topic_on(controller, *replicas, name="t"):
