@@ -405,9 +405,12 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
                     break
                 is_below_start = segment is not self._active and segment.next_offset <= self.log_start_offset
                 is_excess = config.is_deleted and excess - segment.size >= 0
+                end = segment.next_offset
                 is_old = config.is_deleted and oldest is not None and await self._age_timestamp(segment, now) < oldest
                 if not (is_below_start or (is_excess and config.retention_bytes >= 0) or is_old):
                     break
+                if segment.next_offset != end:
+                    break  # appended to meanwhile: what came is young, and perhaps not below the high watermark
                 excess -= segment.size
                 deletable += 1
             if not deletable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,24 @@ async def test_records_without_timestamps_age_from_the_last_change_of_their_file
     log = await setup.open(is_clean=is_clean)
     log.maybe_advance_high_watermark(12)
     assert await log.delete_old_segments() == 2
+
+
+@pytest.mark.parametrize("is_rolled", [False, True])
+async def test_what_is_appended_while_the_age_of_a_file_is_asked_for_stays(make: Make, is_rolled: bool) -> None:
+    """The loop is busy until the disk has told the age, and written what came behind the question."""
+    setup = make(segment_bytes=150, retention_ms=HOUR_MS)
+    log = await setup.open()
+    await fill(log, -1)
+    os.utime(Path(setup.path) / "t-0" / f"{0:020d}.log", ns=(0, (setup.clock.wall_ms - 2 * HOUR_MS) * 1_000_000))
+    retention = asyncio.ensure_future(log.delete_old_segments())
+    await asyncio.sleep(0)
+    for _ in range(1 + is_rolled):
+        log.append_as_leader(batch(b"v", timestamp=-1), 0)
+    await asyncio.sleep(0)
+    time.sleep(0.1)  # noqa: ASYNC251 - on purpose
+    assert await retention == 0
+    await written(log)
+    assert [offset for offset, _ in await read_values(log, 0)] == [0, 1, 2][: 2 + is_rolled]
 
 
 async def test_size_retention_keeps_at_least_what_it_promises(make: Make) -> None:
