@@ -79,6 +79,8 @@ class LogTransactions(LogReads, LogState):
         """
         if not self.has_aborted_transactions:
             return []
+        if lower < self.segments[0].base_offset:
+            return self._spawn_read(lambda: self._aborted_slowly(lower, upper))
         found: list[AbortedTransaction] = []
         for segment in self._segments_from(lower):
             index = segment.transactions
@@ -93,6 +95,9 @@ class LogTransactions(LogReads, LogState):
         return found
 
     async def _aborted_slowly(self, lower: int, upper: int) -> list[AbortedTransaction]:
+        if lower < self.segments[0].base_offset:
+            # Who was aborted there is not known any more, and whoever asks may hold records of it all the same.
+            raise self._deleted()
         found: list[AbortedTransaction] = []
         for segment in self._segments_from(lower):
             index = segment.transactions

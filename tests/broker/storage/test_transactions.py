@@ -17,6 +17,7 @@ from ottla_broker.records.control import ControlType, EndTransactionMarker, read
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.reading import LogRead
 from ottla_broker.storage.transaction_index import AbortedTransaction, decode_entries
 from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, rolled, transactional, written
 
@@ -237,7 +238,7 @@ async def test_truncation_takes_aborted_transactions_back(tmp_path: Path) -> Non
     await written(log)
     assert [one.first_offset for one in await aborted(log, 0, 100)] == [0, 2, 4, 6, 8, 12]
     await log.truncate_fully_and_start_at(50)
-    assert (await aborted(log, 0, 100), log.first_unstable_offset) == ([], None)
+    assert (await aborted(log, 50, 100), log.first_unstable_offset) == ([], None)
     assert not list((tmp_path / "t-0").glob("*.txnindex")) and not list((tmp_path / "t-0").glob("*.snapshot"))
     setup.close()
 
@@ -257,6 +258,37 @@ async def test_the_files_of_a_segment_go_with_it(tmp_path: Path) -> None:
     left = [path.name for path in (tmp_path / "t-0").iterdir() if path.suffix in (".txnindex", ".snapshot")]
     assert left and all(int(name[:20]) >= start for name in left)
     assert [one.first_offset for one in await aborted(log, 31, 100)] == [30, 32, 34, 36, 38]
+    setup.close()
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+async def test_who_was_aborted_in_records_that_go_behind_their_read_is_not_told_as_nobody(
+    tmp_path: Path, is_in_memory: bool
+) -> None:
+    """The records are read, and pinned; retention takes their segment before its transaction index is looked at."""
+    setup = LogSetup(str(tmp_path), {**SMALL, "retention.ms": 1_000})
+    log = await setup.open()
+    for number in range(8):
+        begin(log, 7, number)
+        end(log, ABORT)
+    await written(log)
+    await rolled(log)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+    await read_bytes(log, 0)
+    if is_in_memory:
+        assert await aborted(log, 0, 2)
+    setup.clock.wall_ms += 1_000_000
+    retention = asyncio.ensure_future(log.delete_old_segments())
+    read = log.read(0, 1 << 20, log.log_end_offset, True)
+    assert isinstance(read, LogRead) and read.size
+    if is_in_memory:
+        await retention
+    found = log.aborted_in(read, 0, log.last_stable_offset)
+    assert asyncio.isfuture(found)
+    with pytest.raises(KafkaError) as refused:
+        await found
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    await retention
     setup.close()
 
 
