@@ -393,14 +393,10 @@ class ControllerStore:
 
     async def remove_topic(self, topic: str) -> None:
         """Removes everything about a deleted topic. The marker goes last: until then a new controller goes on."""
+        nodes = (znodes.topic_path(topic), znodes.config_path("topics", topic), znodes.delete_topic_path(topic))
         while True:
-            path = znodes.topic_path(topic)
-            below = [node for node in await self._tree(path) if node != path]
-            last = [
-                node
-                for node in (path, znodes.config_path("topics", topic), znodes.delete_topic_path(topic))
-                if await self._exists(node) is not None
-            ]
+            below = [below for node in nodes for below in await self._tree(node) if below != node]
+            last = [node for node in nodes if await self._exists(node) is not None]
             try:
                 for start in range(0, len(below), DELETIONS_PER_TRANSACTION):
                     chunk = below[start : start + DELETIONS_PER_TRANSACTION]

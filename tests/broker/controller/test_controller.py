@@ -302,6 +302,16 @@ async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_an
     assert controller.epoch == 2
 
 
+async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_with_it(fleet):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    await fleet.tool.create("/config/topics/t/stray")
+    (result,) = await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.NONE
+    await fleet.until_gone("/admin/delete_topics/t")
+    assert not await fleet.exists("/config/topics/t")
+
+
 async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)
