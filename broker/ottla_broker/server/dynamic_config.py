@@ -32,6 +32,7 @@ from ottla_broker.ports.coordination import (
     Set,
     WatchEvent,
 )
+from ottla_broker.storage.names import is_topic_name
 
 TOPICS = "topics"
 BROKERS = "brokers"
@@ -109,7 +110,8 @@ class DynamicConfig:
         return self._decode(path, data)
 
     async def topic_exists(self, topic: str) -> bool:
-        return await self._coordination.exists(znodes.topic_path(topic)) is not None
+        """Never of what cannot be a topic's name: below a topic stand other nodes."""
+        return is_topic_name(topic) and await self._coordination.exists(znodes.topic_path(topic)) is not None
 
     # -- changes -----------------------------------------------------------------------------------------------
 

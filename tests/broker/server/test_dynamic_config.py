@@ -300,6 +300,18 @@ async def test_what_others_put_beside_the_changes_hides_none_and_stays(brokers: 
     assert "somebody-elses" in await one.coordination.children(znodes.CONFIG_CHANGES)
 
 
+@pytest.mark.parametrize("name", ["t/partitions", "t/", "t//x", ".", "..", "/"])
+async def test_what_no_topic_can_be_called_leads_to_no_other_node(brokers: tuple[Broker, Broker], name: str) -> None:
+    """`/brokers/topics/t/partitions` is there, and with a node below `/config/topics/t` nobody could delete t."""
+    one, _ = brokers
+    await one.coordination.create(znodes.topic_partitions_path("t"))
+    assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
+    assert (await one.change(TOPIC, name, ("retention.ms", SET, "8")))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await one.replace(TOPIC, name, retention_ms="8") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await one.describe(TOPIC, name)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await one.coordination.children(znodes.config_path("topics", "t")) == []
+
+
 async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"))

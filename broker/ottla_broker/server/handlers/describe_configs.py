@@ -5,8 +5,8 @@ Behaviour
     named "" the dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412). A null or empty list
     of keys means all. Secrets, and keys nobody knows, have no value. Synonyms and documentation come when asked for.
 Errors, in this order, for each resource
-    INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (an empty
-    topic name), UNKNOWN_TOPIC_OR_PARTITION.
+    INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (what no topic
+    can be called), UNKNOWN_TOPIC_OR_PARTITION.
 Versions
     1: sources and synonyms (KIP-226). 2: throttled answers are sent at once (KIP-219). 3: types and documentation
     (KIP-569). 4: flexible.
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla_broker.config import ConfigDescription
+from ottla_broker.controller.topic_rules import check_name
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_configs import (
@@ -63,8 +64,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> D
 
 
 async def _describe(dynamic_config: DynamicConfig, resource_type: int, name: str) -> list[ConfigDescription]:
-    if resource_type == ResourceType.TOPIC and not name:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: the empty string is not allowed")
+    if resource_type == ResourceType.TOPIC:
+        check_name(name)
     entity = entity_of(resource_type, name, dynamic_config.broker_id)
     if entity.type == TOPICS:
         if not await dynamic_config.topic_exists(name):
