@@ -229,13 +229,15 @@ class DynamicConfig:
         try:
             data, _ = await self._coordination.get(path)
             entity_type, _, entity = znodes.decode_config_change(path, data).partition("/")
+            if entity_type not in (TOPICS, BROKERS):
+                return
+            values = await self.stored(entity_type, entity)
         except NoNode:
             return
-        except znodes.ZnodeError as error:
-            self._logger.error("a change of the configuration is ignored: %s", error)
+        except ValueError as error:  # it cannot be read, or what it names can be no node
+            self._logger.error("the change of the configuration %s is ignored: %s", path, error)
             return
-        if entity_type in (TOPICS, BROKERS):
-            self._apply(entity_type, entity, await self.stored(entity_type, entity))
+        self._apply(entity_type, entity, values)
 
     async def _reload(self) -> None:
         for name in self._brokers:

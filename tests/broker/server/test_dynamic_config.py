@@ -312,6 +312,14 @@ async def test_what_no_topic_can_be_called_leads_to_no_other_node(brokers: tuple
     assert await one.coordination.children(znodes.config_path("topics", "t")) == []
 
 
+@pytest.mark.parametrize("path", ["topics/", "topics//t", "topics/..", "brokers/./0"])
+async def test_a_change_of_what_cannot_be_is_passed_over(brokers: tuple[Broker, Broker], path: str) -> None:
+    one, other = brokers
+    await one.coordination.create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(path), sequence=True)
+    assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
+    assert (await other.next_topic())[1]["retention.ms"] == 7
+
+
 async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
