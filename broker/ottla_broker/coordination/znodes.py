@@ -95,15 +95,17 @@ def decode_object(path: str, data: bytes) -> dict[str, Any]:
     """The JSON object that stands at `path`; ZnodeError when it is none."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ZnodeError(f"{path}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise ZnodeError(f"{path}: not a JSON object")
     return value
 
 
-def member(path: str, value: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
+def member(path: str, value: Any, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
     """`value[name]` checked to be of the kind; without a default its absence is a ZnodeError too."""
+    if not isinstance(value, dict):
+        raise ZnodeError(f"{path}: not a JSON object")
     found = value.get(name, default)
     if found is ...:
         raise ZnodeError(f"{path}: member {name!r} is missing")
@@ -115,7 +117,14 @@ def member(path: str, value: Mapping[str, Any], name: str, kind: type | tuple[ty
 def _integers(path: str, name: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int for item in value):
         raise ZnodeError(f"{path}: member {name!r} is not a list of integers: {value!r}")
-    return tuple(value)
+    return tuple(_int32(f"{path}: member {name!r}", item) for item in value)
+
+
+def _int32(where: str, value: int) -> int:
+    """A number that requests carry in 32 bits: a larger one could be told to nobody, and nothing else with it."""
+    if not -(2**31) <= value < 2**31:
+        raise ZnodeError(f"{where}: {value} does not fit into 32 bits")
+    return value
 
 
 def _number(path: str, text: str) -> int:
@@ -174,7 +183,7 @@ class Controller:
     def decode(cls, data: bytes) -> Controller:
         value = decode_object(CONTROLLER, data)
         return cls(
-            member(CONTROLLER, value, "brokerid", int),
+            _int32(f"{CONTROLLER}: member 'brokerid'", member(CONTROLLER, value, "brokerid", int)),
             _number(CONTROLLER, str(value.get("timestamp", -1))),
             member(CONTROLLER, value, "kraftControllerEpoch", int, -1),
         )
@@ -252,12 +261,16 @@ class BrokerRegistration:
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
         """Versions 1 (host and port only) to 5."""
         path = cls.path(broker_id)
+        _int32(path, broker_id)
         value = decode_object(path, data)
         version = member(path, value, "version", int)
         if version < 1:
             raise ZnodeError(f"{path}: member 'version' is {version}, at least 1 is known")
         if version == 1:
-            host, port = member(path, value, "host", str), member(path, value, "port", int)
+            host, port = (
+                member(path, value, "host", str),
+                _int32(f"{path}: member 'port'", member(path, value, "port", int)),
+            )
             endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host, port),)
         else:
             protocols = member(path, value, "listener_security_protocol_map", dict, {})
@@ -276,8 +289,10 @@ def _parse_endpoint(path: str, text: Any, protocols: Mapping[str, str]) -> Endpo
     if match is None:
         raise ZnodeError(f"{path}: member 'endpoints' holds {text!r}, not LISTENER://host:port")
     listener, host, port = match.groups()
+    number = _int32(f"{path}: member 'endpoints'", _number(path, port))
     # Before version 4 a listener's name was its security protocol.
-    return Endpoint(listener, host, int(port), protocols.get(listener, listener))
+    protocol = member(f"{path}: listener_security_protocol_map", protocols, listener, str, listener)
+    return Endpoint(listener, host, number, protocol)
 
 
 # ---- topics and partitions
@@ -335,7 +350,7 @@ class TopicAssignment:
             raise ZnodeError(f"{path}: member 'topic_id' is no topic id: {topic_id!r}") from None
         replicas, adding, removing = (
             {
-                _number(path, partition): _integers(path, f"{name}.{partition}", ids)
+                _int32(path, _number(path, partition)): _integers(path, f"{name}.{partition}", ids)
                 for partition, ids in member(path, value, name, dict, {}).items()
             }
             for name in ("partitions", "adding_replicas", "removing_replicas")
@@ -385,10 +400,14 @@ class PartitionState:
     def decode(cls, topic: str, partition: int, data: bytes) -> PartitionState:
         path = cls.path(topic, partition)
         value = decode_object(path, data)
+        leader, leader_epoch, controller_epoch = (
+            _int32(f"{path}: member {name!r}", member(path, value, name, int))
+            for name in ("leader", "leader_epoch", "controller_epoch")
+        )
         return cls(
-            member(path, value, "leader", int),
-            member(path, value, "leader_epoch", int),
-            member(path, value, "controller_epoch", int),
+            leader,
+            leader_epoch,
+            controller_epoch,
             _integers(path, "isr", value.get("isr")),
             member(path, value, "leader_recovery_state", int, RECOVERED),
             member(path, value, "leader_broker_epoch", int, -1),

@@ -312,6 +312,34 @@ async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_wit
     assert not await fleet.exists("/config/topics/t")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"version":5,"endpoints":["INTERNAL://h:1"],"features":{"f":3}}',
+        b'{"version":5,"endpoints":["INTERNAL://h:1"],"listener_security_protocol_map":{"INTERNAL":[1]}}',
+        b'{"version":5,"endpoints":["INTERNAL://h:4294967296"]}',
+        b"[" * 200_000,
+    ],
+)
+async def test_a_registration_that_cannot_be_understood_keeps_nobody_from_office(fleet, content):
+    await fleet.tool.create("/brokers/ids/7", content)
+    controller, channels = await fleet_of(fleet)
+    assert controller.is_active
+    assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
+    told = channels.requests(1, ApiKey.UPDATE_METADATA)
+    assert told and all(broker.id != 7 for request in told for broker in request.live_brokers)
+
+
+async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(fleet):
+    controller, _ = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2), 1: (1, 2)})
+    state = b'{"controller_epoch":1,"leader":4294967296,"version":1,"leader_epoch":0,"isr":[1,2]}'
+    await fleet.tool.set(znodes.PartitionState.path("t", 0), state)
+    await controller.stop()
+    successor, to = await fleet.start_controller(1)
+    assert successor.is_active and to.metadata(2, "t", 1).leader == 1 and to.metadata(2, "t", 0) is None
+
+
 async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)

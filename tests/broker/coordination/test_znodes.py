@@ -227,6 +227,34 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
         lambda: PartitionState.decode("t", 2, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[true]}'),
         "member 'isr' is not a list of integers",
     ),
+    (lambda: BrokerRegistration.decode(4, b"[" * 200_000), "/brokers/ids/4: not JSON"),
+    (lambda: BrokerRegistration.decode(2**31, b'{"version":5,"endpoints":[]}'), "/brokers/ids/2147483648: 2147483648"),
+    (
+        lambda: BrokerRegistration.decode(4, b'{"version":5,"endpoints":["A://h:2147483648"]}'),
+        "member 'endpoints': 2147483648 does not fit",
+    ),
+    (
+        lambda: BrokerRegistration.decode(
+            4, b'{"version":5,"endpoints":["A://h:1"],"listener_security_protocol_map":{"A":[1]}}'
+        ),
+        "member 'A' has a value of the wrong type: [1]",
+    ),
+    (
+        lambda: BrokerRegistration.decode(4, b'{"version":5,"endpoints":[],"features":{"f":3}}'),
+        "/brokers/ids/4: feature f: not a JSON object",
+    ),
+    (
+        lambda: PartitionState.decode("t", 2, b'{"leader":2147483648,"leader_epoch":1,"controller_epoch":1,"isr":[]}'),
+        "member 'leader': 2147483648 does not fit",
+    ),
+    (
+        lambda: PartitionState.decode(
+            "t", 2, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[-2147483649]}'
+        ),
+        "member 'isr': -2147483649 does not fit",
+    ),
+    (lambda: TopicAssignment.decode("t", b'{"partitions":{"2147483648":[1]}}'), "2147483648 does not fit"),
+    (lambda: Features.decode(b'{"version":2,"status":1,"features":{"f":3}}'), "/feature: f: not a JSON object"),
     (lambda: TopicAssignment.decode("t", b'{"partitions":{"x":[1]}}'), "/brokers/topics/t: not a number: 'x'"),
     (lambda: TopicAssignment.decode("t", b'{"partitions":{},"topic_id":"short"}'), "'topic_id' is no topic id"),
     (lambda: znodes.decode_controller_epoch(b"\xff"), "/controller_epoch: not a number"),
