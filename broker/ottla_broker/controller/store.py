@@ -364,10 +364,11 @@ class ControllerStore:
                     continue
 
     async def repair_partition_node(self, partition: TopicPartition) -> None:
-        """Removes a partition's node that has no state below it, so that it can be created whole."""
+        """Removes a partition's node that has no state below it, with whatever else is there: so it can be created
+        whole."""
         path = znodes.partition_path(*partition)
         try:
-            await self._write([Delete(path)])
+            await self._write([Delete(node) for node in await self._tree(path)])
         except CoordinationError as error:
             logger.warning("node %s stays: %s", path, error)
 

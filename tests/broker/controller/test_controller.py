@@ -340,6 +340,19 @@ async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(
     assert successor.is_active and to.metadata(2, "t", 1).leader == 1 and to.metadata(2, "t", 0) is None
 
 
+async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_from_one(fleet):
+    controller, channels = await fleet_of(fleet)
+    await fleet.tool.create("/brokers/topics/t", znodes.TopicAssignment({0: (1, 2)}).encode())
+    await channels.until(lambda: channels.leadership(1, "t"))
+    await controller.stop()
+    state = znodes.PartitionState.path("t", 0)
+    await asyncio.gather(fleet.tool.delete(state), fleet.tool.create(znodes.partition_path("t", 0) + "/stray"))
+    successor, to = await fleet.start_controller(1)
+    await to.until(lambda: successor.is_active and to.leadership(2, "t"))
+    assert (await create(successor, "u", {0: (0,)})).error is ErrorCode.NONE
+    assert (await fleet.state("t"))[0].leader == 1
+
+
 async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)
