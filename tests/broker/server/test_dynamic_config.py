@@ -16,12 +16,18 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.config import BrokerConfig, TopicConfig
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import alter_configs as alter
 from ottla_broker.protocol.generated import describe_configs as describe
 from ottla_broker.protocol.generated import incremental_alter_configs as incremental
+from ottla_broker.protocol.generated.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from ottla_broker.server.dynamic_config import DynamicConfig
-from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs
+from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs, update_metadata
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -318,6 +324,35 @@ async def test_a_change_of_what_cannot_be_is_passed_over(brokers: tuple[Broker, 
     await one.coordination.create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(path), sequence=True)
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7")))[0] is ErrorCode.NONE
     assert (await other.next_topic())[1]["retention.ms"] == 7
+
+
+async def test_the_values_of_a_topic_are_forgotten_with_it(brokers: tuple[Broker, Broker]) -> None:
+    """Where topics come and go under ever new names, they would be all that is left of each."""
+    one, _ = brokers
+    one.services.metadata = MetadataCache(0)
+    one.services.group_coordinator = SimpleNamespace(on_partitions_deleted=lambda partitions: None)
+
+    async def is_stale_broker_epoch(_: int) -> bool:
+        return False
+
+    fence = SimpleNamespace(is_stale_broker_epoch=is_stale_broker_epoch, accepts=lambda *_: True)
+    one.services.replica_manager = SimpleNamespace(fence=fence, on_metadata_changed=lambda: None)
+
+    async def tell(*partitions: tuple[int, int]) -> None:
+        context: Any = SimpleNamespace(api_version=8, connection_number=1)
+        states = [
+            UpdateMetadataPartitionState(partition_index=index, leader=leader, isr=[0], replicas=[0])
+            for index, leader in partitions
+        ]
+        topic = UpdateMetadataTopicState(topic_name="t", topic_id=b"t" * 16, partition_states=states)
+        await update_metadata.handle(one.services, context, UpdateMetadataRequest(topic_states=[topic]))
+
+    await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
+    await tell((0, 0), (1, 0))
+    await tell((0, LEADER_DURING_DELETE))
+    assert one.dynamic.topic_config("t").overrides == {"retention.ms": "7"}
+    await tell((1, LEADER_DURING_DELETE))
+    assert one.dynamic.topic_config("t").overrides == {}
 
 
 async def test_a_broker_that_starts_reads_everything_stored(brokers: tuple[Broker, Broker]) -> None:

@@ -2,7 +2,8 @@
 
 Behaviour
     Replaces the list of live brokers, takes over the partitions of the request and drops those whose leader is -2
-    (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets with them.
+    (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets and
+    configuration with them.
     Followers look up their leaders' new endpoints.
 Errors, in this order
     STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH (also over a
@@ -33,4 +34,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> U
         manager.on_metadata_changed()
         if deleted:
             services.group_coordinator.on_partitions_deleted(deleted)
+            for topic in dict.fromkeys(partition.topic for partition in deleted):
+                if topic not in services.metadata.topics:
+                    services.dynamic_config.forget_topic(topic)
     return UpdateMetadataResponse(error_code=int(error))
