@@ -266,6 +266,8 @@ class ControllerStore:
                 return left
             except (BadVersion, NoNode):
                 continue
+            except NotEmpty:
+                await self.delete_nodes([f"{path}/{name}" for name in await self._children(path)])
 
     # Leadership
 
@@ -387,10 +389,7 @@ class ControllerStore:
 
     async def unmark_for_deletion(self, topic: str) -> None:
         """Removes the marker of a topic that does not exist or may not be deleted."""
-        try:
-            await self._write([Delete(znodes.delete_topic_path(topic))])
-        except NoNode:
-            return
+        await self.delete_nodes([znodes.delete_topic_path(topic)])
 
     async def remove_topic(self, topic: str) -> None:
         """Removes everything about a deleted topic. The marker goes last: until then a new controller goes on."""
@@ -468,12 +467,15 @@ class ControllerStore:
         return paths, sorted(brokers)
 
     async def delete_nodes(self, paths: Sequence[str]) -> None:
-        """Deletes handled notifications; one that is gone is fine."""
+        """Deletes handled notifications, with what somebody has put below them; one that is gone is fine."""
         for path in paths:
-            try:
-                await self._write([Delete(path)])
-            except NoNode:
-                continue
+            nodes = [path]
+            while nodes:
+                try:
+                    await self._write([Delete(node) for node in nodes])
+                    break
+                except (NoNode, NotEmpty):
+                    nodes = [] if await self._exists(path) is None else await self._tree(path)
 
     # The fence and lost connections
 

@@ -353,6 +353,24 @@ async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_fr
     assert (await fleet.state("t"))[0].leader == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/log_dir_event_notification/log_dir_event_0000000000", b"{}"),
+        ("/isr_change_notification/isr_change_0000000000", b"{}"),
+        ("/admin/preferred_replica_election", b"{}"),
+        ("/admin/delete_topics/absent", b""),
+        ("/admin/reassign_partitions", b'{"version":1,"partitions":[{"topic":"absent","partition":0,"replicas":[1]}]}'),
+    ],
+)
+async def test_a_request_that_somebody_has_put_a_node_below_goes_like_any_other(fleet, path, content):
+    await fleet.tool.create(path, content)
+    await fleet.tool.create(f"{path}/stray")
+    controller, _ = await fleet_of(fleet)
+    assert controller.is_active and not await fleet.exists(path)
+    assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
+
+
 async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)
