@@ -251,19 +251,28 @@ class Durability:
             self._unclean(key, ledger, after)
         for broker in after.in_sync:
             if broker not in known:
-                self._joins(ledger, broker)
+                self._joins(key, ledger, broker)
         for broker in [broker for broker in ledger.weak if broker not in after.in_sync]:
             del ledger.weak[broker]
         self._reckon(key, ledger, after)
 
-    def _joins(self, ledger: _Ledger, broker: int) -> None:
+    def _joins(self, key: Partition, ledger: _Ledger, broker: int) -> None:
         """It is in the ISR from now on."""
         view = ledger.view(broker)
         if self.is_flushed or self.brokers[broker].machine.is_powered:
             ledger.weak.pop(broker, None)
-            view.limit = 1 << 62
+            view.limit = ledger.truth.end_offset if self._may_have_what_was_lost(key, ledger, broker) else 1 << 62
         else:
             ledger.weak[broker] = _Weak(view.limit, ledger.truth.end_offset)
+
+    def _may_have_what_was_lost(self, key: Partition, ledger: _Ledger, broker: int) -> bool:
+        """Whether the replica still takes for committed what is promised no more, and nothing else has been committed
+        there since: the leader that asked for it may have lost power behind that."""
+        committed = ledger.truth.end_offset
+        if not any(loss.end > committed for loss in ledger.losses):
+            return False
+        held = [replica.log for replica in self.brokers[broker].partitions() if replica.topic_partition == key]
+        return not held or any(log.high_watermark > committed for log in held)
 
     def _unclean(self, key: Partition, ledger: _Ledger, after: Leadership) -> None:
         if key[0] not in self.leaderships.unclean_allowed:

@@ -214,6 +214,38 @@ def test_what_a_leader_has_beyond_a_loss_is_not_promised_by_that() -> None:
     assert world.problems == []
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_who_joins_the_isr_by_the_word_of_a_leader_that_lost_power_since_is_not_held_to_what_was_lost(
+    is_late: bool,
+) -> None:
+    """It has what the leader had then, and hears last that others are at those offsets (once seed 600018)."""
+    key = ("t", 0)
+    world = World(1)
+    kept, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=2, leader_epoch=1)
+    leader, platter = a_replica(batch(0, "a"), high_watermark=1, leader_epoch=2, is_leader=True)
+    leaderships = the_leaderships(leader=1, epoch=1, in_sync=(1,))
+    judge = Durability(
+        world, [a_broker(0, kept, files), a_broker(1, leader, platter)], leaderships, Checker(), is_flushed=False
+    )
+    View().compare(files, judge._ledger(key).truth, 2, may_extend=True)
+
+    def becomes(**state: Any) -> None:
+        before, leaderships.states[key] = leaderships.states[key], Leadership(since_s=0.0, **state)
+        leaderships.observers[0](key, before, leaderships.states[key])
+
+    judge.power_is_lost(judge.brokers[1], lambda: None)
+    if not is_late:
+        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), judge._ledger(key).truth, 2, may_extend=True)
+    becomes(leader=1, epoch=1, in_sync=(1, 0))
+    becomes(leader=1, epoch=2, in_sync=(1,))
+    if is_late:
+        View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=2)), judge._ledger(key).truth, 2, may_extend=True)
+    kept.log.high_watermark = 2
+    leader.is_leader = False
+    judge.look()
+    assert bool(world.problems) is not is_late
+
+
 @pytest.mark.parametrize("is_deleting", [False, True])
 def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
     """A controller that is late may have a replica led again that another has had deleted."""
