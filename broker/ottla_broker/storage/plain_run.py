@@ -13,7 +13,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from ottla_broker.records.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD, MAGIC, MIN_LENGTH
-from ottla_broker.storage.indexes import GrowingIndex
+from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET, GrowingIndex
 
 _HEAD = Struct(">qiibI2xi8xqq")
 """Base offset, length, leader epoch, magic, crc, last offset delta, max timestamp, producer id."""
@@ -22,7 +22,16 @@ _HEAD = Struct(">qiibI2xi8xqq")
 class PlainRun:
     """A scan's place in one segment. Positions are bytes of the segment's file."""
 
-    __slots__ = ("expected", "index", "interval", "last_entry", "max_timestamp", "max_timestamp_offset", "position")
+    __slots__ = (
+        "expected",
+        "index",
+        "interval",
+        "last_entry",
+        "last_offset",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "position",
+    )
 
     def __init__(self, index: GrowingIndex, interval_bytes: int, base_offset: int, expected: int) -> None:
         self.index = index
@@ -30,6 +39,8 @@ class PlainRun:
         self.position = 0
         self.expected = expected
         """No later batch begins below this offset."""
+        self.last_offset = base_offset + MAX_RELATIVE_OFFSET
+        """No batch ends beyond it: the checksum leaves the base offset out, and no index could tell of such a one."""
         self.last_entry = 0
         """Position of the last index entry."""
         self.max_timestamp = -1
@@ -44,6 +55,7 @@ class PlainRun:
         shift = self.position - at
         next_entry = self.last_entry + self.interval - shift
         last_head = len(chunk) - HEADER_BYTES
+        last_offset = self.last_offset
         while at <= last_head:
             base, length, epoch, magic, crc, delta, timestamp, producer = unpack(chunk, at)
             end = at + length + LOG_OVERHEAD
@@ -53,6 +65,7 @@ class PlainRun:
                 or epoch != leader_epoch
                 or base < expected
                 or delta < 0
+                or base + delta > last_offset
                 or length < MIN_LENGTH
                 or end > len(chunk)
                 or checksum(chunk[at + CRC_START : end]) != crc

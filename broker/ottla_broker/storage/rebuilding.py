@@ -14,7 +14,7 @@ from ottla_broker.ports.disk import Disk
 from ottla_broker.storage.checkpoints import CheckpointError, decode_epochs
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
-from ottla_broker.storage.indexes import GrowingIndex
+from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET, GrowingIndex
 from ottla_broker.storage.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX, offset_name
 from ottla_broker.storage.scan import HeaderWalk
 
@@ -35,6 +35,8 @@ async def rebuild_indexes(disk: Disk, directory: str, base: int, index_interval_
     count = 0
     while (step := await walk.next()) is not None:
         position, header = step
+        if header.last_offset - base > MAX_RELATIVE_OFFSET:
+            break  # damage that no checksum covers
         if header.max_timestamp > largest:
             largest, largest_offset = header.max_timestamp, header.last_offset
         if position - last_entry > index_interval_bytes:

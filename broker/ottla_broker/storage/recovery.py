@@ -268,7 +268,9 @@ async def _recover_segment(
                 if len(chunk) < header.size:
                     break
         batch = chunk[at : at + LOG_OVERHEAD + header.length]
-        if header.base_offset < run.expected or not is_batch_intact(batch, header.magic):
+        if not run.expected <= header.base_offset <= header.last_offset <= run.last_offset:
+            break
+        if not is_batch_intact(batch, header.magic):
             break
         run.expected = header.next_offset
         if header.max_timestamp > run.max_timestamp:

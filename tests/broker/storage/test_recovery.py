@@ -122,6 +122,55 @@ async def test_a_preallocated_tail_of_zeros_is_no_record(make: Make, tmp_path: P
     await check(log, 45)
 
 
+@pytest.mark.parametrize("producer_id", [-1, 4])
+@pytest.mark.parametrize("offset", [1 << 40, (1 << 31) + 10])
+async def test_damage_that_no_checksum_covers_leads_beyond_no_index(
+    make: Make, tmp_path: Path, offset: int, producer_id: int
+) -> None:
+    """The checksum of a batch leaves out its base offset."""
+    setup = make(index_interval_bytes=0)
+    log = await setup.open()
+    for number in range(10):
+        log.append_as_leader(
+            batch(
+                b"%03d" % number,
+                producer=(producer_id, -1 if producer_id < 0 else 0, -1 if producer_id < 0 else number),
+            ),
+            0,
+        )
+    await written(log)
+    setup.crash()
+    path = last_log(tmp_path)
+    data = bytearray(path.read_bytes())
+    position = 8 * len(data) // 10
+    data[position : position + 8] = offset.to_bytes(8, "big")
+    path.write_bytes(data)
+    log = await setup.open(is_clean=False)
+    assert setup.recovered is not None and setup.recovered.cut_bytes == 2 * len(data) // 10
+    assert log.log_end_offset == 8 and len(await read_values(log, 0)) == 8
+
+
+async def test_such_damage_in_a_closed_segment_without_index_keeps_no_log_from_being_opened(
+    make: Make, tmp_path: Path
+) -> None:
+    setup = make(segment_bytes=700, index_interval_bytes=0)
+    log = await setup.open()
+    await fill(log, 0, 20)
+    await log.close()
+    setup.crash()
+    path = tmp_path / "t-0" / offset_name(0, ".log")
+    data = bytearray(path.read_bytes())
+    size = len(data) // log.segments[1].base_offset
+    data[2 * size : 2 * size + 8] = (1 << 40).to_bytes(8, "big")
+    path.write_bytes(data)
+    path.with_suffix(".index").unlink()
+    log = await setup.open()
+    assert (await read_values(log, log.segments[1].base_offset))[0] == (
+        log.segments[1].base_offset,
+        b"%03d" % log.segments[1].base_offset,
+    )
+
+
 async def test_damage_in_an_unflushed_segment_drops_what_follows_it(make: Make, tmp_path: Path) -> None:
     setup = make(**SMALL)
     log = await setup.open()
