@@ -147,6 +147,11 @@ def plan_growth(
     if wanted == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
     topic_rules.check_partition_count(wanted)
+    if 0 not in partitions:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"Unexpected existing replica assignment for topic '{name}', partition id 0 is missing.",
+        )
     existing = {partition: assignment.replicas for partition, assignment in partitions.items()}
     if growth.assignments is not None:
         if len(growth.assignments) != wanted - present:

@@ -371,6 +371,17 @@ async def test_a_request_that_somebody_has_put_a_node_below_goes_like_any_other(
     assert (await create(controller, "t", {0: (1, 2)})).error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("assignments", [None, [(1, 2), (0, 1)]])
+async def test_a_topic_that_lacks_its_first_partition_cannot_grow_and_harms_nobody(fleet, assignments):
+    controller, channels = await fleet_of(fleet)
+    await fleet.tool.create("/brokers/topics/t", znodes.TopicAssignment({1: (1, 2)}).encode())
+    await channels.until(lambda: channels.leadership(1, "t", 1))
+    growth = TopicGrowth("t", 3, assignments)
+    (result,) = await controller.create_partitions([growth], timeout_ms=WAIT_MS)
+    assert result.error is ErrorCode.UNKNOWN_SERVER_ERROR and "partition id 0" in result.message
+    assert controller.is_active and controller.epoch == 1
+
+
 async def test_an_unreadable_topic_harms_no_other_and_no_full_request_is_sent(fleet):
     await fleet.tool.create("/brokers/topics/broken", b"not json")
     controller, channels = await fleet_of(fleet)
