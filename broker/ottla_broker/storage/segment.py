@@ -447,9 +447,10 @@ class Segment:
     async def freeze(self) -> None:
         """A segment that was rolled and synced no longer keeps what only an active one needs; its index is mapped
         when asked for. Raises OSError."""
-        self.recent_offsets = array("q")
-        self.recent_positions = array("q")
-        self.index = None
+        async with self.lock:  # whoever is opening it finishes first: without its index it would seem to be gone
+            self.recent_offsets = array("q")
+            self.recent_positions = array("q")
+            self.index = None
         if self.transactions is not None:
             await self.transactions.freeze()
 

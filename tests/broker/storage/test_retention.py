@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from ottla_broker.ports.clock import Timer
+from ottla_broker.ports.disk import File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManagerSettings
+from ottla_broker.storage.segment import Segment
 from tests.broker.replication.fleet import until
 from tests.broker.storage.agreement import disagreements
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
@@ -263,6 +265,43 @@ async def test_files_whose_delay_did_not_pass_before_the_end_go_at_the_next_star
     with pytest.raises(KafkaError) as caught:
         log.read(start - 1, 100, 12, True)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_segment_whose_roll_ends_while_it_is_opened_to_be_read_is_there(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flushed and closed as idle before its roll has come to its end, which takes its index away."""
+    setup = make(segment_bytes=100)
+    log = await setup.open()
+    is_written_out, is_opening, may_open = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def write_out_late(_: Segment) -> None:
+        await is_written_out.wait()
+
+    monkeypatch.setattr(Segment, "write_out", write_out_late)
+    await fill(log, *[setup.clock.wall_ms] * 2)
+    rolling = log._rolling
+    assert len(log.segments) == 2 and rolling is not None
+    async with log.lock:
+        await log._flush()
+    await log.close_idle_segments()
+    assert log.segments[0].file is None
+    open_file = log.disk.open
+
+    async def open_late(name: str, *, create: bool = False) -> File:
+        if name == log.segments[0].name(".log"):
+            is_opening.set()
+            await may_open.wait()
+        return await open_file(name, create=create)
+
+    monkeypatch.setattr(log.disk, "open", lambda *names, **options: asyncio.ensure_future(open_late(*names, **options)))
+    reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
+    await is_opening.wait()
+    is_written_out.set()
+    await asyncio.wait([rolling], timeout=0.5)
+    may_open.set()
+    assert await reading and not setup.owner.failures
+    await rolling
 
 
 async def test_a_log_is_flushed_when_flush_ms_have_passed(broker: Broker) -> None:
