@@ -7,7 +7,7 @@ import pytest
 
 from ottla_broker.controller.administration import TopicIsrChanges
 from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.exposition import Exposition
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, Delete
