@@ -9,7 +9,9 @@ written there. Here that is kept per partition, exactly:
   joining while it is without power, on the strength of what it had fetched before.
 * When no member of the ISR is strong, at a loss of power or by a change of the ISR, what not every member has on its
   platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
-* Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it.
+* Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it,
+  and so has every member of the ISR that is not weak, for each of them may be elected.
+* Nothing is committed that fewer replicas hold than min.insync.replicas, or all of them, if there are fewer.
 
 `look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, right before
 anything that may take a promise back, and right before a process ends or a disk fails, which may have acknowledged
@@ -29,6 +31,8 @@ from simulation.replica_views import Truth, View, durable_agreement
 from simulation.world import World
 
 INTERNAL_PREFIX = "__"
+_UNHEARD_S = 15.0
+"""For so long a leader, or a controller, may take a broker that has lost power for what it was before."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class Durability:
         self.is_flushed = is_flushed
         self.truncations_at: dict[int, float] = {}
         """Broker → when one of its replicas was last seen to have been cut."""
+        self._power_lost_at: dict[int, float] = {}
+        """Broker → when it, or a disk of it, last lost power."""
         self.on_loss: Callable[[Partition], None] = lambda partition: None
         self._ledgers: dict[Partition, _Ledger] = {}
         self._seen: dict[int, dict[Partition, tuple[int, int, int, int, bool]]] = {
@@ -181,6 +187,9 @@ class Durability:
             difference = f"ends at {view.end_offset(ledger.truth)}, and {committed} was committed"
         if difference:
             self._problem(key, ledger, f"leader {broker.broker_id} of epoch {partition.leader_epoch} {difference}")
+        elif ledger.truth.end_offset > committed:
+            self._look_at_members(key, ledger, self.leaderships.states[key].in_sync)
+            self._count_copies(key, ledger)
 
     def _has_committed(self, broker: SimulatedBroker, key: Partition, partition: Replica, ledger: _Ledger) -> bool:
         """Does the leader's high watermark prove that every member of the ISR has what is below?
@@ -208,6 +217,42 @@ class Durability:
         if difference:
             self._problem(key, ledger, f"replica {broker.broker_id} has the high watermark {up_to} and {difference}")
 
+    def _look_at_members(self, key: Partition, ledger: _Ledger, members: Sequence[int]) -> None:
+        """Members of the ISR that are not weak have all that is committed."""
+        for number in members:
+            if number in ledger.weak or ledger.is_broken or self._has_lost_power_lately(number):
+                continue
+            view = ledger.view(number)
+            up_to = min(ledger.truth.end_offset, view.limit)
+            difference = self._compare(key, ledger, number, up_to)
+            if difference:
+                self._problem(key, ledger, f"broker {number} is in the ISR, {up_to} was committed, and it {difference}")
+
+    def _count_copies(self, key: Partition, ledger: _Ledger) -> None:
+        """What has just been committed is on as many replicas as min.insync.replicas asks for."""
+        wanted = self.leaderships.min_in_sync(key, self.brokers[0].properties)
+        if len(self.leaderships.states[key].in_sync) >= wanted or ledger.is_broken:
+            return
+        if any(map(self._has_lost_power_lately, range(len(self.brokers)))):
+            return
+        end = ledger.truth.end_offset
+        held_by = [number for number in range(len(self.brokers)) if not self._compare(key, ledger, number, end)]
+        if len(held_by) < wanted:
+            self._problem(key, ledger, f"{end} was committed, and only brokers {held_by} of at least {wanted} have it")
+
+    def _compare(self, key: Partition, ledger: _Ledger, number: int, up_to: int) -> str:
+        """How the files of a broker's replica, running or not, differ from what was committed up to an offset."""
+        view = ledger.view(number)
+        _, directory = self.brokers[number].find_partition(key, view.home)
+        if directory is None:
+            return "has nothing" if up_to else ""
+        difference = view.compare(directory, ledger.truth, up_to)
+        end = view.end_offset(ledger.truth)
+        return difference or (f"ends at {end}" if end < up_to else "")
+
+    def _has_lost_power_lately(self, number: int) -> bool:
+        return self.world.loop.time() < self._power_lost_at.get(number, -_UNHEARD_S) + _UNHEARD_S
+
     # -- what takes promises back -----------------------------------------------------------------------------------
 
     def power_is_lost(self, broker: SimulatedBroker, lose: Callable[[], None], only: str | None = None) -> None:
@@ -225,6 +270,7 @@ class Durability:
                 cut = durable_agreement(directory, ledger.truth)
             concerned.append((key, ledger, cut))
         lose()
+        self._power_lost_at[number] = self.world.loop.time()
         if self.is_flushed:
             return
         for key, ledger, cut in concerned:
@@ -249,11 +295,13 @@ class Durability:
             return
         if before is not None and after.leader >= 0 and after.leader not in known:
             self._unclean(key, ledger, after)
-        for broker in after.in_sync:
-            if broker not in known:
-                self._joins(key, ledger, broker)
+        joining = [broker for broker in after.in_sync if broker not in known]
+        for broker in joining:
+            self._joins(key, ledger, broker)
         for broker in [broker for broker in ledger.weak if broker not in after.in_sync]:
             del ledger.weak[broker]
+        if joining and not (key[0].startswith(INTERNAL_PREFIX) or self.leaderships.is_deleting(key[0])):
+            self._look_at_members(key, ledger, joining)
         self._reckon(key, ledger, after)
 
     def _joins(self, key: Partition, ledger: _Ledger, broker: int) -> None:

@@ -2,13 +2,14 @@
 
 Looks at every change of a state znode in the moment it is made, and notes as a problem of the run what must never
 stand there: an ISR outside the assignment, a leader outside the ISR, an epoch that goes back or has two leaders, two
-controllers of one epoch. What brokers believe is compared with it by `durability`.
+controllers of one epoch, a reassignment that ends before all of its target is in sync. What brokers believe is compared
+with it by `durability`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ottla_broker.coordination import znodes
@@ -17,6 +18,8 @@ from simulation.coordination import Store
 from simulation.world import World
 
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC = re.compile(r"/brokers/topics/([^/]+)")
+_NO_TOPIC = znodes.TopicAssignment({})
 NOBODY = -1
 
 
@@ -50,6 +53,7 @@ class Leaderships:
         self.changed_at: dict[Partition, float] = {}
         """When a partition last got another leader or epoch."""
         self.controller_changed_at = -1.0
+        self._assignments: dict[str, znodes.TopicAssignment] = {}
         self._leaders: dict[Partition, dict[int, int]] = {}
         self._controllers: dict[int, int] = {}
         store.observers.append(self._on_change)
@@ -64,11 +68,25 @@ class Leaderships:
         """Its deletion has been asked for: brokers may have deleted what their controller still has them lead."""
         return self.store.data(znodes.delete_topic_path(topic)) is not None
 
+    def min_in_sync(self, partition: Partition, defaults: Mapping[str, str]) -> int:
+        """So many replicas must hold what is committed: min.insync.replicas, at most as many as there are, before and
+        after a reassignment. `defaults` are the brokers' settings."""
+        name = "min.insync.replicas"
+        path = znodes.config_path("topics", partition[0])
+        config = self.store.data(path)
+        wanted = {**defaults, **({} if config is None else znodes.decode_config(path, config))}.get(name, "1")
+        topic = self._assignments.get(partition[0], _NO_TOPIC)
+        replicas = topic.partitions.get(partition[1], ())
+        changing = (topic.adding_replicas.get(partition[1], ()), topic.removing_replicas.get(partition[1], ()))
+        return min(int(wanted), *(len(replicas) - len(some) for some in changing))
+
     def _on_change(self, path: str) -> None:
         if path.endswith("/state"):
             found = _STATE.fullmatch(path)
             if found is not None:
                 self._on_state((found[1], int(found[2])), path)
+        elif (topic := _TOPIC.fullmatch(path)) is not None:
+            self._on_topic(topic[1], path)
         elif path == znodes.CONTROLLER:
             self._on_controller()
 
@@ -102,13 +120,33 @@ class Leaderships:
             self.leads(partition, after.epoch, after.leader)
         self._tell(partition, before, after)
 
-    def _check(self, partition: Partition, before: Leadership | None, after: Leadership) -> None:
-        topic = self.store.data(znodes.topic_path(partition[0]))
+    def _on_topic(self, name: str, path: str) -> None:
+        before = self._assignments.pop(name, None)
+        data = self.store.data(path)
+        if data is None:
+            return
+        after = self._assignments[name] = znodes.TopicAssignment.decode(name, data)
+        for number in sorted(after.partitions):
+            state = self.states.get((name, number))
+            if state is None:
+                continue
+            self._check_strangers((name, number), state)
+            if before is not None and _is_end(before, after, number):
+                missing = [broker for broker in after.partitions[number] if broker not in state.in_sync]
+                if missing:
+                    replicas = list(after.partitions[number])
+                    self._problem((name, number), f"is reassigned to {replicas}, and {missing} are not in the ISR")
+
+    def _check_strangers(self, partition: Partition, state: Leadership) -> None:
+        topic = self._assignments.get(partition[0])
         if topic is not None:
-            replicas = znodes.TopicAssignment.decode(partition[0], topic).partitions.get(partition[1], ())
-            strangers = [broker for broker in after.in_sync if broker not in replicas]
+            replicas = topic.partitions.get(partition[1], ())
+            strangers = [broker for broker in state.in_sync if broker not in replicas]
             if strangers:
                 self._problem(partition, f"{strangers} are in the ISR and hold no replica ({list(replicas)})")
+
+    def _check(self, partition: Partition, before: Leadership | None, after: Leadership) -> None:
+        self._check_strangers(partition, after)
         if not after.in_sync:
             self._problem(partition, "the ISR is empty")
         if after.leader != NOBODY and after.leader not in after.in_sync:
@@ -131,3 +169,12 @@ class Leaderships:
 
     def _problem(self, partition: Partition, text: str) -> None:
         self.world.problem(f"{partition[0]}-{partition[1]}: {text}")
+
+
+def _is_end(before: znodes.TopicAssignment, after: znodes.TopicAssignment, number: int) -> bool:
+    """Has the reassignment of a partition come to its end? One that is cancelled ends with other replicas."""
+    removing = before.removing_replicas.get(number, ())
+    target = tuple(broker for broker in before.partitions.get(number, ()) if broker not in removing)
+    is_ongoing = after.adding_replicas.get(number) or after.removing_replicas.get(number)
+    was_ongoing = before.adding_replicas.get(number) or removing
+    return bool(was_ongoing) and not is_ongoing and after.partitions[number] == target

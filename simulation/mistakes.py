@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ottla_broker.controller import elections, isr_changes, isr_writes
+from ottla_broker.controller import elections, isr_changes, isr_writes, reassignment
 from ottla_broker.controller.store import ControllerStore
-from ottla_broker.controller.values import LeaderAndIsr
+from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
@@ -72,6 +72,15 @@ def _highest_of_all(current: int, leader_end_offset: int, followers: Any, *rest:
 
 def _impatient(current: int, leader_end_offset: int, *rest: Any) -> isr.Watermark:
     return isr.Watermark(max(current, leader_end_offset), "impatience")
+
+
+_high_watermark = isr.high_watermark
+
+
+def _without_joiners(
+    current: int, leader_end_offset: int, followers: Any, state: isr.InSyncState, min_isr: int, _live: Any, *rest: Any
+) -> isr.Watermark:
+    return _high_watermark(current, leader_end_offset, followers, isr.InSyncState(state.committed), min_isr, (), *rest)
 
 
 def _shrink_alone(self: Partition) -> None:
@@ -154,12 +163,36 @@ def _anybody_leads(
     return leader, (leader, *(broker for broker in in_sync if broker != leader))
 
 
+_next_step = reassignment.next_step
+
+
+def _end_at_once(
+    assignment: ReplicaAssignment, current: LeaderAndIsr, online: frozenset[int], **named: Any
+) -> reassignment.Step:
+    election = reassignment._led_within(reassignment.target(assignment), current, online)
+    if not reassignment.is_ongoing(assignment) or election.leadership.leader == NO_LEADER:
+        return _next_step(assignment, current, online, **named)
+    return reassignment.Step(reassignment.Phase.END, "some of them are in sync", election)
+
+
 def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest: Any) -> LeaderAndIsr:
     return replace(self, leader=leader, isr=in_sync)
 
 
 _resolve_fetch = Fetching._resolve
 _check_fetch = Fetching._check
+
+
+_acknowledge_fetch = Fetching._acknowledge
+
+
+def _acknowledge_what_diverges(self: Fetching) -> None:
+    told = [item.diverging for item in self._items]
+    for item in self._items:
+        item.diverging = None
+    _acknowledge_fetch(self)
+    for item, diverging in zip(self._items, told, strict=True):
+        item.diverging = diverging
 
 
 def _give_later_records(self: Fetching) -> None:
@@ -208,6 +241,26 @@ MISTAKES = (
         is_quick=True,
     ),
     Mistake("the high watermark waits for nobody", "fleet", 20, ((isr, "high_watermark", _impatient),), is_quick=True),
+    Mistake(
+        "the high watermark does not wait for who is about to join",
+        "fleet",
+        40,
+        ((isr, "high_watermark", _without_joiners),),
+        is_quick=True,
+    ),
+    Mistake(
+        "min.insync.replicas is not looked at",
+        "fleet",
+        20,
+        ((isr, "effective_min_isr", lambda asked_for, replica_count: 1),),
+        is_quick=True,
+    ),
+    Mistake(
+        "a fetch acknowledges what parts from the leader's log",
+        "fleet",
+        60,
+        ((Fetching, "_acknowledge", _acknowledge_what_diverges),),
+    ),
     Mistake(
         "a leader shrinks its ISR without the controller",
         "fleet",
@@ -330,6 +383,13 @@ MISTAKES = (
         ((CommandFence, "accepts", _accept_any_controller),),
         is_quick=True,
         first_seed=6,
+    ),
+    Mistake(
+        "a reassignment ends when one of its target is in sync",
+        "fleet",
+        10,
+        ((reassignment, "next_step", _end_at_once),),
+        is_quick=True,
     ),
     Mistake(
         "whoever stands last in the assignment leads",

@@ -23,7 +23,7 @@ from simulation.groups import Committer
 from simulation.keeper import Keeper
 from simulation.leaderships import Leaderships
 from simulation.probes import EndProbe
-from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
+from simulation.scenarios.replicated import all_in_sync, all_is_committed, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, broker_settings, verify
 from simulation.workload import Terms, Workload
 from simulation.world import World
@@ -112,6 +112,7 @@ async def run(world: World) -> Checker:
     await administrator.finish()
     await all_in_sync(fleet, clients[0], checker)
     await replicas_are_equal(fleet, clients[0], checker)
+    await all_is_committed(fleet, checker)
     durability.look()
     watching.cancel()
     return checker

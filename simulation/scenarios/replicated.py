@@ -153,3 +153,20 @@ async def replicas_are_equal(fleet: Fleet, client: Client, checker: Checker) -> 
         if fleet.world.loop.time() > deadline:
             raise Violation(f"the replicas differ {SETTLE_S} s after the last record: {', '.join(different)}")
         await asyncio.sleep(0.5)
+
+
+async def all_is_committed(fleet: Fleet, checker: Checker) -> None:
+    """After a quiet while every replica knows that all that it holds is committed: consumers may read it."""
+    deadline = fleet.world.loop.time() + SETTLE_S
+    while True:
+        left = [
+            f"{replica.topic_partition} on broker {broker.broker_id} from {replica.log.high_watermark} on"
+            for broker in fleet.brokers
+            for replica in broker.partitions()
+            if replica.topic in checker.topics and replica.log.high_watermark < replica.log.log_end_offset
+        ]
+        if not left:
+            return
+        if fleet.world.loop.time() > deadline:
+            raise Violation(f"{SETTLE_S} s after the last record there is not committed: {', '.join(left)}")
+        await asyncio.sleep(0.5)

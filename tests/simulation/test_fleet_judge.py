@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.coordination import znodes
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -17,7 +18,7 @@ from simulation.client import ClusterState, PartitionState, Unavailable
 from simulation.durability import Durability, Loss
 from simulation.filesystem import DirectoryNode, FileNode
 from simulation.groups import Committer
-from simulation.leaderships import Leadership
+from simulation.leaderships import Leadership, Leaderships
 from simulation.replica_views import Truth, View, durable_agreement
 from simulation.workload import Consumer
 from simulation.world import World
@@ -132,7 +133,9 @@ def test_who_joins_the_isr_without_power_vouches_for_what_its_platter_holds(is_p
     ]
     alone = Leadership(leader=0, epoch=0, in_sync=(0,), since_s=0.0)
     both = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
-    leaderships: Any = SimpleNamespace(states={key: alone}, observers=[], before_change=None)
+    leaderships: Any = SimpleNamespace(
+        states={key: alone}, observers=[], before_change=None, is_deleting=lambda topic: False
+    )
     judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
     View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
     judge.power_is_lost(brokers[1], lambda: None)
@@ -159,6 +162,7 @@ def a_replica(*batches: bytes, high_watermark: int, leader_epoch: int, is_leader
 def a_broker(number: int, replica: Any, directory: DirectoryNode) -> Any:
     return SimpleNamespace(
         broker_id=number,
+        properties={},
         life=1,
         partitions=lambda: [replica],
         partition_directory=lambda *_: directory,
@@ -168,14 +172,109 @@ def a_broker(number: int, replica: Any, directory: DirectoryNode) -> Any:
     )
 
 
-def the_leaderships(**state: Any) -> Any:
+def the_leaderships(min_in_sync: int = 1, **state: Any) -> Any:
     return SimpleNamespace(
         states={("t", 0): Leadership(since_s=0.0, **state)},
         observers=[],
         before_change=None,
         leads=lambda *_: None,
         is_deleting=lambda topic: False,
+        min_in_sync=lambda *_: min_in_sync,
     )
+
+
+def judged_pair(*follower_has: bytes, members: tuple[int, ...], min_in_sync: int = 1) -> tuple[World, Durability]:
+    """Broker 0 leads t-0, commits "a" and "b", and 1 follows it; nobody has looked yet."""
+    leader, files = a_replica(batch(0, "a"), batch(1, "b"), high_watermark=1, leader_epoch=1, is_leader=True)
+    follower, copy = a_replica(*follower_has, high_watermark=0, leader_epoch=1)
+    leaderships = the_leaderships(leader=0, epoch=1, in_sync=members, min_in_sync=min_in_sync)
+    world = World(1)
+    judge = Durability(
+        world, [a_broker(0, leader, files), a_broker(1, follower, copy)], leaderships, Checker(), is_flushed=False
+    )
+    judge.look()
+    leader.log.high_watermark = 2
+    return world, judge
+
+
+@pytest.mark.parametrize(("has", "found"), [([batch(0, "a"), batch(1, "b")], 0), ([batch(0, "a")], 1)])
+def test_a_member_of_the_isr_has_all_that_is_committed(has: list[bytes], found: int) -> None:
+    """Whether or not it is ever elected."""
+    world, judge = judged_pair(*has, members=(0, 1))
+    judge.look()
+    assert len(world.problems) == found
+    assert all("broker 1 is in the ISR, 2 was committed, and it ends at 1" in text for text in world.problems)
+
+
+def test_who_joins_the_isr_has_all_that_is_committed() -> None:
+    key = ("t", 0)
+    world, judge = judged_pair(batch(0, "a"), members=(0,))
+    judge.look()
+    assert world.problems == []
+    before = judge.leaderships.states[key]
+    judge.leaderships.states[key] = after = Leadership(leader=0, epoch=1, in_sync=(0, 1), since_s=0.0)
+    judge._on_leadership(key, before, after)
+    assert len(world.problems) == 1
+
+
+@pytest.mark.parametrize(("min_in_sync", "found"), [(1, 0), (2, 1)])
+def test_nothing_is_committed_on_fewer_replicas_than_asked_for(min_in_sync: int, found: int) -> None:
+    world, judge = judged_pair(batch(0, "a"), members=(0,), min_in_sync=min_in_sync)
+    judge.look()
+    assert len(world.problems) == found
+    assert all("only brokers [0] of at least 2 have it" in text for text in world.problems)
+
+
+def test_what_a_leader_commits_with_one_that_the_controller_has_just_taken_out_is_on_both() -> None:
+    """It has not heard yet that its ISR is smaller."""
+    world, judge = judged_pair(batch(0, "a"), batch(1, "b"), members=(0,), min_in_sync=2)
+    judge.look()
+    assert world.problems == []
+
+
+class Coordination:
+    """The store of a run, as far as `Leaderships` reads it."""
+
+    def __init__(self) -> None:
+        self.observers: list[Any] = []
+        self._nodes: dict[str, bytes] = {}
+
+    def data(self, path: str) -> bytes | None:
+        return self._nodes.get(path)
+
+    def set(self, path: str, data: bytes) -> None:
+        self._nodes[path] = data
+        for observer in self.observers:
+            observer(path)
+
+
+def assignment(replicas: tuple[int, ...], adding: tuple[int, ...] = (), removing: tuple[int, ...] = ()) -> bytes:
+    return znodes.TopicAssignment({0: replicas}, None, {0: adding}, {0: removing}).encode()
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "ends_as", "found"),
+    [
+        ((2, 3), (3, 2), []),
+        ((2,), (3, 2), ["[3] are not in the ISR"]),
+        ((2,), (1, 2), []),  # it was cancelled
+        ((1, 2), (3, 2), ["[1] are in the ISR and hold no replica", "[3] are not in the ISR"]),
+    ],
+)
+def test_a_reassignment_ends_with_all_of_its_target_in_sync(
+    in_sync: tuple[int, ...], ends_as: tuple[int, ...], found: list[str]
+) -> None:
+    world, store = World(1), Coordination()
+    leaderships = Leaderships(world, store)  # type: ignore[arg-type]
+    path = znodes.topic_path("t")
+    store.set(path, assignment((1, 2)))
+    store.set(znodes.PartitionState.path("t", 0), znodes.PartitionState(2, 4, 1, (1, 2)).encode())
+    store.set(path, assignment((3, 2, 1), adding=(3,), removing=(1,)))
+    assert leaderships.min_in_sync(("t", 0), {"min.insync.replicas": "3"}) == 2
+    store.set(znodes.PartitionState.path("t", 0), znodes.PartitionState(2, 5, 1, in_sync).encode())
+    store.set(path, assignment(ends_as))
+    assert len(world.problems) == len(found)
+    assert all(text in problem for text, problem in zip(found, world.problems, strict=True))
 
 
 def test_a_member_that_lost_power_and_leads_with_everything_keeps_every_promise() -> None:
