@@ -19,11 +19,11 @@ from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssig
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication import isr, recreation, replica_manager
+from ottla_broker.replication import isr, offline, recreation, replica_manager
 from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server import recreating
+from ottla_broker.server import readmission, recreating
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
 from ottla_broker.storage.directory_loading import DirectoryLoader
@@ -131,6 +131,17 @@ async def _no_epoch_is_stale(self: CommandFence, broker_epoch: int) -> bool:
 def _accept_any_controller(self: CommandFence, controller_epoch: int, connection: int | None = None) -> bool:
     self.controller_epoch = controller_epoch
     return True
+
+
+def _accept_any_connection(self: CommandFence, controller_epoch: int, connection: int | None = None) -> bool:
+    if controller_epoch < self.controller_epoch:
+        return False
+    self.controller_epoch = controller_epoch
+    return True
+
+
+def _admit_at_once(broker_id: int, **known: Any) -> offline.Decision:
+    return offline.Decision(offline.Act.ADMIT, "why not")
 
 
 _decide_recreation = recreation.decide_recreation
@@ -383,6 +394,21 @@ MISTAKES = (
         ((CommandFence, "accepts", _accept_any_controller),),
         is_quick=True,
         first_seed=6,
+    ),
+    Mistake(
+        "brokers take what comes late over a connection that its controller has given up",
+        "late_orders",
+        40,
+        ((CommandFence, "accepts", _accept_any_connection),),
+        is_quick=True,
+    ),
+    Mistake(
+        "a replica that is back with less than it had leads at once",
+        "disks",
+        40,
+        ((readmission, "decide_return", _admit_at_once),),
+        is_quick=True,
+        first_seed=35,
     ),
     Mistake(
         "a reassignment ends when one of its target is in sync",

@@ -71,6 +71,22 @@ class Fabric:
                 else:
                     endpoint.incoming.wake()
 
+    def hold(self, source: str, target: str, api_key: int) -> Callable[[], None]:
+        """Keeps back the next request of this key, and what follows it, on the connections that are open now from one
+        host to another; those that are made later are free. Gives what lets it go."""
+        self.world.trace.event("hold", source, target)
+        pipes = [one.incoming for one in self.endpoints.values() if one.host == target and one.peer_host == source]
+        for pipe in pipes:
+            pipe.holds_from = struct.pack(">h", api_key)
+
+        def let_go() -> None:
+            self.world.trace.event("let-go", source, target)
+            for pipe in pipes:
+                pipe.is_held, pipe.holds_from = False, None
+                pipe.wake()
+
+        return let_go
+
     def slow(self, host: str, extra_s: float) -> None:
         """Every segment from or to `host` takes up to `extra_s` seconds longer (0 ends it)."""
         self.world.trace.event("slow", host, extra_s)
@@ -155,6 +171,9 @@ class _Pipe:
         self.held_bytes = 0
         self.last_arrival = 0.0
         self.is_cut = False
+        self.is_held = False
+        self.holds_from: bytes | None = None
+        """The key of the request that is to be held back."""
 
     def push(self, data: bytes | None, reason: str = "", delay_s: float | None = None) -> None:
         """Sends a segment, or the end of the stream (`data` None) with the reason that the receiver will be given."""
@@ -186,7 +205,10 @@ class _Pipe:
         now = fabric.world.loop.time()
         target = self.target
         while self.in_flight and self.in_flight[0][0] <= now:
-            if fabric._cut and fabric.is_cut(self.source.host, target.host):
+            if self.is_held or (fabric._cut and fabric.is_cut(self.source.host, target.host)):
+                return
+            if self.holds_from is not None and (self.in_flight[0][1] or b"")[4:6] == self.holds_from:
+                self.is_held = True
                 return
             _, data, reason = self.in_flight.popleft()
             if data is None:

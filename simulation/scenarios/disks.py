@@ -1,23 +1,27 @@
 """Brokers of two or three disks, of which one at a time fails, hangs or is full: the others go on, and it comes back.
 
-    eio     from a drawn call on, any call at all, each one fails with EIO; healed after a while. On a single broker the
-            disk may have lost by then what was not synced, as one does that was unplugged.
+    eio     from a drawn call on, any call at all, each one fails with EIO; healed after a while. The disk may have lost
+            by then what was not synced, as one does that was unplugged; and the broker may have been without the
+            coordination meanwhile, so that nobody hears of it before it is back.
     hang    no call is answered: for less than ottla.log.dir.io.timeout.ms, which must go unnoticed, or for longer
     full    nothing more fits, or little
 
 The broker never halts and never restarts, and the directory is online again within SETTLE_S of its healing. With
 flush.messages=1 nothing acknowledged or delivered is lost; without, only a disk that forgot takes what it had not
-synced.
+synced: of several brokers no more than the durability model says, and at the end all of them are in sync.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from simulation.checker import Checker, Violation
 from simulation.client import Client
 from simulation.cluster import Fleet, SimulatedBroker
+from simulation.scenarios.fleet import judged, watch
+from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import SETTLE_S, add_topic, broker_settings, verify
 from simulation.workload import Terms, Workload
 from simulation.world import World
@@ -25,6 +29,9 @@ from simulation.world import World
 IO_TIMEOUT_S = 4.0
 _PROMPTLY_S = 20.0
 """Within so long of virtual time a fault must show: the timeout, and the traffic or the look that meets it."""
+
+Forget = Callable[[SimulatedBroker, str], None]
+"""What was not synced to the disk at this path is gone."""
 
 
 async def run(world: World) -> Checker:
@@ -40,10 +47,11 @@ async def run(world: World) -> Checker:
         "replica.lag.time.max.ms": str(draw.choice((1000, 3000))),
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
     }
+    if count > 1:
+        # A broker that is without the coordination for a while stays a member.
+        settings["zookeeper.session.timeout.ms"] = "18000"
     fleet = Fleet(world, count, settings, disks=draw.choice((2, 2, 3)))
-    checker = Checker()
-    terms = Terms(durable_acks=(1, -1) if count == 1 else (-1,), life_of=fleet.life_of)
-    workload = Workload(world, checker, terms)
+    checker, workload, forget, end = (_alone if count == 1 else _together)(world, fleet, is_flushed=flushed)
     clients = [Client(world, fleet.fabric, f"client-{n}", f"10.1.0.{n}", fleet.bootstrap) for n in (1, 2)]
     await fleet.start()
     for number in range(draw.choice((1, 2, 3))):
@@ -51,15 +59,52 @@ async def run(world: World) -> Checker:
     world.has_failed_disk = True
     for number in range(draw.choice((1, 2, 3))):
         await asyncio.sleep(draw.choice((0.1, 2.0)) * draw.random())
-        await _fault(world, draw, fleet, workload, is_flushed=flushed)
+        await _fault(world, draw, fleet, forget)
         if draw.random() < 0.3:
             await add_topic(workload, draw, clients, f"u{number}", replicas=count)
         workload.check()
     await verify(fleet, workload, clients[0])
+    if count > 1:
+        await all_in_sync(fleet, clients[0], checker)
+        await replicas_are_equal(fleet, clients[0], checker)
+    end()
     return checker
 
 
-async def _fault(world: World, draw: random.Random, fleet: Fleet, workload: Workload, *, is_flushed: bool) -> None:
+def _alone(world: World, fleet: Fleet, *, is_flushed: bool) -> tuple[Checker, Workload, Forget, Callable[[], object]]:
+    """What judges a single broker; the last is called at the end."""
+    checker = Checker()
+    workload = Workload(world, checker, Terms(durable_acks=(1, -1), life_of=fleet.life_of))
+
+    def forget(broker: SimulatedBroker, path: str) -> None:
+        safe = broker.flushed_ends(path)
+        broker.machine.disks[path].lose_power()
+        if not is_flushed:
+            workload.forgiveness += 1
+            for partition, end in safe.items():
+                checker.power_lost(partition, end)
+
+    return checker, workload, forget, lambda: None
+
+
+def _together(
+    world: World, fleet: Fleet, *, is_flushed: bool
+) -> tuple[Checker, Workload, Forget, Callable[[], object]]:
+    """The same for several: a disk that forgets is to its replicas what a loss of power is."""
+    checker, _, durability, workload = judged(world, fleet, is_flushed=is_flushed)
+    watching = world.spawn(watch(durability), name="judge")
+
+    def forget(broker: SimulatedBroker, path: str) -> None:
+        durability.power_is_lost(broker, broker.machine.disks[path].lose_power, only=path)
+
+    def end() -> None:
+        durability.look()
+        watching.cancel()
+
+    return checker, workload, forget, end
+
+
+async def _fault(world: World, draw: random.Random, fleet: Fleet, forget: Forget) -> None:
     """One fault of one disk, its healing, and the return of the directory."""
     broker = draw.choice(fleet.brokers)
     path = draw.choice(broker.paths)
@@ -67,9 +112,15 @@ async def _fault(world: World, draw: random.Random, fleet: Fleet, workload: Work
     world.note(f"{kind} of {path}")
     world.trace.event("disk-fault", kind, path)
     if kind == "eio":
+        is_unheard = len(fleet.brokers) > 1 and draw.random() < 0.5
+        if is_unheard:
+            assert broker.coordination is not None
+            broker.machine.disks[path].fails_in = 0
+            fleet.store.disconnect(broker.coordination, draw.uniform(3.0, 12.0))
         await _eio(draw, broker, path)
-        if len(fleet.brokers) == 1 and draw.random() < 0.5:
-            _forget_what_was_not_synced(broker, path, workload, is_flushed=is_flushed)
+        if is_unheard or draw.random() < 0.5:
+            world.trace.event("disk-forgets", path)
+            forget(broker, path)
         broker.machine.disks[path].failure = None
     elif kind == "hang":
         await _hang(draw, broker, path)
@@ -82,7 +133,8 @@ async def _fault(world: World, draw: random.Random, fleet: Fleet, workload: Work
 async def _eio(draw: random.Random, broker: SimulatedBroker, path: str) -> None:
     """Fails for good from the n-th call on: whatever call that is, the broker must bear it."""
     image = broker.machine.disks[path]
-    image.fails_in = draw.choice((1, 10, 100)) * draw.randrange(10)
+    if image.fails_in is None:
+        image.fails_in = draw.choice((1, 10, 100)) * draw.randrange(10)
     try:
         # Traffic decides when it comes to the call; a look comes every second.
         await broker.until_directory(path, ("offline",), SETTLE_S)
@@ -125,14 +177,3 @@ def _others_are_well(broker: SimulatedBroker, path: str) -> None:
     for other in broker.paths:
         if other != path and broker.directory_state(other) != "online":
             raise Violation(f"{path} has a fault, and {other} is {broker.directory_state(other)}")
-
-
-def _forget_what_was_not_synced(broker: SimulatedBroker, path: str, workload: Workload, *, is_flushed: bool) -> None:
-    """The disk was away, and what only the page cache held of it is gone."""
-    broker.world.trace.event("disk-forgets", path)
-    safe = broker.flushed_ends(path)
-    broker.machine.disks[path].lose_power()
-    if not is_flushed:
-        workload.forgiveness += 1
-        for partition, end in safe.items():
-            workload.checker.power_lost(partition, end)

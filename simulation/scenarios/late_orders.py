@@ -6,6 +6,8 @@ them; who it strikes and how long everything takes is drawn.
     answer    a broker's answer that a topic is deleted reaches a controller that has been replaced and has not heard of
               it; its successor has finished the deletion, and the topic has been created again
     order     the same, and it is the order to delete that arrives late
+    repeated  nobody is replaced: the connection that carries the order hangs, its controller gives it up and repeats
+              the order over another one, and the first copy arrives when the topic has been created again
     joiner    a leader asks for a follower to be taken into the ISR; before the controller reads it, that follower has
               lost power, and with it what it had, and lives again. Then the leader's session ends
     leader    a broker is made leader, loses power before it hears so, and the order is repeated to its next life
@@ -22,6 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.coordination import znodes
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.replication.isr import Change
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client
@@ -39,6 +42,8 @@ PARTITION: Partition = (TOPIC, 0)
 _WITHIN_S = 15.0
 """What does not come about by then, does not in this run: a note says so, and the run goes on to its end."""
 _LOOK_S = 0.002
+_REPEATED = 0.2
+"""The part of the seeds that play `repeated`."""
 
 
 @dataclass
@@ -131,6 +136,18 @@ async def order(stage: Stage) -> None:
     await _deleted_and_created(stage)
     stage.mend((former, other))
     await _hears_at_last(stage, former, asking)
+
+
+async def repeated(stage: Stage) -> None:
+    """See the module."""
+    controller, other, third = await stage.roles()
+    await _create_empty(stage, [controller, other, third])
+    let_go = stage.fleet.fabric.hold(controller.host, other.host, int(ApiKey.STOP_REPLICA))
+    asking = await _begin_deletion(stage, controller, other, third)
+    await _deleted_and_created(stage)
+    let_go()
+    await stage.wait(0.1, 0.6)
+    await asking
 
 
 async def _create_empty(stage: Stage, replicas: list[SimulatedBroker]) -> None:
@@ -251,7 +268,7 @@ PLOTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (answer, order, joiner, 
 
 async def run(world: World) -> Checker:
     draw = world.stream("scenario")
-    plot = draw.choice(PLOTS)
+    plot = repeated if world.stream("repeated").random() < _REPEATED else draw.choice(PLOTS)
     world.note(f"{plot.__name__}, flush.messages not 1")
     settings = broker_settings(draw, flush_every_message=False) | {
         "min.insync.replicas": "2",
@@ -260,7 +277,7 @@ async def run(world: World) -> Checker:
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
         "replica.socket.timeout.ms": "3000",
         # To the next life of a broker leads another connection: the first has to be given up.
-        "controller.socket.timeout.ms": "600" if plot is leader else "10000",
+        "controller.socket.timeout.ms": "600" if plot in (leader, repeated) else "10000",
         "zookeeper.session.timeout.ms": "6000",
     }
     settings.pop("log.flush.interval.messages", None)  # a loss of power is to take something
