@@ -53,6 +53,7 @@ class Segment:
         "_lock",
         "_opening",
         "_time_index_write",
+        "_waiting",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -110,6 +111,8 @@ class Segment:
         self.transactions: TransactionIndex | None = None
         """None: no transaction was aborted here."""
         self._opening: asyncio.Future[Any] | None = None
+        self._waiting: list[tuple[Callable[[Segment], asyncio.Future[Any]], asyncio.Future[Any]]] | None = None
+        """The calls that wait for the files, in order; None when no files are being opened."""
         self._lock: asyncio.Lock | None = None
         self._index_write: asyncio.Future[int] | None = None
         self._time_index_write: asyncio.Future[int] | None = None
@@ -137,6 +140,7 @@ class Segment:
         """
         self.index = GrowingIndex(self.base_offset)
         self.max_timestamp = -1
+        self._waiting = []
         self._opening = self._make_files() if behind is None else _after(behind, self._make_files)
         self._opening.add_done_callback(self._on_open)
 
@@ -146,8 +150,15 @@ class Segment:
         return asyncio.gather(*opening)
 
     def _on_open(self, opening: asyncio.Future[Any]) -> None:
-        if not opening.cancelled() and opening.exception() is None:
-            self.file = opening.result()[0]
+        waiting, self._waiting = self._waiting or (), None
+        if opening.cancelled() or opening.exception() is not None:
+            for _, result in waiting:
+                _pass_on(opening, result)
+            return
+        self.file = opening.result()[0]
+        # All of them now: a call that is made from here on goes straight to the file, and must not overtake them.
+        for call, result in waiting:
+            call(self).add_done_callback(partial(_pass_on, target=result))
 
     async def opened(self) -> None:
         """Waits for files that are being opened, and for the calls that wait for them to be on their way."""
@@ -163,7 +174,7 @@ class Segment:
     @property
     def is_open(self) -> bool:
         """Whether calls on its file can be queued: a closed segment's file is opened only when it is read."""
-        return self.file is not None or (self._opening is not None and not self._opening.done())
+        return self.file is not None or self._waiting is not None
 
     def append(
         self, buffers: tuple[memoryview, ...], on_done: Callable[[asyncio.Future[int]], None]
@@ -181,7 +192,12 @@ class Segment:
             return call(self)
         opening = self._opening
         assert opening is not None, "appends go to a segment that was started"
-        return _after(opening, lambda: call(self))
+        result: asyncio.Future[Any] = opening.get_loop().create_future()
+        if self._waiting is None:
+            _pass_on(opening, result)  # it has failed
+        else:
+            self._waiting.append((call, result))
+        return result
 
     def took_place(
         self, first_offset: int, last_offset: int, size: int, max_timestamp: int, base_timestamp: int, interval: int
@@ -481,7 +497,7 @@ def _after(before: asyncio.Future[Any], call: Callable[[], asyncio.Future[Any]])
         if before.cancelled() or before.exception() is not None:
             _pass_on(before, result)
             return
-        call().add_done_callback(lambda done: _pass_on(done, result))
+        call().add_done_callback(partial(_pass_on, target=result))
 
     before.add_done_callback(proceed)
     return result
