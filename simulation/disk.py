@@ -1,7 +1,8 @@
 """The simulated Disk: one lane per Disk over a `DiskImage`, with seeded latencies.
 
-Calls take effect one after another in the order they were made, each after its latency, and complete then. A read may
-complete at once while nothing is queued, as one from the page cache does. When the process dies, the queued calls are
+Calls take effect one after another in the order they were made, each after its latency, and complete then; in some
+runs several complete in one turn, as the real lane posts them (`adapters.lane`). A read may complete at once while
+nothing is queued, as one from the page cache does. When the process dies, the queued calls are
 lost but for a seeded few that the lane had already given to the kernel, the last of them cut short.
 
 Faults come from the image: `failure` (an errno for every call), `capacity_bytes` (ENOSPC for what does not fit),
@@ -12,6 +13,7 @@ lost what was to be synced: the kernel marks such pages clean.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 import os
 import zlib
@@ -24,12 +26,14 @@ from simulation.filesystem import DirectoryNode, DiskImage, FileNode, joined
 from simulation.world import EPOCH_MS, Process, World
 
 _LOCK = ".lock"
+_MOST_POSTED = 8
+"""So many calls complete in one turn at most."""
 
 
 class _Call:
     """One call on the lane: `act` has the effect and gives the result."""
 
-    __slots__ = ("act", "future", "group", "kind", "partial", "seconds")
+    __slots__ = ("act", "context", "future", "group", "kind", "on_done", "partial", "seconds")
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class _Call:
         seconds: float,
         partial: Callable[[float], None] | None = None,
         group: _Group | None = None,
+        on_done: Callable[[asyncio.Future[Any]], None] | None = None,
     ) -> None:
         self.kind = kind
         self.act = act
@@ -46,6 +51,9 @@ class _Call:
         self.seconds = seconds
         self.partial = partial
         self.group = group
+        self.on_done = on_done
+        """Called in the turn in which the call completes, once all that complete in it are done."""
+        self.context = None if on_done is None else contextvars.copy_context()
 
 
 class _Group:
@@ -66,7 +74,11 @@ class SimulatedDisk:
         self._world: World = process.world
         self._image = image
         self._random = self._world.stream(f"disk/{process.name}/{image.name}/{self._world.trace.events}")
+        self._posts = self._world.stream(f"posts/{process.name}/{image.name}/{self._world.trace.events}")
         self._lane: deque[_Call] = deque()
+        self._served: list[tuple[_Call, Any, OSError | None]] = []
+        """What has taken effect and has not completed yet."""
+        self._most_served = 1
         self._is_serving = False
         self._is_closed = False
         self._append_error: OSError | None = None
@@ -268,10 +280,14 @@ class SimulatedDisk:
         self._is_closed = True
         calls, self._lane = list(self._lane), deque()
         self._hanging = self._image.is_hung and bool(calls)
+        calls = [call for call, _, _ in self._served] + calls
+        self._served.clear()
         for call in calls:
             if call.future is not None and not call.future.done():
                 call.future.set_exception(OSError(error.errno, str(error), self.path))
                 call.future.exception()
+                if call.on_done is not None:
+                    call.future.add_done_callback(call.on_done, context=call.context)
         for file in self._files:
             file.is_open = False
         for future in self._written_out:
@@ -301,6 +317,7 @@ class SimulatedDisk:
         self._is_closed = True
         while self._lane:
             self._serve_one()
+        self._post()
         for file in self._files:
             file.is_open = False
         self._end()
@@ -314,10 +331,14 @@ class SimulatedDisk:
         *,
         seconds: float | None = None,
         partial: Callable[[float], None] | None = None,
+        on_done: Callable[[asyncio.Future[Any]], None] | None = None,
     ) -> asyncio.Future[Any]:
-        """Queues one call."""
+        """Queues one call. `on_done` gets the future once it is done."""
         future = self._world.loop.create_future()
-        self._enqueue(_Call(kind, act, future, self._short() if seconds is None else seconds, partial))
+        if on_done is not None and not self._world.is_posting_together:
+            future.add_done_callback(on_done)
+            on_done = None
+        self._enqueue(_Call(kind, act, future, self._short() if seconds is None else seconds, partial, on_done=on_done))
         return future
 
     def read_now(self, kind: str, act: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -343,6 +364,8 @@ class SimulatedDisk:
         if self._is_closed:
             if call.future is not None and not call.future.done():
                 call.future.set_exception(OSError(errno.EBADF, f"{self.path} is closed"))
+                if call.on_done is not None:
+                    call.future.add_done_callback(call.on_done, context=call.context)
             return
         self._lane.append(call)
         self._schedule()
@@ -381,6 +404,8 @@ class SimulatedDisk:
             return
         if self._process.step():
             self._serve_one()
+            if not self._lane or len(self._served) >= self._most_served:
+                self._post()
             self._schedule()
 
     def _serve_one(self) -> None:
@@ -405,12 +430,27 @@ class SimulatedDisk:
             if is_final and raised.errno != errno.ENOSPC and self._append_error is None:
                 self._append_error = raised
         self._world.trace.event("disk", self._process.name, call.kind, error.errno if error else 0)
-        future = call.future
-        if future is not None and not future.done():
+        self._served.append((call, result, error))
+
+    def _post(self) -> None:
+        """All futures first: who is told of one sees that the others of the turn are done as well."""
+        served, self._served = self._served, []
+        if self._world.is_posting_together:
+            self._most_served = self._posts.randrange(1, _MOST_POSTED + 1)
+        told: list[tuple[_Call, asyncio.Future[Any]]] = []
+        for call, result, error in served:
+            future = call.future
+            if future is None or future.done():
+                continue
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+            if call.on_done is not None:
+                told.append((call, future))
+        for call, future in told:
+            assert call.context is not None and call.on_done is not None
+            call.context.run(call.on_done, future)
 
     def _die(self, power_loss: bool) -> None:
         """The process is gone: a few queued calls may still have reached the kernel, the last one in part."""
@@ -428,6 +468,7 @@ class SimulatedDisk:
                 if partial is not None and self._image.failure is None:
                     partial(self._random.random())
         self._lane.clear()
+        self._served.clear()
         if self._image.holder is self:
             self._image.holder = None
 
@@ -472,10 +513,7 @@ class SimulatedFile:
             data = joined(buffers)
             self._node.append(data[: int(len(data) * fraction)])
 
-        future: asyncio.Future[int] = disk.call("append " + self.name, act, partial=part)
-        if on_done is not None:
-            future.add_done_callback(on_done)
-        return future
+        return disk.call("append " + self.name, act, partial=part, on_done=on_done)
 
     def append_now(self, buffers: Sequence[Buffer]) -> int:
         """The effect of an append; gives the new size. OSError ENOSPC: there is no room, and nothing has been done."""

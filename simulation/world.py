@@ -99,6 +99,8 @@ class World:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.has_failed_disk = False
+        self.is_posting_together = self.stream("posts").random() < 0.3
+        """Calls to a disk may complete several in one turn."""
         self.coverage: dict[tuple[str, str], int] = {}
         """(fault, what the fleet was doing) → how often."""
         self.faults = 0

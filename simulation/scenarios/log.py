@@ -54,6 +54,8 @@ class Mirror:
     start: int = 0
     """Confirmed log start offset."""
     start_asked: int = 0
+    retentions: int = 0
+    """So many are under way, each of which goes by the high watermark of every moment."""
     cut_asked: int | None = None
     """Target of a truncation under way."""
     sequences: dict[int, int] = field(default_factory=dict)
@@ -229,6 +231,8 @@ class Life:
         # Cut off and written over meanwhile, it may lie within another batch: no replica's log ends there.
         if any(batch.last_offset + 1 == offset for batch in mirror.batches):
             log.maybe_advance_high_watermark(offset)
+            if mirror.retentions:
+                mirror.start_asked = max(mirror.start_asked, log.high_watermark)
 
     async def _append_as_follower(self, mirror: Mirror, log: Log) -> None:
         if mirror.cut_asked is not None:
@@ -326,7 +330,11 @@ class Life:
 
     async def _retain(self, mirror: Mirror, log: Log) -> None:
         mirror.start_asked = max(mirror.start_asked, log.high_watermark)
-        await log.delete_old_segments()
+        mirror.retentions += 1
+        try:
+            await log.delete_old_segments()
+        finally:
+            mirror.retentions -= 1
 
     async def _delete_topic(self, mirror: Mirror, log: Log) -> None:
         if self.draw.random() < 0.5 or len(self.scenario.mirrors) < 2:
