@@ -235,6 +235,16 @@ class SimulatedBroker:
         manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
         return iter(()) if manager is None else manager.partitions()
 
+    def known_leaderships(self) -> dict[Partition, tuple[int, int, tuple[int, ...]]]:
+        """(leader, leader epoch, ISR) of every partition, as the broker tells it to clients."""
+        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        topics = {} if manager is None else manager.metadata.topics
+        return {
+            (name, number): (part.leader, part.leader_epoch, part.isr)
+            for name, topic in topics.items()
+            for number, part in topic.partitions.items()
+        }
+
     def partition_directory(self, partition: Partition, path: str) -> DirectoryNode | None:
         """The files of a replica in one log directory, as the page cache holds them."""
         node = self.machine.disks[path].root.entries.get(f"{partition[0]}-{partition[1]}")

@@ -19,11 +19,14 @@ from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssig
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
 from ottla_broker.replication import isr, offline, recreation, replica_manager
+from ottla_broker.replication.alter_partition import AlterPartitionQueue
 from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import readmission, recreating
+from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
 from ottla_broker.storage.directory_loading import DirectoryLoader
@@ -138,6 +141,22 @@ def _accept_any_connection(self: CommandFence, controller_epoch: int, connection
         return False
     self.controller_epoch = controller_epoch
     return True
+
+
+async def _take_any_metadata(services: Any, context: Any, request: Any) -> UpdateMetadataResponse:
+    services.metadata.controller_epoch = 0
+    error, _ = services.metadata.update(request, context.api_version)
+    services.replica_manager.on_metadata_changed()
+    return UpdateMetadataResponse(error_code=int(error))
+
+
+_ask_for_isrs = AlterPartitionQueue._ask
+
+
+async def _take_back_unanswered(self: AlterPartitionQueue, batch: Any) -> list[Any]:
+    for partition, state, epoch in await _ask_for_isrs(self, batch):
+        partition.on_isr_answer(state, epoch, ErrorCode.OPERATION_NOT_ATTEMPTED, -1, -1, ())
+    return []
 
 
 def _admit_at_once(broker_id: int, **known: Any) -> offline.Decision:
@@ -400,6 +419,20 @@ MISTAKES = (
         "late_orders",
         40,
         ((CommandFence, "accepts", _accept_any_connection),),
+        is_quick=True,
+    ),
+    Mistake(
+        "brokers take metadata of controllers that have been replaced",
+        "late_orders",
+        20,
+        ((update_metadata, "handle", _take_any_metadata),),
+        is_quick=True,
+    ),
+    Mistake(
+        "a leader takes an ISR change back that was not answered",
+        "late_orders",
+        40,
+        ((AlterPartitionQueue, "_ask", _take_back_unanswered),),
         is_quick=True,
     ),
     Mistake(

@@ -113,6 +113,7 @@ async def run(world: World) -> Checker:
     await all_in_sync(fleet, clients[0], checker)
     await replicas_are_equal(fleet, clients[0], checker)
     await all_is_committed(fleet, checker)
+    await brokers_agree(fleet, leaderships)
     durability.look()
     watching.cancel()
     return checker
@@ -203,6 +204,25 @@ def heal(fleet: Fleet) -> None:
             image.slow_s = 0.0
             if image.is_hung:
                 image.is_hung = False
+
+
+async def brokers_agree(fleet: Fleet, leaderships: Leaderships) -> None:
+    """After a quiet while every broker tells clients what the coordination says, of all partitions and no others."""
+    deadline = fleet.world.loop.time() + SETTLE_S
+    while True:
+        wanted = {key: (state.leader, state.epoch, state.in_sync) for key, state in leaderships.states.items()}
+        different = [
+            f"broker {broker.broker_id} of {topic}-{number}"
+            for broker in fleet.brokers
+            for known in [broker.known_leaderships()]
+            for topic, number in sorted({**known, **wanted})
+            if known.get((topic, number)) != wanted.get((topic, number))
+        ]
+        if not different:
+            return
+        if fleet.world.loop.time() > deadline:
+            raise Violation(f"{SETTLE_S} s after the last fault clients are told wrong by {', '.join(different)}")
+        await asyncio.sleep(0.5)
 
 
 def is_current(

@@ -10,6 +10,9 @@ them; who it strikes and how long everything takes is drawn.
               the order over another one, and the first copy arrives when the topic has been created again
     joiner    a leader asks for a follower to be taken into the ISR; before the controller reads it, that follower has
               lost power, and with it what it had, and lives again. Then the leader's session ends
+    unanswered
+              the answer that takes a follower into the ISR never comes to the leader, who does not hear of that
+              follower again either; then the leader's session ends
     leader    a broker is made leader, loses power before it hears so, and the order is repeated to its next life
 
 Whatever a replaced controller still wants must be refused, and so must what names an earlier life of a broker. The
@@ -31,7 +34,7 @@ from simulation.client import Client
 from simulation.cluster import CLIENT_PORT, Fleet, SimulatedBroker
 from simulation.durability import Durability
 from simulation.leaderships import Leaderships
-from simulation.scenarios.fleet import heal, judged, watch
+from simulation.scenarios.fleet import brokers_agree, heal, judged, watch
 from simulation.scenarios.replicated import all_in_sync, replicas_are_equal
 from simulation.scenarios.single import broker_settings, verify
 from simulation.workload import Workload, create_topic, delete_topic
@@ -42,8 +45,8 @@ PARTITION: Partition = (TOPIC, 0)
 _WITHIN_S = 15.0
 """What does not come about by then, does not in this run: a note says so, and the run goes on to its end."""
 _LOOK_S = 0.002
-_REPEATED = 0.2
-"""The part of the seeds that play `repeated`."""
+_REPEATED = _UNANSWERED = 0.15
+"""The parts of the seeds that play these instead of one of the others."""
 
 
 @dataclass
@@ -228,6 +231,27 @@ async def joiner(stage: Stage) -> None:
         stage.mend((leader, controller))
 
 
+async def unanswered(stage: Stage) -> None:
+    """See the module."""
+    controller, leader, follower = await stage.roles()
+    between = ((leader, follower), (follower, leader))
+    await stage.create([leader, follower], {"min.insync.replicas": "1"})
+    await all_in_sync(stage.fleet, stage.client, stage.workload.checker)
+    stage.cut(*between)
+    await stage.until(lambda: stage.leaderships.states[PARTITION].in_sync == (leader.broker_id,), "the ISR has shrunk")
+    await stage.wait(0.2, 1.0)
+    stage.cut((controller, leader))
+    stage.mend(*between)
+    await stage.until(lambda: len(stage.leaderships.states[PARTITION].in_sync) > 1, "the follower has joined the ISR")
+    stage.cut(*between)
+    await stage.wait(0.7, 1.5)  # until the leader waits for the answer no longer
+    stage.mend((controller, leader))
+    await stage.wait(0.5, 3.0)
+    stage.expire(leader)
+    await stage.wait(0.2, 1.0)
+    stage.mend(*between)
+
+
 def _asks_for_more(leader: SimulatedBroker) -> bool:
     return any(
         (replica.topic, replica.index) == PARTITION and replica.in_sync.change is Change.EXPAND
@@ -268,7 +292,12 @@ PLOTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (answer, order, joiner, 
 
 async def run(world: World) -> Checker:
     draw = world.stream("scenario")
-    plot = repeated if world.stream("repeated").random() < _REPEATED else draw.choice(PLOTS)
+    plot = draw.choice(PLOTS)
+    other = world.stream("plot").random()
+    if other < _REPEATED:
+        plot = repeated
+    elif other < _REPEATED + _UNANSWERED:
+        plot = unanswered
     world.note(f"{plot.__name__}, flush.messages not 1")
     settings = broker_settings(draw, flush_every_message=False) | {
         "min.insync.replicas": "2",
@@ -277,7 +306,7 @@ async def run(world: World) -> Checker:
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
         "replica.socket.timeout.ms": "3000",
         # To the next life of a broker leads another connection: the first has to be given up.
-        "controller.socket.timeout.ms": "600" if plot in (leader, repeated) else "10000",
+        "controller.socket.timeout.ms": "600" if plot in (leader, repeated, unanswered) else "10000",
         "zookeeper.session.timeout.ms": "6000",
     }
     settings.pop("log.flush.interval.messages", None)  # a loss of power is to take something
@@ -293,6 +322,7 @@ async def run(world: World) -> Checker:
     workload.check()
     heal(fleet)
     await _all_is_well(fleet, workload, client)
+    await brokers_agree(fleet, leaderships)
     # Brokers go on with a topic that only they remember: whoever is controller next would not know it.
     gone = [topic for topic in sorted(checker.topics) if fleet.store.data(znodes.topic_path(topic)) is None]
     if gone:
