@@ -59,6 +59,7 @@ class SimulatedBroker:
         self.may_halt = False
         """A fault that ought to halt the broker has been injected; otherwise a halt fails the run."""
         self.has_halted = asyncio.Event()
+        self._filling: set[Partition] = set()
 
     @property
     def is_up(self) -> bool:
@@ -234,6 +235,13 @@ class SimulatedBroker:
         """The replicas of the process that runs now, as it knows them."""
         manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
         return iter(()) if manager is None else manager.partitions()
+
+    def is_filling(self, partition: Partition) -> bool:
+        """Was the replica made anew, and has it not had everything that is committed? As last told by its broker."""
+        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        if manager is not None:
+            self._filling = {(name, index) for name, index in manager.recreations.filling}
+        return partition in self._filling
 
     def known_leaderships(self) -> dict[Partition, tuple[int, int, tuple[int, ...]]]:
         """(leader, leader epoch, ISR) of every partition, as the broker tells it to clients."""

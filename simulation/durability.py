@@ -10,7 +10,7 @@ written there. Here that is kept per partition, exactly:
 * When no member of the ISR is strong, at a loss of power or by a change of the ISR, what not every member has on its
   platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
 * Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it,
-  and so has every member of the ISR that is not weak, for each of them may be elected.
+  and so has every member of the ISR that is not weak and may be elected.
 * Nothing is committed that fewer replicas hold than min.insync.replicas, or all of them, if there are fewer.
 
 `look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, right before
@@ -222,6 +222,8 @@ class Durability:
         for number in members:
             if number in ledger.weak or ledger.is_broken or self._has_lost_power_lately(number):
                 continue
+            if self.brokers[number].is_filling(key):
+                continue  # a fetch of its former copy has come late; it does not lead before it is full (decision 0023)
             view = ledger.view(number)
             up_to = min(ledger.truth.end_offset, view.limit)
             difference = self._compare(key, ledger, number, up_to)

@@ -91,7 +91,12 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     log = SimpleNamespace(log_end_offset=1, high_watermark=0)
     replica = SimpleNamespace(topic="t", index=0, topic_partition=key, is_leader=True, leader_epoch=-1, log=log)
     brokers: list[Any] = [
-        SimpleNamespace(broker_id=number, partitions=lambda held=held: held, find_partition=lambda *_: ("", None))
+        SimpleNamespace(
+            broker_id=number,
+            partitions=lambda held=held: held,
+            find_partition=lambda *_: ("", None),
+            is_filling=lambda _: False,
+        )
         for number, held in enumerate(([replica], []))
     ]
     before = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
@@ -127,6 +132,7 @@ def test_who_joins_the_isr_without_power_vouches_for_what_its_platter_holds(is_p
             broker_id=number,
             partitions=list,
             find_partition=lambda *_: ("", None),
+            is_filling=lambda _: False,
             machine=SimpleNamespace(is_powered=is_powered or number == 0),
         )
         for number in range(2)
@@ -167,6 +173,7 @@ def a_broker(number: int, replica: Any, directory: DirectoryNode) -> Any:
         partitions=lambda: [replica],
         partition_directory=lambda *_: directory,
         find_partition=lambda *_: ("d", directory),
+        is_filling=lambda _: False,
         is_on_platter=lambda *_: True,
         machine=SimpleNamespace(is_powered=True),
     )
@@ -204,6 +211,14 @@ def test_a_member_of_the_isr_has_all_that_is_committed(has: list[bytes], found: 
     judge.look()
     assert len(world.problems) == found
     assert all("broker 1 is in the ISR, 2 was committed, and it ends at 1" in text for text in world.problems)
+
+
+def test_a_member_that_is_being_filled_may_lack_what_is_committed() -> None:
+    """A fetch of its former copy has put it there, and it refuses to lead."""
+    world, judge = judged_pair(batch(0, "a"), members=(0, 1))
+    judge.brokers[1].is_filling = lambda _: True
+    judge.look()
+    assert world.problems == []
 
 
 def test_who_joins_the_isr_has_all_that_is_committed() -> None:
