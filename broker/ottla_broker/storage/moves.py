@@ -293,6 +293,10 @@ class Moves:
             if future.log_start_offset < current.log_start_offset:
                 await future.begin_at(current.log_start_offset)
             start, cut = future.assigned_offset, current.truncation_count
+            if current.is_truncating:
+                # What is read now may be cut off, and the truncation be over before the copy is ready to take it.
+                await self._clock.sleep(_AGAIN_S)
+                continue
             if start >= current.log_end_offset:
                 break
             if is_throttled:
