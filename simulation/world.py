@@ -99,7 +99,7 @@ class World:
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.has_failed_disk = False
-        self.is_posting_together = self.stream("posts").random() < 0.3
+        self.is_posting_together = False
         """Calls to a disk may complete several in one turn."""
         self.coverage: dict[tuple[str, str], int] = {}
         """(fault, what the fleet was doing) → how often."""
@@ -113,6 +113,10 @@ class World:
     def stream(self, name: str) -> random.Random:
         """A random stream of its own, a function of the seed and `name` only (strings seed by SHA-512, not by hash)."""
         return random.Random(f"{self.seed}/{name}")
+
+    def draw_posting(self) -> None:
+        """For a scenario in whose runs calls to a disk may complete several in one turn: 3 of 10 do so."""
+        self.is_posting_together = self.stream("posts").random() < 0.3
 
     def machine(self, name: str, host: str) -> Machine:
         machine = Machine(self, name, host)
