@@ -34,17 +34,16 @@ from simulation.runner import Outcome, prepare, quiet_logs, run_seed, run_task
 from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
-UNMENDED = Path(__file__).with_name("unmended.txt")
 DEFAULT_MINUTES = 8.0
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The whole fleet under virtual time and faults.")
 console = Console()
 
 
-def regressions(path: Path = REGRESSIONS) -> list[tuple[str, int]]:
-    """The seeds that found a mistake once, or what another such file lists: (scenario, seed)."""
+def regressions() -> list[tuple[str, int]]:
+    """The seeds that found a mistake once: (scenario, seed)."""
     found = []
-    for line in path.read_text().splitlines():
+    for line in REGRESSIONS.read_text().splitlines():
         words = line.split("#", 1)[0].split()
         if words:
             found.append((words[0], int(words[1])))
@@ -119,9 +118,6 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
         f" then {limit} from seed {first}.",
         highlight=False,
     )
-    unmended = [(name, seed) for name, seed in regressions(UNMENDED) if name in names]
-    for name, seed in unmended:
-        console.print(f"Left out, it fails and is not mended yet ({UNMENDED.name}): {name} {seed}", highlight=False)
 
     turns = in_turn(names)
     outcomes: list[Outcome] = []
@@ -136,9 +132,7 @@ def _explore(names: list[str], seeds: int | None, minutes: float, first_seed: in
                 time.sleep(0.02)
             if stopping or (deadline is not None and time.monotonic() > deadline):
                 return
-            task = turns[number % len(turns)], first + number
-            if task not in unmended:
-                yield task
+            yield turns[number % len(turns)], first + number
             number += 1
 
     progress = Progress(

@@ -7,6 +7,7 @@ bring about is told to the checker once it is known to have happened.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from ottla_broker.protocol import codec
@@ -38,6 +39,7 @@ class Administrator:
             workload.world, clients[1], [broker.broker_id for broker in fleet.brokers], may_move=self._may_move
         )
         self._created = 0
+        self._elected_uncleanly: dict[Partition, None] = {}
 
     async def run(self) -> None:
         """One act after the other until the workload stops."""
@@ -69,15 +71,20 @@ class Administrator:
 
     async def _elect(self) -> None:
         """Asks for the preferred leader of a partition; rarely, where none leads, for anybody (it may lose records)."""
-        api, client = codec.module(ApiKey.ELECT_LEADERS), self.clients[1]
-        partitions = [part for part in sorted(client.state.partitions) if self.workload.still_exists(part[0])]
-        address = client.state.brokers.get(client.state.controller)
-        if not partitions or address is None:
+        state = self.clients[1].state
+        partitions = [part for part in sorted(state.partitions) if self.workload.still_exists(part[0])]
+        if not partitions or state.controller not in state.brokers:
             return
         partition = self.random.choice(partitions)
         is_unclean = self.random.random() < 0.2
         if is_unclean:
             self.leaderships.unclean_allowed[partition[0]] = None
+            self._elected_uncleanly[partition] = None
+        await self._elect_leader(partition, is_unclean=is_unclean)
+
+    async def _elect_leader(self, partition: Partition, *, is_unclean: bool) -> None:
+        api, client = codec.module(ApiKey.ELECT_LEADERS), self.clients[1]
+        address = client.state.brokers[client.state.controller]
         topic = api.TopicPartitions(topic=partition[0], partitions=[partition[1]])
         body = api.ElectLeadersRequest(election_type=int(is_unclean), topic_partitions=[topic], timeout_ms=5000)
         self.workload.world.note(
@@ -98,6 +105,19 @@ class Administrator:
     async def finish(self) -> None:
         """All faults are healed: nothing is under way any more when this returns."""
         await self.reassigner.finish()
+        for partition in self._elected_uncleanly:
+            await self._elect_somebody_else(partition)
+
+    async def _elect_somebody_else(self, partition: Partition) -> None:
+        """An unclean election may have taken a replica that is being filled and refuses to lead, alone in the ISR from
+        then on: whoever has asked for it has to ask again (docs/decisions/0023)."""
+        while (state := self.leaderships.states.get(partition)) is not None and state.leader < 0:
+            if not all(self.fleet.brokers[member].is_filling(partition) for member in state.in_sync):
+                return
+            with contextlib.suppress(Unavailable):
+                if (await self.clients[1].refresh()).controller in self.clients[1].state.brokers:
+                    await self._elect_leader(partition, is_unclean=True)
+            await asyncio.sleep(0.5)
 
     async def create(self, name: str) -> None:
         """A topic with its producers and consumers; returns without it when the workload stops before."""

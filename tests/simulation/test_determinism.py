@@ -57,19 +57,9 @@ def test_a_failing_seed_is_replayed_by_the_printed_command(monkeypatch: pytest.M
         raise Violation("a promise was broken")
 
     monkeypatch.setattr(runner, "scenario", lambda name: fail)
-    monkeypatch.setattr(program, "regressions", lambda *_: [])
+    monkeypatch.setattr(program, "regressions", list)
     options = ["run", "--scenario", "log", "--seeds", "3", "--first-seed", "41", "--jobs", "1"]
     result = CliRunner().invoke(app, options)
     assert result.exit_code == 1
     assert "a promise was broken" in result.output
     assert "-m simulation run --scenario log --seed 41" in result.output
-
-
-def test_a_seed_that_is_not_mended_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulation import __main__ as program
-
-    monkeypatch.setattr(program, "regressions", lambda path=None: [("log", 42)] if path == program.UNMENDED else [])
-    result = CliRunner().invoke(app, ["run", "--scenario", "log", "--seeds", "2", "--first-seed", "41", "--jobs", "1"])
-    assert result.exit_code == 0
-    assert "not mended yet (unmended.txt): log 42" in result.output
-    assert "1 seeds in" in result.output
