@@ -12,6 +12,7 @@ from ottla_broker.jobs import JOBS
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.replication.partition import Partition as Replica
+from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.broker import Broker
 from simulation.checker import Partition, Violation
 from simulation.clock import SimulatedClock
@@ -231,21 +232,26 @@ class SimulatedBroker:
         self.machine.lose_power()
         return safe
 
+    @property
+    def _manager(self) -> ReplicaManager | None:
+        """Of the process that runs now."""
+        return self.broker._replica_manager if self.broker is not None and self.is_up else None
+
     def partitions(self) -> Iterator[Replica]:
         """The replicas of the process that runs now, as it knows them."""
-        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        manager = self._manager
         return iter(()) if manager is None else manager.partitions()
 
     def is_filling(self, partition: Partition) -> bool:
         """Was the replica made anew, and has it not had everything that is committed? As last told by its broker."""
-        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        manager = self._manager
         if manager is not None:
             self._filling = {(name, index) for name, index in manager.recreations.filling}
         return partition in self._filling
 
     def known_leaderships(self) -> dict[Partition, tuple[int, int, tuple[int, ...]]]:
         """(leader, leader epoch, ISR) of every partition, as the broker tells it to clients."""
-        manager = self.broker._replica_manager if self.broker is not None and self.is_up else None
+        manager = self._manager
         topics = {} if manager is None else manager.metadata.topics
         return {
             (name, number): (part.leader, part.leader_epoch, part.isr)

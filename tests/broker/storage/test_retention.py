@@ -197,7 +197,7 @@ async def test_what_is_appended_while_the_age_of_a_file_is_asked_for_stays(make:
     for _ in range(1 + is_rolled):
         log.append_as_leader(batch(b"v", timestamp=-1), 0)
     await asyncio.sleep(0)
-    time.sleep(0.1)  # noqa: ASYNC251 - on purpose
+    time.sleep(0.1)  # noqa: ASYNC251 -- the lane posts both answers meanwhile, for one turn of the loop
     assert await retention == 0
     await written(log)
     assert [offset for offset, _ in await read_values(log, 0)] == [0, 1, 2][: 2 + is_rolled]
