@@ -483,8 +483,6 @@ class SimulatedFile:
         self._node = node
         self._size = len(node.data)
         self._pins = 0
-        self.cuts: list[int] = []
-        """The sizes that it has been asked to be cut to."""
         self._closing: asyncio.Future[None] | None = None
         self._lack_of_room: OSError | None = None
 
@@ -564,7 +562,7 @@ class SimulatedFile:
             self._size = len(self._node.data)
             self._lack_of_room = None
 
-        self.cuts.append(size)
+        self._node.cuts.append(size)
         return self._disk.call("truncate " + self.name, act)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -622,8 +620,8 @@ class SimulatedRange:
         self.length = length
         self._file: SimulatedFile | None = file
         self._position = position
-        self._cuts = file.cuts
-        self._cuts_before = len(file.cuts)
+        self._cuts = file._node.cuts
+        self._cuts_before = len(self._cuts)
 
     @property
     def is_stale(self) -> bool:

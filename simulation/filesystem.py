@@ -36,6 +36,8 @@ class FileNode:
         """(position, bytes) of an append, (size, None) of a truncation, since the last fsync."""
         self.modified_s = 0.0
         """Virtual time of the last append or truncation by an open file."""
+        self.cuts: list[int] = []
+        """The sizes that open files of it have been asked to cut it to."""
         self.shrinks = 0
         """How often bytes that stood here were taken away: by a truncation or a loss of power."""
 

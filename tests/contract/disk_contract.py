@@ -220,6 +220,23 @@ class DiskContract:
         for part in (before, across, after):
             part.release()
 
+    async def test_a_range_is_stale_too_when_the_file_is_cut_by_whoever_has_opened_it_since(self, disk: Disk) -> None:
+        file = await disk.open("t", create=True)
+        await file.append([b"0123456789"])
+        before, across = file.range(0, 5), file.range(3, 5)
+        closing = file.close()
+        again = await disk.open("t")
+        cut = again.truncate(5)
+        assert (before.is_stale, across.is_stale) == (False, True)
+        await cut
+        await again.append([b"abcde"])
+        after = again.range(3, 5)
+        assert (before.read(), after.read()) == (b"01234", b"34abc")
+        for part in (before, across, after):
+            part.release()
+        await closing
+        await again.close()
+
     async def test_read_ahead_makes_a_range_cached(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"x" * 100_000])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.adapters.pinned_range import PinnedRange
+from ottla_broker.adapters.pinned_range import Cuts, CutsOfFiles, PinnedRange
 from ottla_broker.ports.disk import Buffer, Contents, File
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
@@ -35,13 +35,13 @@ class DirectFile:
 
     __slots__ = ("_cuts", "_disk", "_fd", "_is_closing", "_pins", "_size", "name")
 
-    def __init__(self, disk: DirectDisk, name: str, fd: int, size: int) -> None:
+    def __init__(self, disk: DirectDisk, name: str, fd: int, size: int, cuts: Cuts) -> None:
         self.name = name
         self._disk = disk
         self._fd = fd
         self._size = size
         self._pins = 0
-        self._cuts: list[int] = []
+        self._cuts = cuts
         self._is_closing = False
 
     @property
@@ -80,7 +80,7 @@ class DirectFile:
         return _done(disk_calls.map_file, self._fd)
 
     def truncate(self, size: int) -> asyncio.Future[None]:
-        self._cuts.append(size)
+        self._cuts.sizes.append(size)
         return self._disk.guarded(self._truncate, size)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -117,6 +117,7 @@ class DirectDisk:
         self.path = path
         self._root = os.path.abspath(path)
         self._descriptors: dict[int, None] = {}
+        self._cuts = CutsOfFiles()
         self._lock: int | None = None
         self._failure: OSError | None = None
         self._is_closed = False
@@ -210,9 +211,9 @@ class DirectDisk:
             raise
 
     def _open(self, name: str, create: bool) -> DirectFile:
-        fd, size = disk_calls.open_file(self._path(name), create)
+        fd, size, file = disk_calls.open_file(self._path(name), create)
         self._descriptors[fd] = None
-        return DirectFile(self, name, fd, size)
+        return DirectFile(self, name, fd, size, self._cuts.of(file))
 
     def _take_lock(self) -> bool:
         if self._lock is None:

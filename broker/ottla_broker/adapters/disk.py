@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls, disk_probe
 from ottla_broker.adapters.lane import Lane, LaneFile
-from ottla_broker.adapters.pinned_range import PinnedRange
+from ottla_broker.adapters.pinned_range import Cuts, CutsOfFiles, PinnedRange
 from ottla_broker.ports.disk import Buffer, Contents, File
 
 _WRITE_OUT_BYTES = 4 * 1024 * 1024
@@ -38,13 +38,13 @@ class DiskFile:
 
     __slots__ = ("_closing", "_cuts", "_disk", "_lane", "_lane_file", "_pins", "_written_out", "name")
 
-    def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int) -> None:
+    def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int, cuts: Cuts) -> None:
         self.name = name
         self._disk = disk
         self._lane = lane
         self._lane_file = LaneFile(fd, size)
         self._pins = 0
-        self._cuts: list[int] = []
+        self._cuts = cuts
         self._written_out = size
         """Up to where `write_out` has been asked for, or there was no need."""
         self._closing: asyncio.Future[None] | None = None
@@ -103,7 +103,7 @@ class DiskFile:
         return self._lane.call(partial(disk_calls.map_file, self._lane_file.fd))
 
     def truncate(self, size: int) -> asyncio.Future[None]:
-        self._cuts.append(size)
+        self._cuts.sizes.append(size)
         return self._lane.call(partial(self._truncate, size), is_guarded=True)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -179,6 +179,8 @@ class DirectoryDisk:
         """Descriptors that a FileRange still needs: kept open beyond `close`, so that their numbers do not come to
         name another file while a socket sends from them."""
         self._descriptors: dict[int, None] = {}
+        self._cuts = CutsOfFiles()
+        """On the lane only."""
         self._lock: int | None = None
         self._is_closed = False
         self._is_given_up = False
@@ -320,9 +322,9 @@ class DirectoryDisk:
     def _open(self, name: str, create: bool) -> DiskFile:
         if create:
             self._check_place()
-        fd, size = disk_calls.open_file(self._path(name), create)
+        fd, size, file = disk_calls.open_file(self._path(name), create)
         self._descriptors[fd] = None
-        return DiskFile(self, self._lane, name, fd, size)
+        return DiskFile(self, self._lane, name, fd, size, self._cuts.of(file))
 
     def _take_lock(self) -> bool:
         if self._lock is None:

@@ -58,11 +58,12 @@ def write_all(descriptor: int, buffers: Sequence[Buffer]) -> int:
     return total
 
 
-def open_file(path: str, create: bool) -> tuple[int, int]:
-    """Opens for reading and appending: (descriptor, size)."""
+def open_file(path: str, create: bool) -> tuple[int, int, tuple[int, int]]:
+    """Opens for reading and appending: (descriptor, size, which file it is)."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644)
-    return descriptor, os.fstat(descriptor).st_size
+    found = os.fstat(descriptor)
+    return descriptor, found.st_size, (found.st_dev, found.st_ino)
 
 
 def read_at(descriptor: int, position: int, length: int) -> bytes:
@@ -143,7 +144,7 @@ def write_file(path: str, data: bytes, is_private: bool = False) -> None:
 
 def append_to(path: str, buffers: Sequence[Buffer]) -> int:
     """Appends to a file that is not open, created where absent; gives its size. What finds no room leaves nothing."""
-    descriptor, size = open_file(path, create=True)
+    descriptor, size, _ = open_file(path, create=True)
     try:
         return size + write_all(descriptor, buffers)
     except OSError:

@@ -247,6 +247,29 @@ async def test_whoever_begins_anew_with_another_leader_epoch_is_told_the_state_a
     assert await session.fetch({}, topics=named(1)) == {}
 
 
+async def test_whoever_is_told_that_its_log_parts_is_told_the_high_watermark_once_it_has_been_cut(
+    one: Fleet, session: Session
+) -> None:
+    """Nothing else was taken from the answer that told it, and of an idle partition no other one comes by itself."""
+    topic_id = one.topics["orders"].topic_id
+
+    def asked(offset: int, epoch: int) -> list[Any]:
+        part = fetch_api.FetchPartition(
+            partition=0, current_leader_epoch=1, fetch_offset=offset, last_fetched_epoch=epoch, partition_max_bytes=100
+        )
+        return [fetch_api.FetchTopic(topic="orders", topic_id=topic_id, partitions=[part])]
+
+    await one.produce(1, "orders", "a")
+    await one.elect("orders", 1, (1,))
+    await one.produce(1, "orders", "b")
+    await session.fetch({1: 0})
+    parted = await session.fetch({}, topics=asked(2, 0))
+    assert parted[0].diverging_epoch is not None and parted[0].diverging_epoch.end_offset == 1
+    told = await session.fetch({}, topics=asked(2, 1))
+    assert told[0].high_watermark == 2 and not told[0].records
+    assert await session.fetch({}, topics=asked(2, 1)) == {}
+
+
 async def test_a_partition_that_had_records_goes_behind_the_others(one: Fleet, session: Session) -> None:
     for index in (0, 1):
         for value in ("x" * 500, "y" * 500):

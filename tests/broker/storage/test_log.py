@@ -481,6 +481,34 @@ async def test_truncation_drops_records_epochs_and_producer_state(make: Make) ->
     assert log.end_of_epoch(1) == (1, 17) and log.end_of_epoch(9) == (9, 40)
 
 
+@pytest.mark.parametrize("is_idle", [False, True], ids=["open", "closed as idle meanwhile"])
+async def test_what_waits_to_be_sent_and_is_cut_off_is_not_sent_as_what_was_written_in_its_place(
+    make: Make, is_idle: bool
+) -> None:
+    """A slow client holds a range of a file that the truncation opens anew."""
+    log = await make(segment_bytes=300 if is_idle else 1 << 20).open()
+    for number in range(10):
+        log.append_as_leader(batch(b"old%d" % number), 0)
+    await written(log)
+    log.maybe_advance_high_watermark(10)
+    read = log.read(0, 1 << 20, log.log_end_offset, True)
+    if not isinstance(read, tuple):
+        read = await read
+    if is_idle:
+        assert len(log.segments) > 2
+        for _ in range(2):
+            await log.close_idle_segments()
+    await log.truncate_to(1)
+    for number in range(1, 10):
+        log.append_as_leader(batch(b"new%d" % number), 1)
+    await written(log)
+    with pytest.raises(OSError, match="cut off"):
+        for chunk in read.chunks:
+            chunk.read()
+    for chunk in read.chunks:
+        chunk.release()
+
+
 async def test_truncation_in_the_middle_of_a_batch_takes_the_batch(make: Make) -> None:
     log = await make().open()
     log.append_as_leader(batch(b"a", b"b"), 0)

@@ -464,7 +464,9 @@ def _is_news(item: SessionItem, data: PartitionData) -> bool:
 
 
 def _note_sent(item: SessionItem, data: PartitionData) -> None:
-    item.sent_high_watermark = -1 if data.error_code else data.high_watermark
+    # Whoever is told that its log parts takes nothing else from the answer: a follower cuts its log and asks again.
+    is_taken = not data.error_code and data.diverging_epoch is None
+    item.sent_high_watermark = data.high_watermark if is_taken else -1
     item.sent_log_start = data.log_start_offset
 
 
