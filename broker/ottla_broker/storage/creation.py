@@ -20,7 +20,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryStates, is_lack_of_room
-from ottla_broker.storage.directory_record import DirectoryRecordFiles, Remade
+from ottla_broker.storage.directory_record import NOWHERE, DirectoryRecordFiles, Remade
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_recovery import LogRecovery
@@ -225,7 +225,8 @@ class LogCreation:
         await self._files.keep_elsewhere()  # that directory may be all that the next start finds
 
     async def forget(self, partition: TopicPartition) -> None:
-        """The log goes: one that is made later under its name must not be taken for it. KafkaError."""
+        """The log goes: one that is made later under its name must not be taken for it, nor a copy that a directory
+        which is offline may hold; of a replica that was made anew several do. KafkaError."""
         if partition in self._files.record.remade:
-            self._files.take_down(partition, None)
+            self._files.take_down(partition, Remade(NOWHERE, False, tuple(self._keeper.states.offline)))
             await self._files.save()

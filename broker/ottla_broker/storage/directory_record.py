@@ -16,6 +16,8 @@ replaces=('/d0',))})
     Settled(aside=[], remade={})
     >>> settle({t0: Remade("/d1", False, ("/d0",))}, {"/d0": [t0], "/d1": [t0]}, ["/d0", "/d1"])
     Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
+    >>> settle({t0: Remade(NOWHERE, False, ("/d0",))}, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])      # deleted meanwhile
+    Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
 """
 
 from __future__ import annotations
@@ -35,12 +37,15 @@ from ottla_broker.storage.names import DIRECTORY_RECORD
 
 _VERSION = 1
 
+NOWHERE = ""
+"""The home of a replica that was made anew and has been deleted since."""
+
 
 class Remade(NamedTuple):
     """A replica that was made anew, empty, while directories were offline that may hold an older copy of it."""
 
     home: str
-    """The directory it was made on."""
+    """The directory it was made on, or NOWHERE."""
     is_filling: bool
     """It has not yet had everything that was committed: it must not lead."""
     replaces: tuple[str, ...]
@@ -137,13 +142,14 @@ def settle(
 ) -> Settled:
     """What a start makes of the record; `present` are the partitions of every directory that is live.
 
-    A replica whose home works and does not have it was never made, or deleted since: an older copy is the newest there
-    is. A home that is no longer in log.dirs is forgotten likewise.
+    A replica whose home works and does not have it was never made: an older copy is the newest there is. A home that is
+    no longer in log.dirs is forgotten likewise. Of one that was deleted no copy counts.
     """
     aside: list[tuple[str, TopicPartition]] = []
     left: dict[TopicPartition, Remade] = {}
     for partition, one in remade.items():
-        if one.home not in configured or (one.home in present and partition not in present[one.home]):
+        was_never_made = one.home in present and partition not in present[one.home]
+        if one.home != NOWHERE and (one.home not in configured or was_never_made):
             continue
         aside += [(path, partition) for path in one.replaces if partition in present.get(path, ())]
         replaces = tuple(path for path in one.replaces if path in configured and path not in present)

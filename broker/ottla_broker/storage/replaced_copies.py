@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.directory_record import DirectoryRecordFiles, Settled, settle
+from ottla_broker.storage.directory_record import NOWHERE, DirectoryRecordFiles, Settled, settle
 from ottla_broker.storage.log_directory import LogDirectory
 from ottla_broker.storage.names import MOVE_MARKER, STRAY_DIRECTORY, parse_partition_directory, set_aside_name
 
@@ -46,7 +46,8 @@ class ReplacedCopies:
         aside = [partition for path, partition in self._settled().aside if path == directory.path]
         for partition in aside:
             home = self._files.record.remade[partition].home
-            self._notice(f"{partition} was made anew on {home}; its older copy in {directory.path} is set aside")
+            since = "deleted" if home == NOWHERE else f"made anew on {home}"
+            self._notice(f"{partition} was {since}; its older copy in {directory.path} is set aside")
         for partition in self._unfilled.get(directory.path, []):
             homes = [
                 path

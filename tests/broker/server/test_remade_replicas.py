@@ -17,11 +17,11 @@ from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
 
-class TwoDisks(Broker):
-    """The storage of broker 1 over two directories, with a coordination."""
+class Disks(Broker):
+    """The storage of broker 1 over several directories, with a coordination."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root, 2, {}, LogManagerSettings())
+    def __init__(self, root: Path, count: int) -> None:
+        super().__init__(root, count, {}, LogManagerSettings())
         self.store = EmbeddedStore(str(root / "coordination"))
         self.coordination = EmbeddedCoordination(self.store)
 
@@ -59,10 +59,10 @@ def give_back(path: str) -> None:
     Path(f"{path}-away").rename(path)
 
 
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[TwoDisks]:
-    """t-0 was on d0 and has been made anew on d1, empty so far."""
-    made = TwoDisks(tmp_path)
+@pytest.fixture(params=[2])
+async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Disks]:
+    """t-0 was on d0 and has been made anew on d1. The parameter is the number of disks."""
+    made = Disks(tmp_path, request.param)
     await made.store.open()
     await made.coordination.start()
     manager = await made.start()
@@ -81,7 +81,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[TwoDisks]:
     await made.store.close()
 
 
-async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: TwoDisks) -> None:
+async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: Disks) -> None:
     await broker.manager.creation.filled(T0)
     manager = await broker.restart_with(0)
     assert manager.get(T0) is None
@@ -92,14 +92,14 @@ async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_d
     assert [value for _, value in await read_values(found, 0)] == [b"new"]
 
 
-async def test_one_that_never_had_everything_leaves_the_older_copy_what_it_was(broker: TwoDisks) -> None:
+async def test_one_that_never_had_everything_leaves_the_older_copy_what_it_was(broker: Disks) -> None:
     """It was not in sync meanwhile, so nothing is committed that the older copy would lack for it."""
     manager = await broker.restart_with(0)
     found = manager.get(T0)
     assert found is not None and [value for _, value in await read_values(found, 0)] == [b"old"]
 
 
-async def test_what_a_directory_knows_later_counts_more(broker: TwoDisks) -> None:
+async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
     """Both were live together since: the newest copy is the one that is there now."""
     await broker.manager.creation.filled(T0)
     manager = await broker.restart()
@@ -110,8 +110,26 @@ async def test_what_a_directory_knows_later_counts_more(broker: TwoDisks) -> Non
     assert found is not None and found.disk.path == broker.paths[0]
 
 
-async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: TwoDisks) -> None:
+async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: Disks) -> None:
     await broker.coordination.close()
     with pytest.raises(KafkaError, match="/ottla/remade-replicas/1"):
         await broker.manager.creation.filled(T0)
     assert broker.manager.creation.is_filling(T0)
+
+
+@pytest.mark.parametrize("broker", [3], indirect=True)
+@pytest.mark.parametrize("is_there_again", [True, False], ids=["made anew a second time", "on an offline directory"])
+async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their_disks_are_back(
+    broker: Disks, is_there_again: bool
+) -> None:
+    await broker.manager.creation.filled(T0)
+    broker.fail(1)
+    if is_there_again:
+        await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[2], is_filling=True)
+        await broker.manager.creation.filled(T0)
+    await broker.manager.delete(T0)
+    manager = await broker.restart()
+    assert manager.get(T0) is None
+    for path in broker.paths[:2]:
+        assert [one.name for one in Path(path).glob("t-0*") if not one.name.endswith("-stray")] == []
+    assert manager.record.remade == {}
