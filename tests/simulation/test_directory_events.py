@@ -12,6 +12,8 @@ import pytest
 
 from ottla_broker.coordination.znodes import PartitionState as PartitionStateNode
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server import recreating
+from ottla_broker.server.partition_state import read_command
 from simulation.checker import Checker
 from simulation.client import Client, PartitionState, Unavailable
 from simulation.cluster import Fleet, SimulatedBroker
@@ -164,6 +166,57 @@ def test_a_replica_that_is_made_anew_before_a_long_command_is_done_is_followed()
         manager._commands.release()
         await eventually(lambda: not any(replica.log.is_failed for replica in broker.partitions()))
         await scene.until(lambda states: all(states[n].leader >= 0 and len(states[n].in_sync) == 3 for n in there))
+
+    play(3, use, replica_lag_time_max_ms="1000")
+
+
+@pytest.mark.parametrize("is_read_before", [False, True], ids=["while it is made", "behind the reading of its state"])
+def test_a_replica_that_is_taken_away_while_it_is_made_anew_goes(
+    is_read_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a directory that is offline from the start nobody knows what it holds, so that there is nothing to delete."""
+
+    async def use(scene: Scene) -> None:
+        broker = next(one for one in scene.fleet.brokers if one is not scene.fleet.controller())
+        path, image, _ = scene.disk_of(broker, 0)
+        other = broker.machine.disks[next(one for one in broker.paths if one != path)]
+        others = [one.broker_id for one in scene.fleet.brokers if one is not broker]
+        key = TopicPartition(TOPIC, 0)
+        taken: list[asyncio.Task[None]] = []
+
+        async def take_away() -> None:
+            reassigner = Reassigner(scene.world, scene.client, range(3))
+            assert (await reassigner.begin((TOPIC, 0), others)).endswith("NONE")
+            await reassigner.finish()
+
+        async def read_late(*arguments: Any) -> Any:
+            found = await read_command(*arguments)
+            if arguments[1] == key and found is not None and broker.broker_id not in found.isr and not taken:
+                taken.append(scene.world.spawn(take_away(), name="reassignment"))
+                await taken[0]
+            return found
+
+        if is_read_before:
+            monkeypatch.setattr(recreating, "read_command", read_late)
+        broker.crash()
+        image.failure = errno.EIO
+        broker.start()
+        await broker.wait_started()
+        manager = _manager_of(broker)
+        making = manager.log_manager.creation.under_way
+        if is_read_before:
+            await eventually(lambda: bool(taken) and taken[0].done())
+        else:
+            await eventually(lambda: key in making, every_s=0.00001)
+            other.is_hung = True
+            await take_away()
+            other.is_hung = False
+        await eventually(lambda: f"{key}" not in other.root.entries and key not in making)
+        await asyncio.sleep(5.0)
+        assert f"{key}" not in other.root.entries
+        assert manager.partition(*key) is None and _log_of(manager, 0) is None
+        image.failure = None
+        await broker.until_directory(path, ("online",), SETTLE_S)
 
     play(3, use, replica_lag_time_max_ms="1000")
 

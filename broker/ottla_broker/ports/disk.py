@@ -22,8 +22,8 @@ Contents: TypeAlias = dict[str, tuple[bool, int, bytes | None]]
 class FileRange(Protocol):
     """A run of bytes of a file, pinned: the file stays readable until `release`, even if deleted meanwhile.
 
-    When the file is cut below its end it is stale, from the call of `truncate` on whichever open File of it: other bytes
-    may come to stand there.
+    When the file is cut below its end it is stale, from the call of `truncate` on: other bytes may come to stand there.
+    That holds for whichever open File of it was told to.
 
     `Connection.send` consumes it with sendfile and releases it; whoever drops one unsent releases it.
     """

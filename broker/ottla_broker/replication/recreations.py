@@ -121,13 +121,11 @@ class Recreations:
 
     # Doing it
 
-    async def create(self, command: LeadershipCommand, path: str) -> None:
-        """The replica anew, empty, following as the command says. KafkaError KAFKA_STORAGE_ERROR when the directory
-        does not take it, or the failed one is just coming back."""
-        tp = command.topic_partition
-        self._sizes[tp] = self.size_bytes(tp)
-        await self._log_manager.begin_anew(tp, command.topic_id, path, is_filling=True)
-        await self._replicas.readmit([command])
+    async def create(self, partition: TopicPartition, topic_id: bytes, path: str) -> None:
+        """The replica anew, empty; nobody follows with it yet. KafkaError KAFKA_STORAGE_ERROR when the directory does
+        not take it, or the failed one is just coming back."""
+        self._sizes[partition] = self.size_bytes(partition)
+        await self._log_manager.begin_anew(partition, topic_id, path, is_filling=True)
 
     # What a follower that is being filled asks (`follower.Filling`)
 

@@ -379,7 +379,7 @@ class ReplicaManager:
             self._tell_listeners(leaders, followers)
 
     async def leave(self, partitions: Sequence[TopicPartition]) -> None:
-        """Copies that are back and, as the coordination says, no longer this broker's: they are set aside.
+        """Copies that are back, or made anew, and, as the coordination says, not this broker's any more: set aside.
 
         The controller may have asked for their deletion while the directory was offline, and may be another by now. If
         it asks again they are deleted. What it has assigned here anew meanwhile stays.

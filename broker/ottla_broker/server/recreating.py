@@ -93,10 +93,9 @@ class Recreating:
                 if partition.topic not in assignments:
                     assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
                 command = await read_command(self._coordination, partition, assignments[partition.topic])
+                has_changed |= await self._look(partition, command, is_filling=partition in refused)
             except znodes.ZnodeError as error:
                 recreations.waiting[partition] = str(error)
-                continue
-            has_changed |= await self._look(partition, command, is_filling=partition in refused)
         if has_changed:
             self._report()
 
@@ -106,6 +105,8 @@ class Recreating:
         recreations.waiting.pop(partition, None)
         was_lost = recreations.lost.pop(partition, "") is None
         if command is None:
+            if is_filling:
+                await self._replica_manager.leave([partition])
             return False
         decision = decide_recreation(
             self._broker_id,
@@ -127,6 +128,9 @@ class Recreating:
                     "%s is lost here: %s, on a log directory that is offline", partition, decision.reason
                 )
             return False
+        if decision.act is Act.LEAVE and is_filling:
+            await self._replica_manager.leave([partition])
+            return False
         if decision.act is Act.REJOIN:
             await self._replica_manager.readmit([command])
             return True
@@ -138,9 +142,19 @@ class Recreating:
         partition = command.topic_partition
         self._logger.info("%s is made anew on %s, leader %d: %s", partition, path, command.leader, reason)
         try:
-            await self._recreations.create(command, path)
+            await self._recreations.create(partition, command.topic_id, path)
         except KafkaError as error:
             self._logger.warning("%s cannot be made anew yet: %s", partition, error.message)
             self._recreations.waiting[partition] = error.message
             return False
+        return await self._follow(partition)
+
+    async def _follow(self, partition: TopicPartition) -> bool:
+        """As the state says by now: an order to delete the replica, which came while it had no log, is not repeated."""
+        assignment = await read_assignment(self._coordination, partition.topic)
+        command = await read_command(self._coordination, partition, assignment)
+        if command is None or self._broker_id not in command.replicas:
+            await self._replica_manager.leave([partition])
+            return False
+        await self._replica_manager.readmit([command])
         return True

@@ -76,6 +76,8 @@ class LogCreation:
         """Logs being made; each future is done, or cancelled, when it is over."""
         self._reserved: dict[TopicPartition, str] = {}
         self._preferred: dict[TopicPartition, str] = {}
+        self._begun: dict[TopicPartition, None] = {}
+        """Logs over whose making a directory failed, which may hold what was begun."""
 
     async def make(
         self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
@@ -92,6 +94,7 @@ class LogCreation:
             self._keeper.removal.succeeded(partition)
             self._logs[partition] = log
             self._preferred.pop(partition, None)
+            self._begun.pop(partition, None)
             return log
         except BaseException:
             self._files.take_down(partition, before)
@@ -112,9 +115,14 @@ class LogCreation:
                     self._files.take_down(partition, None)
                     # Also what a deletion could not save: a start would take this log for the one before.
                     await self._files.save_if_changed()
+                if partition in self._begun:
+                    # That directory may be all that the next start finds, and what was begun there would be the log.
+                    await self._files.keep_elsewhere()
                 log: Log = await self._keeper.guarded(disk, self._new(disk, partition, topic_id))
                 return log
             except KafkaError:
+                if not states.is_live(disk.path):
+                    self._begun[partition] = None
                 # The directory has failed over it, or is full: another one takes the log, as long as there is one.
                 if path is not None or disk.path in states.placeable or not states.placeable:
                     raise

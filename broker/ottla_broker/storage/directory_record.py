@@ -16,7 +16,7 @@ replaces=('/d0',))})
     Settled(aside=[], remade={})
     >>> settle({t0: Remade("/d1", False, ("/d0",))}, {"/d0": [t0], "/d1": [t0]}, ["/d0", "/d1"])
     Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
-    >>> settle({t0: Remade(NOWHERE, False, ("/d0",))}, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])      # deleted meanwhile
+    >>> settle({t0: Remade(NOWHERE, False, ("/d0",))}, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])     # deleted meanwhile
     Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
 """
 

@@ -11,6 +11,7 @@ import pytest
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.server.remade_replicas import RemadeReplicas
+from ottla_broker.storage.directories import DirectoryState, Verdict
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import batch, read_values, written
@@ -49,6 +50,10 @@ class Disks(Broker):
         return manager
 
 
+def has_log(path: str) -> bool:
+    return Path(path, str(T0)).is_dir()
+
+
 def take_away(path: str) -> None:
     Path(path).rename(f"{path}-away")
     Path(path).write_text("no directory")
@@ -60,25 +65,32 @@ def give_back(path: str) -> None:
 
 
 @pytest.fixture(params=[2])
-async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Disks]:
-    """t-0 was on d0 and has been made anew on d1. The parameter is the number of disks."""
+async def disks(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Disks]:
+    """Empty; the parameter is their number."""
     made = Disks(tmp_path, request.param)
     await made.store.open()
     await made.coordination.start()
-    manager = await made.start()
-    manager.prefer(T0, made.paths[0])
-    log = await manager.get_or_create(T0, TOPIC_ID, True)
-    log.append_as_leader(batch(b"old"), 0)
-    await written(log)
-    made.fail(0)
-    anew = await manager.begin_anew(T0, TOPIC_ID, made.paths[1], is_filling=True)
-    anew.append_as_leader(batch(b"new"), 0)
-    await written(anew)
+    await made.start()
     yield made
     made.stop()
     await made.workers.wait_closed()
     await made.coordination.close()
     await made.store.close()
+
+
+@pytest.fixture
+async def broker(disks: Disks) -> Disks:
+    """t-0 was on d0 and has been made anew on d1."""
+    manager = disks.manager
+    manager.prefer(T0, disks.paths[0])
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"old"), 0)
+    await written(log)
+    disks.fail(0)
+    anew = await manager.begin_anew(T0, TOPIC_ID, disks.paths[1], is_filling=True)
+    anew.append_as_leader(batch(b"new"), 0)
+    await written(anew)
+    return disks
 
 
 async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: Disks) -> None:
@@ -117,7 +129,7 @@ async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_
     assert broker.manager.creation.is_filling(T0)
 
 
-@pytest.mark.parametrize("broker", [3], indirect=True)
+@pytest.mark.parametrize("disks", [3], indirect=True)
 @pytest.mark.parametrize("is_there_again", [True, False], ids=["made anew a second time", "on an offline directory"])
 async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their_disks_are_back(
     broker: Disks, is_there_again: bool
@@ -131,5 +143,31 @@ async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their
     manager = await broker.restart()
     assert manager.get(T0) is None
     for path in broker.paths[:2]:
-        assert [one.name for one in Path(path).glob("t-0*") if not one.name.endswith("-stray")] == []
+        assert not has_log(path)
     assert manager.record.remade == {}
+
+
+@pytest.mark.parametrize("has_another", [True, False], ids=["at once", "when another directory has room"])
+async def test_what_was_begun_on_a_directory_that_failed_over_it_is_not_the_log_that_another_one_took(
+    disks: Disks, has_another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = disks.manager
+    failing, other = manager.disk(disks.paths[0]), disks.paths[1]
+
+    async def fail(name: str = "") -> None:
+        raise OSError(errno.EIO, "gone", failing.path)
+
+    monkeypatch.setattr(failing, "fsync_directory", fail)
+    manager.prefer(T0, failing.path)
+    if not has_another:
+        manager.states.apply(other, Verdict(DirectoryState.FULL, "full"), 0)
+        with pytest.raises(KafkaError):
+            await manager.get_or_create(T0, TOPIC_ID, True)
+        manager.states.apply(other, Verdict(DirectoryState.ONLINE, ""), 0)
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    assert log.disk.path == other and has_log(failing.path)
+    log.append_as_leader(batch(b"a"), 0)
+    await written(log)
+    assert (await disks.restart_with(0)).get(T0) is None
+    found = (await disks.restart()).get(T0)
+    assert found is not None and [value for _, value in await read_values(found, 0)] == [b"a"]
