@@ -11,24 +11,27 @@ written there. Here that is kept per partition, exactly:
   platter is promised no more (`Loss`). An unclean election that somebody allowed takes what the new leader lacks.
 * Everything else below a high watermark stays: every replica holds it as it was committed, whoever leads has all of it,
   and so has every member of the ISR that is not weak and may be elected.
-* Nothing is committed that fewer replicas hold than min.insync.replicas, or all of them, if there are fewer.
+* No leader commits anything that fewer replicas hold than min.insync.replicas, or all of them, if there are fewer. What
+  it had committed before it was elected once more, in an epoch that it did not know of yet, may have lost copies since.
 
-`look` compares all replicas with what was committed. It is called every few milliseconds of virtual time, right before
-anything that may take a promise back, and right before a process ends or a disk fails, which may have acknowledged
-something since the last look: so the order of events is exact.
+What a leader commits is compared in that very moment, with its followers of the ISR. `look` compares all replicas: every
+few milliseconds of virtual time, right before anything that may take a promise back, and right before a process ends or
+a disk fails. So the order of events is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ottla_broker.replication.partition import Partition as Replica
 from simulation.checker import Checker, Partition
 from simulation.cluster import SimulatedBroker
 from simulation.leaderships import Leadership, Leaderships
+from simulation.loop import PROCESS
 from simulation.replica_views import Truth, View, durable_agreement
-from simulation.world import World
+from simulation.world import Process, World
 
 INTERNAL_PREFIX = "__"
 _UNHEARD_S = 15.0
@@ -103,6 +106,12 @@ class Durability:
         leaderships.before_change = self.look
         world.last_looks.append(self.look)
 
+    @contextmanager
+    def watching_commits(self) -> Iterator[None]:
+        """Within it every commit is looked at in the moment it is made."""
+        with _telling_commits(self._on_commit):
+            yield
+
     # -- what the workload asks -------------------------------------------------------------------------------------
 
     def losses(self, partition: Partition) -> int:
@@ -125,11 +134,34 @@ class Durability:
             return False
         # What has come through a loss may be served again before it is on every member of the ISR again.
         self.look()
+        if leader_epoch is None and self.leaderships.changed_at.get(partition, -1.0) >= sent_at_s:
+            return False  # whoever was replaced meanwhile goes on behind what was lost elsewhere
         if offset < ledger.truth.end_offset:
             return leader_epoch is None or ledger.truth.leader_epoch_at(offset) <= leader_epoch
+        state = self.leaderships.states.get(partition)
+        if leader_epoch is not None and state is not None and leader_epoch < state.epoch:
+            return False  # whoever leads has not committed it
         return offset >= max(loss.end for loss in ledger.losses)
 
     # -- looking ----------------------------------------------------------------------------------------------------
+
+    def _on_commit(self, partition: Replica, before: int) -> None:
+        """The high watermark of a replica that believes to lead has just moved on from `before`."""
+        process = PROCESS.get()
+        assert isinstance(process, Process)
+        broker = next(one for one in self.brokers if one.machine is process.machine)
+        key: Partition = partition.topic_partition
+        state = self.leaderships.states.get(key)
+        if state is None or partition.log.is_failed:
+            return
+        ledger = self._ledger(key)
+        ledger.highest = max(ledger.highest, partition.log.high_watermark)
+        if partition.leader_epoch == state.epoch and self._is_judged(key):
+            self._notice_leadership(broker, partition, ledger, before)
+            self._look_at_leader(broker, key, partition)
+
+    def _is_judged(self, key: Partition) -> bool:
+        return not key[0].startswith(INTERNAL_PREFIX) and not self.leaderships.is_deleting(key[0])
 
     def look(self) -> None:
         """Compares every replica of a live broker with what was committed, those that lead first."""
@@ -161,7 +193,7 @@ class Durability:
                     self.leaderships.leads(key, partition.leader_epoch, number)
                     ledger = self._ledger(key)
                     ledger.highest = max(ledger.highest, log.high_watermark)
-                if key[0].startswith(INTERNAL_PREFIX) or self.leaderships.is_deleting(key[0]):
+                if not self._is_judged(key):
                     continue
                 if is_leader and partition.leader_epoch == state.epoch:
                     self._look_at_leader(broker, key, partition)
@@ -189,7 +221,8 @@ class Durability:
             self._problem(key, ledger, f"leader {broker.broker_id} of epoch {partition.leader_epoch} {difference}")
         elif ledger.truth.end_offset > committed:
             self._look_at_members(key, ledger, self.leaderships.states[key].in_sync)
-            self._count_copies(key, ledger)
+            if ledger.truth.end_offset > ledger.first_seen[3]:
+                self._count_copies(key, ledger)
 
     def _has_committed(self, broker: SimulatedBroker, key: Partition, partition: Replica, ledger: _Ledger) -> bool:
         """Does the leader's high watermark prove that every member of the ISR has what is below?
@@ -197,10 +230,16 @@ class Durability:
         One that it has only read from its checkpoint does not: power may have been lost since.
         """
         high_watermark = partition.log.high_watermark
+        self._notice_leadership(broker, partition, ledger, high_watermark)
+        return high_watermark > ledger.first_seen[3] or len(self.leaderships.states[key].in_sync) == 1
+
+    def _notice_leadership(
+        self, broker: SimulatedBroker, partition: Replica, ledger: _Ledger, high_watermark: int
+    ) -> None:
+        """`high_watermark`: the leader's, if this is the first that is seen of it."""
         leadership = (broker.broker_id, broker.life, partition.leader_epoch)
         if ledger.first_seen[:3] != leadership:
             ledger.first_seen = (*leadership, high_watermark)
-        return high_watermark > ledger.first_seen[3] or len(self.leaderships.states[key].in_sync) == 1
 
     def _look_at_follower(self, broker: SimulatedBroker, key: Partition, partition: Replica) -> None:
         log = partition.log
@@ -302,7 +341,7 @@ class Durability:
             self._joins(key, ledger, broker)
         for broker in [broker for broker in ledger.weak if broker not in after.in_sync]:
             del ledger.weak[broker]
-        if joining and not (key[0].startswith(INTERNAL_PREFIX) or self.leaderships.is_deleting(key[0])):
+        if joining and self._is_judged(key):
             self._look_at_members(key, ledger, joining)
         self._reckon(key, ledger, after)
 
@@ -412,3 +451,21 @@ class Durability:
     def _problem(self, key: Partition, ledger: _Ledger, text: str) -> None:
         ledger.is_broken = True
         self.world.problem(f"{key[0]}-{key[1]}: {text}")
+
+
+@contextmanager
+def _telling_commits(tell: Callable[[Replica, int], None]) -> Iterator[None]:
+    """`tell(replica, before)` is called whenever a leader's high watermark has moved on from `before`, at once."""
+    advance = Replica.advance_high_watermark
+
+    def advance_and_tell(self: Replica) -> None:
+        before = self.log.high_watermark
+        advance(self)
+        if self.log.high_watermark > before:
+            tell(self, before)
+
+    Replica.advance_high_watermark = advance_and_tell  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Replica.advance_high_watermark = advance  # type: ignore[method-assign]

@@ -214,12 +214,13 @@ class Producer:
             asked = (workload.world.loop.time(), workload.losses(self.partition))
             try:
                 address = await self._leader()
+                was_current = workload.is_current(address, self.partition)
                 future = await self.client.post(address, ApiKey.PRODUCE, self._version, body, answered=self.acks != 0)
                 if future is not None:
                     answer = await self.client.answer(future, address, 8.0)
                     code, offset = self._result(answer)
                     if code == ErrorCode.NONE:
-                        self._acknowledge(offset, names, asked)
+                        self._acknowledge(offset, names, asked, was_current=was_current)
                     elif ErrorCode.of(code).retriable or not workload.still_exists(self.partition[0]):
                         await self._back_off()
                     else:
@@ -230,11 +231,13 @@ class Producer:
                 await self._back_off()
             await self._pause()
 
-    def _acknowledge(self, offset: int, names: list[str], asked: tuple[float, int]) -> None:
-        """`asked`: when it was sent, and the losses then."""
+    def _acknowledge(self, offset: int, names: list[str], asked: tuple[float, int], *, was_current: bool) -> None:
+        """`asked`: when it was sent, and the losses then; `was_current`: whether to a leader not yet replaced."""
         workload = self.workload
         if self.acks not in workload.terms.durable_acks or not workload.still_exists(self.partition[0]):
             return
+        if workload.losses(self.partition) and not was_current:
+            return  # what was lost elsewhere may still stand there, and others have taken its offsets
         if workload.holds(self.partition, offset, *asked):
             workload.checker.acknowledged(self.partition, offset, names)
 
@@ -305,6 +308,10 @@ class Producer:
         is_clean = len(posted) == len(pending)
         left: list[_Sent] = []
         for sent, future in zip(list(pending), posted, strict=False):
+            # A broker that knows nothing of a producer takes it from any sequence on, as Apache Kafka does: when it
+            # began to lead between two batches, the first of them is out of order from then on, whatever the answer to
+            # the other one was, or if there was none.
+            self._began_late = self._began_late or (bool(left) and not self._is_known)
             try:
                 code, offset = self._result(await self.client.answer(future, address, 8.0))
             except Unavailable:
@@ -312,13 +319,10 @@ class Producer:
                 left.append(sent)
                 continue
             if code == ErrorCode.NONE:
-                # A broker that knows nothing of a producer takes it from any sequence on, as Apache Kafka does: when it
-                # began to lead between two batches, the first of them is out of order from then on.
-                self._began_late = self._began_late or (bool(left) and not self._is_known)
                 self._is_known = True
-                self._acknowledge(offset, sent.names, asked)
+                self._acknowledge(offset, sent.names, asked, was_current=was_current)
             elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                self._acknowledge(-1, sent.names, asked)
+                self._acknowledge(-1, sent.names, asked, was_current=was_current)
             else:
                 is_clean = False
                 is_leader = was_current and self.workload.is_current(address, self.partition)

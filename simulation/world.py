@@ -8,6 +8,7 @@ The rules of each port live in the module of that port, not here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import hashlib
@@ -106,6 +107,8 @@ class World:
         self.faults = 0
         self.last_looks: list[Callable[[], None]] = []
         """Called just before a process ends or a call on a disk fails: a judge sees what was true until then."""
+        self.at_end = contextlib.ExitStack()
+        """Closed when the run is over."""
         self.graveyard: list[set[asyncio.Task[Any]]] = []
         self.context = contextvars.copy_context()
         self.loop.set_exception_handler(self._on_loop_exception)
@@ -144,6 +147,7 @@ class World:
         try:
             return self.loop.run_until_complete(self.spawn(main, name="scenario"))
         finally:
+            self.at_end.close()
             self.last_looks.clear()
             for machine in self.machines.values():
                 if machine.process is not None:

@@ -48,6 +48,7 @@ def judged(
     checker = Checker()
     leaderships = Leaderships(world, fleet.store)
     durability = Durability(world, fleet.brokers, leaderships, checker, is_flushed=is_flushed)
+    world.at_end.enter_context(durability.watching_commits())
     chosen = Terms(
         durable_acks=(-1,),
         life_of=fleet.life_of,

@@ -101,7 +101,7 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     ]
     before = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
     after = Leadership(leader=1, epoch=1, in_sync=(1,), since_s=0.0)
-    leaderships: Any = SimpleNamespace(states={key: before}, observers=[], before_change=None)
+    leaderships: Any = SimpleNamespace(states={key: before}, observers=[], before_change=None, changed_at={})
     judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
     judge.power_is_lost(brokers[1], lambda: None)
     assert judge.is_promise(key, 0, 0.0), "the leader has it"
@@ -114,13 +114,26 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
 def test_what_a_replaced_leader_serves_at_offsets_that_others_have_taken_is_no_promise() -> None:
     """It was committed, its only other copy was lost, and its place is another record's (once seed 12921)."""
     key = ("t", 0)
-    leaderships: Any = SimpleNamespace(states={}, observers=[], before_change=None)
+    leaderships: Any = SimpleNamespace(states={}, observers=[], before_change=None, changed_at={})
     judge = Durability(World(1), [], leaderships, Checker(), is_flushed=False)
     ledger = judge._ledger(key)
     View().compare(log_of(batch(0, "a"), batch(1, "c", epoch=3)), ledger.truth, 2, may_extend=True)
     ledger.losses.append(Loss(0.0, 1, 2))
     assert [judge.is_promise(key, 1, 1.0, epoch) for epoch in (0, 3)] == [False, True]
     assert judge.is_promise(key, 0, 1.0, 0)
+
+
+def test_what_a_replaced_leader_commits_behind_what_was_lost_is_no_promise() -> None:
+    """An unclean election has taken it back, and the former leader goes on by itself (once seed 25096)."""
+    key = ("t", 0)
+    state = Leadership(leader=1, epoch=3, in_sync=(1,), since_s=1.0)
+    leaderships: Any = SimpleNamespace(states={key: state}, observers=[], before_change=None, changed_at={key: 1.0})
+    judge = Durability(World(1), [], leaderships, Checker(), is_flushed=False)
+    ledger = judge._ledger(key)
+    View().compare(log_of(batch(0, "a")), ledger.truth, 1, may_extend=True)
+    ledger.losses.append(Loss(1.0, 1, 2))
+    assert [judge.is_promise(key, 2, sent_at_s) for sent_at_s in (0.9, 1.1)] == [False, True], "acknowledged"
+    assert [judge.is_promise(key, 2, 1.1, epoch) for epoch in (2, 3)] == [False, True], "delivered"
 
 
 @pytest.mark.parametrize("is_powered", [False, True])
@@ -140,7 +153,7 @@ def test_who_joins_the_isr_without_power_vouches_for_what_its_platter_holds(is_p
     alone = Leadership(leader=0, epoch=0, in_sync=(0,), since_s=0.0)
     both = Leadership(leader=0, epoch=0, in_sync=(0, 1), since_s=0.0)
     leaderships: Any = SimpleNamespace(
-        states={key: alone}, observers=[], before_change=None, is_deleting=lambda topic: False
+        states={key: alone}, observers=[], before_change=None, changed_at={}, is_deleting=lambda topic: False
     )
     judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=False)
     View().compare(log_of(batch(0, "a")), judge._ledger(key).truth, 1, may_extend=True)
@@ -238,6 +251,16 @@ def test_nothing_is_committed_on_fewer_replicas_than_asked_for(min_in_sync: int,
     judge.look()
     assert len(world.problems) == found
     assert all("only brokers [0] of at least 2 have it" in text for text in world.problems)
+
+
+def test_what_was_committed_before_an_election_may_have_lost_copies_since() -> None:
+    """The leader committed it with a follower whose disk has failed, in an epoch that was over (once seed 17296)."""
+    world, judge = judged_pair(batch(0, "a"), members=(0,), min_in_sync=2)
+    (leader,) = judge.brokers[0].partitions()
+    leader.leader_epoch = 2
+    judge.leaderships.states["t", 0] = Leadership(leader=0, epoch=2, in_sync=(0,), since_s=1.0)
+    judge.look()
+    assert world.problems == []
 
 
 def test_what_a_leader_commits_with_one_that_the_controller_has_just_taken_out_is_on_both() -> None:
