@@ -14,9 +14,9 @@ written there. Here that is kept per partition, exactly:
 * No leader commits anything that fewer replicas hold than min.insync.replicas, or all of them, if there are fewer. What
   it had committed before it was elected once more, in an epoch that it did not know of yet, may have lost copies since.
 
-What a leader commits is compared in that very moment, with its followers of the ISR. `look` compares all replicas: every
-few milliseconds of virtual time, right before anything that may take a promise back, and right before a process ends or
-a disk fails. So the order of events is exact.
+What a leader commits is compared in that very moment, with its followers of the ISR. `look` compares all replicas
+every few milliseconds of virtual time, right before anything that may take a promise back, and right before a process
+ends or a disk fails. So the order of events is exact.
 """
 
 from __future__ import annotations
