@@ -9,6 +9,9 @@ The order of file calls, each state of which the next start understands (`swaps.
 | old files renamed to `.deleted`; synced              | the same; `.deleted` files are deleted                  |
 | `.swap` renamed away, indexes first; synced          | done                                                    |
 
+Lack of room for another name leaves the log as it was in the second row, and as it is to be from the third one on: an
+old file that cannot be renamed is deleted then, which takes longer and needs none.
+
 The `.deleted` files are unlinked at once, by the job and away from the lane: a reader that is in the middle of one
 keeps its open file, and no more than one additional segment takes up space.
 """
@@ -16,9 +19,11 @@ keeps its open file, and no more than one additional segment takes up space.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.maintenance import LogMaintenance
 from ottla_broker.storage.names import (
     CLEANED,
@@ -59,8 +64,8 @@ class LogReplacement(LogMaintenance):
         neighbours below the recovery point. Readers wait for a few renames, and no longer.
 
         `truncations`: the log's count when the cleaning began. Gives the files to unlink; None, and the log is as it
-        was, when it has changed since (truncated, retention took a source, failed) or the directory has no room for its
-        checkpoint. KAFKA_STORAGE_ERROR.
+        was, when it has changed since (truncated, retention took a source, not compacted any more, failed) or the
+        directory has no room for its checkpoint or another name. KAFKA_STORAGE_ERROR.
         """
         segment = Segment(
             self.disk,
@@ -88,9 +93,8 @@ class LogReplacement(LogMaintenance):
             if not await self._owner.checkpoint_recovery_points(self.disk):
                 return None
             written = [suffix for suffix in _INDEXES_THEN_LOG if has_transaction_index or suffix != TXN_INDEX]
-            for suffix in written:
-                await self.disk.rename(segment.name(suffix) + CLEANED, segment.name(suffix) + SWAP)
-            await self.disk.fsync_directory(self.directory)
+            if not await self._make_it_count(segment, written):
+                return None
             async with segment.lock:  # whoever comes to read it waits for its name
                 async with AsyncExitStack() as opening:
                     for source in sources:
@@ -101,15 +105,42 @@ class LogReplacement(LogMaintenance):
                     first = self.segments.index(sources[0])
                     self.segments = [*self.segments[:first], segment, *self.segments[first + len(sources) :]]
                     self.replacements += 1
-                unlinked = await self._move_away(sources)
-                for suffix in written:
-                    await self.disk.rename(segment.name(suffix) + SWAP, segment.name(suffix))
-                await self.disk.fsync_directory(self.directory)
+                try:
+                    unlinked = await self._move_away(sources)
+                    for suffix in written:
+                        await self.disk.rename(segment.name(suffix) + SWAP, segment.name(suffix))
+                    await self.disk.fsync_directory(self.directory)
+                except OSError as error:
+                    if not is_lack_of_room(error):
+                        raise
+                    # There is no way back: the return of the directory will finish it.
+                    raise OSError(
+                        errno.EIO, f"half of a cleaned segment is in place: {error}", segment.name(LOG)
+                    ) from None
             for source in sources:
                 await source.close()
             return unlinked
 
+    async def _make_it_count(self, segment: Segment, suffixes: list[str]) -> bool:
+        """From here on a start finishes the replacement. False when there is no room for the names: nothing has
+        happened."""
+        try:
+            for suffix in suffixes:
+                await self.disk.rename(segment.name(suffix) + CLEANED, segment.name(suffix) + SWAP)
+            await self.disk.fsync_directory(self.directory)
+        except OSError as error:
+            if not is_lack_of_room(error):
+                raise
+            for suffix in reversed(suffixes):  # the log first, which is what counts
+                await self.disk.delete(segment.name(suffix) + SWAP)
+            await self.disk.fsync_directory(self.directory)
+            self._owner.directory_full(self.disk, error)
+            return False
+        return True
+
     def _stand_together(self, sources: list[Segment], truncations: int) -> bool:
+        if not self.config.is_compacted:
+            return False
         if self.is_failed or self.successor is not None or self._is_truncating or self.truncation_count != truncations:
             return False
         if sources[0] not in self.segments or sources[-1].next_offset > self.recovery_point:
@@ -127,7 +158,12 @@ class LogReplacement(LogMaintenance):
                 name = offset_name(source.base_offset, suffix)
                 if name in present:
                     path = f"{self.directory}/{name}"
-                    await self.disk.rename(path, path + DELETED)
-                    moved.append(path + DELETED)
+                    try:
+                        await self.disk.rename(path, path + DELETED)
+                        moved.append(path + DELETED)
+                    except OSError as error:
+                        if not is_lack_of_room(error):
+                            raise
+                        await self.disk.delete(path)
         await self.disk.fsync_directory(self.directory)
         return moved

@@ -13,6 +13,7 @@ import pytest
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.names import RECOVERY_POINTS
 from tests.broker.storage.cleaner.cleaning import (
@@ -145,6 +146,69 @@ async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Stora
     assert pairs(await consume(log)) == [(0, b"k", b"1")]
     assert log.clean_offset == 0
     assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+
+
+async def test_a_topic_that_is_not_compacted_any_more_keeps_what_its_cleaning_would_remove(
+    tmp_path: Path,
+) -> None:
+    storage = Storage(tmp_path, segment_bytes=1000)  # each segment is replaced by itself
+    log = await storage.start()
+    for value in (b"1", b"2", b"3"):
+        append(log, keyed((b"k", value * 600)))
+        append(log, keyed((b"k" + value, value * 300)))
+        await close_segment(log)
+    run, asked = storage.workers.run, 0
+
+    def configure_first(*arguments: Any, answer: Any) -> asyncio.Future[Any]:
+        async def configure(question: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                log.configure(LogConfig({"cleanup.policy": "delete"}))
+            return await answer(question)
+
+        future: asyncio.Future[Any] = run(*arguments, answer=configure)
+        return future
+
+    storage.workers.run = configure_first
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert [offset for offset, _, _ in pairs(await consume(log))] == [1, 2, 3, 4, 5], "one segment had been cleaned"
+    assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+    assert storage.cleaner.uncleanable == {}
+    storage.close()
+
+
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        (".index.swap", [(0, b"k", b"1"), (1, b"k", b"2")]),
+        (".log.swap", [(0, b"k", b"1"), (1, b"k", b"2")]),
+        (".log.deleted", [(1, b"k", b"2")]),
+        (".index.deleted", [(1, b"k", b"2")]),
+    ],
+)
+async def test_a_directory_without_room_for_another_name_shows_a_log_as_before_or_as_after(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, ending: str, left: list[Any]
+) -> None:
+    log = await two_values(storage)
+    rename = os.rename
+
+    def refuse(old: str, new: str) -> None:
+        if new.endswith(ending):
+            raise OSError(errno.ENOSPC, "No space left on device", new)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    assert await storage.cleaner.clean_dirtiest() == T0
+    assert pairs(await consume(log)) == left
+    assert storage.failures == [] and storage.cleaner.uncleanable == {}
+    assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
+    monkeypatch.setattr(os, "rename", rename)
+    log = await storage.again()
+    assert pairs(await consume(log)) == left
+    log.maybe_advance_high_watermark(log.log_end_offset)
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"k", b"2")]
 
 
 async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
