@@ -56,6 +56,7 @@ class Outcome:
 def run_seed(name: str, seed: int, *, trace_out: IO[str] | None = None) -> Outcome:
     """Runs one seed of a scenario. Whatever goes wrong in it is in `Outcome.error`."""
     world = World(seed, trace_out=trace_out)
+    world.draw_posting()
     started = time.perf_counter()
     error = ""
     checker: Checker | None = None

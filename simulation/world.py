@@ -118,7 +118,7 @@ class World:
         return random.Random(f"{self.seed}/{name}")
 
     def draw_posting(self) -> None:
-        """For a scenario in whose runs calls to a disk may complete several in one turn: 3 of 10 do so."""
+        """In 3 of 10 runs calls to a disk may complete several in one turn."""
         self.is_posting_together = self.stream("posts").random() < 0.3
 
     def machine(self, name: str, host: str) -> Machine:

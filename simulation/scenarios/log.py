@@ -396,7 +396,6 @@ class LogScenario:
     def __init__(self, world: World) -> None:
         self.world = world
         self.draw = world.stream("scenario")
-        world.draw_posting()
         self.machine: Machine = world.machine("broker-0", "10.0.0.1")
         self.checker = Checker()
         self.mirrors: dict[TopicPartition, Mirror] = {}

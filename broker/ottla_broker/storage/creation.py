@@ -44,6 +44,10 @@ class CreationKeeper(LogOwner, Protocol):
 
     def disk(self, path: str) -> Disk: ...
 
+    def is_in_use(self, disk: Disk) -> bool:
+        """Whether the directory is live, and this is the Disk by which it is."""
+        ...
+
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """Awaits calls on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
         ...
@@ -119,6 +123,9 @@ class LogCreation:
                     # That directory may be all that the next start finds, and what was begun there would be the log.
                     await self._files.keep_elsewhere()
                 log: Log = await self._keeper.guarded(disk, self._new(disk, partition, topic_id))
+                if not self._keeper.is_in_use(disk):
+                    # Since the last call for it succeeded: nobody has told this log, which was not known yet.
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {disk.path} is offline")
                 return log
             except KafkaError:
                 if not states.is_live(disk.path):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.ports import Disk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.server.remade_replicas import RemadeReplicas
 from ottla_broker.storage.directories import DirectoryState, Verdict
+from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.logs import batch, read_values, written
@@ -145,6 +148,26 @@ async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their
     for path in broker.paths[:2]:
         assert not has_log(path)
     assert manager.record.remade == {}
+
+
+async def test_a_log_whose_directory_fails_in_the_moment_it_is_made_is_made_on_another_one(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last call had succeeded, and another log's had not."""
+    manager = disks.manager
+    on = manager.creation.on
+
+    async def fail_behind(disk: Disk, *arguments: Any) -> Log:
+        log = await on(disk, *arguments)
+        if disk.path == disks.paths[0]:
+            disks.fail(0)
+        return log
+
+    monkeypatch.setattr(manager.creation, "on", fail_behind)
+    manager.prefer(T0, disks.paths[0])
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    assert log.disk.path == disks.paths[1] and not log.is_failed
+    assert (await disks.restart_with(0)).get(T0) is None
 
 
 @pytest.mark.parametrize("has_another", [True, False], ids=["at once", "when another directory has room"])
