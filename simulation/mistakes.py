@@ -441,7 +441,7 @@ MISTAKES = (
         40,
         ((readmission, "decide_return", _admit_at_once),),
         is_quick=True,
-        first_seed=35,
+        first_seed=85,
     ),
     Mistake(
         "a reassignment ends when one of its target is in sync",

@@ -146,9 +146,9 @@ class Daemon:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self._runner.stop()
+        self._control.close()  # before the answer: whoever has it may delete the directory
         self._stopped.set()
         await asyncio.sleep(0)  # lets the answer to `down` leave
-        self._control.close()
         return 1 if self._failure else 0
 
     async def _start(self) -> None:

@@ -1,0 +1,49 @@
+"""The process behind `ottla local up`, without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.local.control import SOCKET_NAME, ask
+from ottla_broker.local.daemon import Daemon
+from ottla_operator.model.documents import load_documents
+
+_CLUSTER = """
+apiVersion: kafka.ottla.dev/v1alpha1
+kind: KafkaCluster
+metadata: {name: orders}
+spec: {brokers: {replicas: 1}}
+"""
+
+
+class NoBrokers:
+    restarts = False
+
+    def __init__(self) -> None:
+        self.is_started = asyncio.Event()
+
+    async def start(self) -> None:
+        self.is_started.set()
+
+    async def stop(self) -> None: ...
+
+
+async def test_whoever_is_told_that_the_fleet_is_stopped_may_delete_its_directory(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, load_documents([("", _CLUSTER)]), processes=False, zookeeper="")
+    runner = daemon._runner = NoBrokers()  # type: ignore[assignment]
+    answer = daemon._control._handler
+    there: list[bool] = []
+
+    async def look(request: dict[str, Any]) -> dict[str, Any]:
+        answered = await answer(request)
+        there.append((tmp_path / SOCKET_NAME).exists())
+        return answered
+
+    daemon._control._handler = look
+    running = asyncio.ensure_future(daemon.run())
+    await runner.is_started.wait()
+    assert await asyncio.to_thread(ask, tmp_path, {"command": "down"}) == {"stopped": True}
+    assert await running == 0
+    assert there == [False]
