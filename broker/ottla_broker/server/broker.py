@@ -361,7 +361,9 @@ class Broker:
     async def _let_others_lead(self) -> None:
         """Power was lost, or a directory was empty: see `power_loss`."""
         coordination, manager = self._ports.coordination, self.log_manager
+        doubtful = [directory.path for directory in manager.directories if directory.is_doubtful]
         logs = [log.topic_partition for log in manager.logs]
+        lost = [log.topic_partition for log in manager.logs if log.disk.path in doubtful]
         absent: list[TopicPartition] = []
         if manager.has_new_directory:
             known = {*logs, *manager.offline_logs}
@@ -370,11 +372,12 @@ class Broker:
             coordination,
             self._ports.clock,
             self.broker_id,
-            logs if manager.is_doubtful else [],
+            lost,
             3 * self.config["zookeeper.session.timeout.ms"] / 1000 + _LONGEST_DOUBT_S,
             self._logger,
             absent=absent,
             is_empty=not logs,
+            has_others=len(lost) < len(logs),
         )
 
     async def _make_services(self, dynamic_config: DynamicConfig) -> Services:

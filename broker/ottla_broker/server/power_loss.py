@@ -7,7 +7,8 @@ then the controller, ours or Apache Kafka's, takes this one out as it does with 
 dead and may come back with all it had. Waiting has an end (`limit_s`): from then on availability counts for more.
 
 Members that have lost power as well hold no more than this one. They say so in ephemeral nodes under
-/ottla/power_lost, so when a whole fleet comes back nobody waits for anybody.
+/ottla/power_lost, so when a whole fleet comes back nobody waits for anybody. A broker of which only one directory has,
+since that was away the last time the broker started, does not say so: it may hold whole what others have lost.
 
 A directory that was empty and is formatted may stand in the place of one that held replicas. What is assigned to this
 broker and has no log is then lost altogether, and a member that has lost power may have more of it: only one that has
@@ -73,15 +74,17 @@ async def until_out_of_sync(
     *,
     absent: Iterable[TopicPartition] = (),
     is_empty: bool = False,
+    has_others: bool = False,
 ) -> None:
     """Returns when no ISR relies on this broker, which is not registered, or after `limit_s`, which is logged.
 
-    `partitions` may have lost something with the power, those in `absent` have no log here; `is_empty`: none has.
-    Raises CoordinationError.
+    `partitions` may have lost something with the power, those in `absent` have no log here; `is_empty`: none has;
+    `has_others`: there are logs that have lost nothing. Raises CoordinationError.
     """
     deadline = clock.monotonic() + limit_s
     has_log = dict.fromkeys(partitions, True) | dict.fromkeys(absent, False)
-    if is_empty or any(has_log.values()):
+    await make_path(coordination, znodes.POWER_LOST)
+    if is_empty or (any(has_log.values()) and not has_others):
         await _say_so(coordination, broker_id, is_empty)
     while True:
         lost, emptied = await _lost(coordination)
@@ -116,7 +119,6 @@ async def _lost(coordination: Coordination) -> tuple[set[int], set[int]]:
 
 
 async def _say_so(coordination: Coordination, broker_id: int, is_empty: bool) -> None:
-    await make_path(coordination, znodes.POWER_LOST)
     await no_longer_lost(coordination, broker_id)  # an earlier life's, which would go with its session
     with contextlib.suppress(NodeExists):  # a session has ended at the start: a registration beside this one said so
         path = f"{znodes.POWER_LOST}/{broker_id}"
