@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ottla_broker.adapters import logs
 from ottla_broker.adapters.clock import LoopClock
@@ -113,10 +115,11 @@ class InProcess:
 
 
 class Daemon:
-    """One fleet: its runner, its topics, its control socket."""
+    """One fleet: its runner, its topics, its control socket. `lock` is held (see `locked`) until it is stopped."""
 
-    def __init__(self, data: Path, documents: Documents, *, processes: bool, zookeeper: str) -> None:
+    def __init__(self, data: Path, lock: IO[str], documents: Documents, *, processes: bool, zookeeper: str) -> None:
         self._data = data
+        self._lock = lock
         self._documents = documents
         self._cluster = documents.clusters[0]
         self.layout = Layout(data, self._cluster)
@@ -146,7 +149,9 @@ class Daemon:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await self._runner.stop()
-        self._control.close()  # before the answer: whoever has it may delete the directory
+        # Before the answer: whoever has it may delete the directory, or start another fleet in it.
+        self._control.close()
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
         self._stopped.set()
         await asyncio.sleep(0)  # lets the answer to `down` leave
         return 1 if self._failure else 0
@@ -238,6 +243,14 @@ def _rss_bytes(pid: int | None) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+@contextlib.contextmanager
+def locked(data: Path) -> Iterator[IO[str]]:
+    """The lock of a data directory, which one daemon holds. BlockingIOError when another one does."""
+    with (data / "fleet.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield lock
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ottla local (background)")
     parser.add_argument("--data", type=Path, required=True)
@@ -245,10 +258,10 @@ def main() -> int:
     parser.add_argument("--zookeeper", default="")
     arguments = parser.parse_args()
     logs.configure()
-    with (arguments.data / "fleet.lock").open("w") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            lock = stack.enter_context(locked(arguments.data))
+        except BlockingIOError:
             logger.error("another fleet is running in %s", arguments.data)
             return 1
         path = arguments.data / "documents.yaml"
@@ -256,7 +269,9 @@ def main() -> int:
 
         async def serve() -> int:
             try:
-                daemon = Daemon(arguments.data, documents, processes=arguments.processes, zookeeper=arguments.zookeeper)
+                daemon = Daemon(
+                    arguments.data, lock, documents, processes=arguments.processes, zookeeper=arguments.zookeeper
+                )
             except FleetStateError as error:
                 logger.error("%s", error)
                 return 1

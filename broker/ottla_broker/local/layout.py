@@ -7,12 +7,14 @@
     DIR/broker-0/server.properties, broker-0.log     with --processes
     DIR/fleet.log, control.sock
 
-Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP wherever one is free.
+Ports are chosen once: CLIENT from 9092 upwards, INTERNAL and HTTP wherever one is free; all of the range OTTLA_PORTS
+where that is given.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -20,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ottla_broker.local.ports import HOST, free_ports
+from ottla_broker.local.ports import HOST, RANGE_VARIABLE, free_ports
 from ottla_operator.model.cluster import KafkaCluster, default_broker_config
 
 FIRST_CLIENT_PORT = 9092
@@ -60,12 +62,15 @@ class FleetStateError(Exception):
 class Layout:
     """Paths and configurations of one fleet below its data directory.
 
-    `first_client_port`: CLIENT ports are the next free ones from here on; 0 takes any free port.
+    `first_client_port`: CLIENT ports are the next free ones from here on; 0 takes any free port (None: 9092, or any of
+    OTTLA_PORTS).
     """
 
-    def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int = FIRST_CLIENT_PORT) -> None:
+    def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None) -> None:
         self.data = data
         self.cluster = cluster
+        if first_client_port is None:
+            first_client_port = 0 if os.environ.get(RANGE_VARIABLE) else FIRST_CLIENT_PORT
         self._first_client_port = first_client_port
         self.state = _load_state(data, cluster.name)
 

@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ottla_broker.local.control import SOCKET_NAME, ask
-from ottla_broker.local.daemon import Daemon
+from ottla_broker.local.daemon import Daemon, locked
 from ottla_operator.model.documents import load_documents
 
 _CLUSTER = """
@@ -30,20 +32,26 @@ class NoBrokers:
     async def stop(self) -> None: ...
 
 
-async def test_whoever_is_told_that_the_fleet_is_stopped_may_delete_its_directory(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, load_documents([("", _CLUSTER)]), processes=False, zookeeper="")
-    runner = daemon._runner = NoBrokers()  # type: ignore[assignment]
-    answer = daemon._control._handler
-    there: list[bool] = []
+async def test_whoever_is_told_that_the_fleet_is_stopped_may_delete_its_directory_or_start_it_again(
+    tmp_path: Path,
+) -> None:
+    with locked(tmp_path) as lock:
+        daemon = Daemon(tmp_path, lock, load_documents([("", _CLUSTER)]), processes=False, zookeeper="")
+        runner = daemon._runner = NoBrokers()  # type: ignore[assignment]
+        answer = daemon._control._handler
+        there: list[bool] = []
 
-    async def look(request: dict[str, Any]) -> dict[str, Any]:
-        answered = await answer(request)
-        there.append((tmp_path / SOCKET_NAME).exists())
-        return answered
+        async def look(request: dict[str, Any]) -> dict[str, Any]:
+            answered = await answer(request)
+            with locked(tmp_path):
+                there.append((tmp_path / SOCKET_NAME).exists())
+            return answered
 
-    daemon._control._handler = look
-    running = asyncio.ensure_future(daemon.run())
-    await runner.is_started.wait()
-    assert await asyncio.to_thread(ask, tmp_path, {"command": "down"}) == {"stopped": True}
-    assert await running == 0
-    assert there == [False]
+        daemon._control._handler = look
+        running = asyncio.ensure_future(daemon.run())
+        await runner.is_started.wait()
+        with pytest.raises(BlockingIOError), locked(tmp_path):
+            pass
+        assert await asyncio.to_thread(ask, tmp_path, {"command": "down"}) == {"stopped": True}
+        assert await running == 0
+        assert there == [False]

@@ -9,6 +9,7 @@ import pytest
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet, write_properties
+from ottla_broker.local.ports import RANGE_VARIABLE, searched
 from ottla_operator.model.cluster import KafkaCluster
 from ottla_operator.model.documents import load_documents
 
@@ -39,6 +40,17 @@ def test_a_client_port_that_is_taken_is_passed_over(tmp_path: Path) -> None:
         other = Layout(tmp_path / "b", cluster("replicas: 1"), first_client_port=port)
         other.assign_ports()
     assert other.places()[0].client_port > port
+
+
+def test_every_port_is_of_the_range_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = searched()
+    mine = ports[len(ports) // 2 :] if ports else range(40_000, 50_000)
+    monkeypatch.setenv(RANGE_VARIABLE, f"{mine[0]}-{mine[-1]}")
+    layout = Layout(tmp_path, cluster("replicas: 3"))
+    layout.assign_ports()
+    chosen = [p for place in layout.places() for p in (place.client_port, place.internal_port, place.http_port)]
+    assert len(set(chosen)) == 9
+    assert [port for port in chosen if port not in mine] == []
 
 
 @pytest.mark.parametrize(
