@@ -82,7 +82,7 @@ class ReplicaManager:
         self._checkpoint_interval_s: float = config["replica.high.watermark.checkpoint.interval.ms"] / 1000
         self._is_checkpointing = False
         self._is_stopped = False
-        self._loading: asyncio.Task[Any] | None = None
+        self._loading: asyncio.Task[Exception | None] | None = None
         self._alter_partition = AlterPartitionQueue(
             clock,
             broker_id,
@@ -476,15 +476,19 @@ class ReplicaManager:
     async def _load_topics(self, names: Sequence[str], load: Callable[[str], Awaitable[object]]) -> None:
         """Left unfinished when the broker stops: the coordination may be out of reach, and `stop` waits for us."""
 
-        async def load_all() -> None:
-            for name in names:
-                await load(name)
+        async def load_all() -> Exception | None:
+            try:
+                for name in names:
+                    await load(name)
+            except Exception as error:  # told by whoever waits
+                return error
+            return None
 
         if names and not self._is_stopped:
             self._loading = self.clock.spawn(load_all(), name="configuration of new topics")
             await asyncio.wait([self._loading])
-            if not self._loading.cancelled():
-                self._loading.result()
+            if not self._loading.cancelled() and (error := self._loading.result()) is not None:
+                raise error
 
     async def _log_of(self, command: LeadershipCommand) -> Log:
         tp = command.topic_partition

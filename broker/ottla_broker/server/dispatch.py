@@ -132,6 +132,9 @@ class Dispatcher:
 
     def _fail(self, context: RequestContext, error: Exception) -> None:
         name = ApiKey(context.api_key).name
+        if isinstance(error, SessionExpired):  # the others count us as dead: whoever asks will find another broker
+            context.close_connection(f"{name} needs the coordination, whose session has expired")
+            return
         logger.error("%s v%d from %s failed", name, context.api_version, context.client_id, exc_info=error)
         context.close_connection(f"internal error in {name}: {error!r}")
 

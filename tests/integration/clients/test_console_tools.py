@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,13 @@ def documents(printed: str) -> list[Any]:
 COMPLAINTS = re.compile(r"(?i)mismatch|exception|invalid|corrupt|non-consecutive|not found|error|isvalid: false")
 
 
+def has_its_snapshots(directory: Path) -> bool:
+    """Every roll writes one, behind the appends."""
+    rolled = sorted(path.stem for path in directory.glob("0*.log"))[1:]
+    written = {path.stem for path in directory.glob("0*.snapshot")}
+    return written.issuperset(rolled) and not list(directory.glob("*.tmp"))
+
+
 def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet: Cluster, name: str) -> None:
     """Segments, both indexes and producer snapshots, of a log that has rolled several times."""
     create(tools.bootstrap, name, segment_bytes="100000", index_interval_bytes="1000")
@@ -300,6 +308,7 @@ def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet
     directories = sorted(fleet.data.glob(f"broker-*/*/{name}-0"))
     assert len(directories) == 3
     for directory in directories:
+        await_that(partial(has_its_snapshots, directory), "the producers' snapshots are written")
         files = sorted(directory.glob("0*"))
         indexes = [path for path in files if path.suffix == ".index"]
         assert {path.suffix for path in files} == {".log", ".index", ".timeindex", ".snapshot"}
