@@ -27,10 +27,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from simulation import logs
 from simulation.campaign import Campaign
 from simulation.mistakes import MISTAKES, Found, find, mistake
 from simulation.report import coverage_table, summary_lines
-from simulation.runner import Outcome, prepare, quiet_logs, run_seed, run_task
+from simulation.runner import Outcome, prepare, run_seed, run_task
 from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
@@ -54,7 +55,7 @@ def regressions() -> list[tuple[str, int]]:
 def _runs(tasks: Iterator[tuple[str, int]], jobs: int) -> Iterator[Iterator[Outcome]]:
     """Outcomes as they come; leaving the context stops what still runs."""
     if jobs == 1:
-        quiet_logs()
+        logs.quiet()
         yield map(run_task, tasks)
         return
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=prepare, maxtasksperchild=200) as pool:
@@ -86,7 +87,7 @@ def _replay(names: list[str], seed: int, verbose: bool, trace: str | None) -> in
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s")
     else:
-        quiet_logs()
+        logs.quiet()
     failed = False
     for name in names:
         with open(trace, "w") if trace else contextlib.nullcontext() as out:
@@ -252,7 +253,7 @@ def determinism(
 
 
 def _hash_in_fresh_process(name: str, seed: int, hash_seed: str) -> str:
-    code = f"from simulation.runner import *; quiet_logs(); o = run_seed({name!r}, {seed}); print(o.trace_hash)"
+    code = f"from simulation.runner import *; logs.quiet(); o = run_seed({name!r}, {seed}); print(o.trace_hash)"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()

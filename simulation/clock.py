@@ -2,7 +2,7 @@
 
 A crash needs nothing from here: the loop drops the callbacks of a dead process (see `simulation.loop`). `cancel_all`
 is the other end, a broker that halts by itself: its tasks are cancelled and do run their `finally`.
-A task that ends with an unexpected error fails the run, whatever the broker makes of it.
+A task that ends with an unexpected error fails the run: the broker logs it (see `simulation.logs`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla_broker.ports.clock import Timer
-from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
-from ottla_broker.protocol.errors import KafkaError
 from simulation.loop import Handle
 from simulation.world import EPOCH_MS, Process
 
@@ -87,10 +85,6 @@ class SimulatedClock:
                 return
             error = ended.exception()
             if error is not None and not self._is_cancelled:
-                # An answer on its way to somebody, or a session that broke: if nobody takes it up, the run does not
-                # settle. Anything else is a mistake.
-                if not isinstance(error, (KafkaError, ConnectionLoss, SessionExpired)):
-                    self._process.world.problem(f"task {self._process.name}/{name} failed: {error!r}")
                 self.on_task_failure(name, error)
 
         task.add_done_callback(done, context=self._process.context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import signal
 import time
 import traceback
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, Any
 
+from simulation import logs
 from simulation.checker import Checker
 from simulation.scenarios import NAMES, scenario
 from simulation.world import World
@@ -111,14 +111,8 @@ def _on_alarm(signum: int, frame: FrameType | None) -> Any:
 
 def prepare() -> None:
     """For a process that runs many seeds: loads all scenarios, and no collection looks at what is loaded again."""
-    quiet_logs()
+    logs.quiet()
     for name in NAMES:
         scenario(name)
     gc.collect()
     gc.freeze()
-
-
-def quiet_logs() -> None:
-    """Brokers log a lot under faults; only a run asked for with --verbose shows it."""
-    logging.getLogger().addHandler(logging.NullHandler())
-    logging.disable(logging.CRITICAL)

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import IO, TYPE_CHECKING, Any
 
+from simulation import logs
 from simulation.loop import PROCESS, Handle, VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class World:
         was_enabled = gc.isenabled()
         gc.disable()
         asyncio.set_event_loop(None)
+        self.at_end.enter_context(logs.watched(self.problem))
         try:
             return self.loop.run_until_complete(self.spawn(main, name="scenario"))
         finally:
@@ -186,7 +188,7 @@ class World:
         if self.has_failed_disk and isinstance(error, OSError) and "Future exception" in str(context.get("message")):
             return  # calls under way when the directory failed: the broker halts, nobody is left to ask for them
         self.problem(f"unhandled: {context.get('message')}: {error!r}")
-        logging.getLogger("simulation").error("unhandled: %s", context.get("message"), exc_info=error)
+        logging.getLogger("simulation").warning("unhandled: %s", context.get("message"), exc_info=error)
 
 
 def _close_unstarted(coroutine: object) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -132,8 +133,8 @@ class Dispatcher:
 
     def _fail(self, context: RequestContext, error: Exception) -> None:
         name = ApiKey(context.api_key).name
-        if isinstance(error, SessionExpired):  # the others count us as dead: whoever asks will find another broker
-            context.close_connection(f"{name} needs the coordination, whose session has expired")
+        if isinstance(error, (ConnectionLoss, SessionExpired)):  # whoever asked tries again, here or elsewhere
+            context.close_connection(f"{name} needs the coordination: {error}")
             return
         logger.error("%s v%d from %s failed", name, context.api_version, context.client_id, exc_info=error)
         context.close_connection(f"internal error in {name}: {error!r}")

@@ -1,0 +1,61 @@
+"""What becomes of a request whose handler fails."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.server.context import RequestContext
+from ottla_broker.server.dispatch import Dispatcher
+
+
+class _Client:
+    def __init__(self) -> None:
+        self.ended_with: list[str] = []
+
+    def fail(self, reason: str) -> None:
+        self.ended_with.append(reason)
+
+
+class _Fence:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def is_stale_broker_epoch(self, _: int) -> bool:
+        raise self._error
+
+
+async def _ended_with(error: Exception) -> str:
+    """What the connection of a LeaderAndIsr is told whose handler ends with `error`."""
+    clock, client = LoopClock(), _Client()
+    dispatcher = Dispatcher(clock)
+    dispatcher.services = SimpleNamespace(replica_manager=SimpleNamespace(fence=_Fence(error)))  # type: ignore[assignment]
+    module = codec.module(ApiKey.LEADER_AND_ISR)
+    request: Any = module.LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=1)
+    body = b"".join(bytes(chunk) for chunk in module.write_request(7, request))
+    context = RequestContext(client, int(ApiKey.LEADER_AND_ISR), 7, 1, "controller-1", 0.0)  # type: ignore[arg-type]
+    dispatcher.dispatch(context, memoryview(body), 0)
+    await clock.sleep(0)
+    (told,) = client.ended_with
+    return told
+
+
+@pytest.mark.parametrize("error", [SessionExpired("the session has expired"), ConnectionLoss("the connection broke")])
+async def test_without_the_coordination_a_request_ends_its_connection_and_is_no_mistake_of_ours(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await _ended_with(error) == f"LEADER_AND_ISR needs the coordination: {error}"
+    assert caplog.records == []
+
+
+async def test_a_mistake_ends_the_connection_and_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    assert await _ended_with(KeyError("t-0")) == "internal error in LEADER_AND_ISR: KeyError('t-0')"
+    (record,) = caplog.records
+    assert (record.levelno, record.exc_info is not None) == (logging.ERROR, True)
