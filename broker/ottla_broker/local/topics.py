@@ -19,6 +19,9 @@ from ottla_operator.model.topic import KafkaTopic
 
 _TIMEOUT_MS = 30_000
 _PAUSE_S = 0.05
+_METADATA = 12
+_PASSING = (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""The second of a topic that was just made, or found: a new controller tells the brokers of it a moment later."""
 _TOPIC_RESOURCE = 2
 _SET = 0
 
@@ -50,7 +53,9 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
         return TopicOutcome(name, "created")
     if created != ErrorCode.TOPIC_ALREADY_EXISTS:
         return TopicOutcome(name, "", message)
-    partitions, replicas = await fleet.describe(name)
+    code, message, partitions, replicas = await fleet.describe(name)
+    if code != ErrorCode.NONE:
+        return TopicOutcome(name, "", message)
     done: list[str] = []
     if topic.replicas not in (-1, replicas):
         return TopicOutcome(
@@ -130,37 +135,40 @@ class _Fleet:
             lambda r: (r.responses[0].error_code, r.responses[0].error_message),
         )
 
-    async def describe(self, name: str) -> tuple[int, int]:
-        """(partitions, replicas) of a topic."""
-        response = await self._metadata([name])
-        partitions = response.topics[0].partitions
-        return len(partitions), len(partitions[0].replica_nodes) if partitions else 0
+    async def describe(self, name: str) -> tuple[int, str, int, int]:
+        """(error code, message, partitions, replicas) of a topic that exists, once the controller has told itself."""
+        partitions = replicas = 0
 
-    async def _metadata(self, names: list[str]) -> Any:
-        api = codec.module(ApiKey.METADATA)
-        request = api.MetadataRequest(
-            topics=[api.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-        )
-        return await self._client(*self._first).send(ApiKey.METADATA, 12, request)
+        def result(response: Any) -> tuple[int, str]:
+            nonlocal partitions, replicas
+            topic = response.topics[0]
+            partitions = len(topic.partitions)
+            replicas = len(topic.partitions[0].replica_nodes) if partitions else 0
+            return topic.error_code, ""
+
+        code, message = await self._ask_controller(ApiKey.METADATA, _METADATA, _metadata_request([name]), result)
+        return code, message, partitions, replicas
 
     async def _ask_controller(self, api_key: ApiKey, version: int, request: Any, result: Any) -> tuple[int, str]:
+        """(error code, message), once it is none that passes."""
         deadline = self._clock.monotonic() + _TIMEOUT_MS / 1000
         while True:
+            why = "the fleet has no controller"
             try:
                 await self._client(*self._first).connect()
-                metadata = await self._metadata([])
+                metadata = await self._client(*self._first).send(ApiKey.METADATA, _METADATA, _metadata_request([]))
                 controller = next((b for b in metadata.brokers if b.node_id == metadata.controller_id), None)
                 if controller is not None:
                     client = self._client(controller.host, controller.port)
                     await client.connect()
                     code, message = result(await client.send(api_key, version, request))
-                    if code != ErrorCode.NOT_CONTROLLER:
-                        return code, message or ErrorCode.of(code).message
+                    why = message or ErrorCode.of(code).message
+                    if code not in _PASSING:
+                        return code, why
             except BrokerDisconnected as error:
-                if self._clock.monotonic() > deadline:
-                    return int(ErrorCode.REQUEST_TIMED_OUT), str(error)
+                why = str(error)
             if self._clock.monotonic() > deadline:
-                return int(ErrorCode.REQUEST_TIMED_OUT), "the fleet has no controller"
+                return int(ErrorCode.REQUEST_TIMED_OUT), why
             await self._clock.sleep(_PAUSE_S)
 
     def _client(self, host: str, port: int) -> BrokerClient:
@@ -168,3 +176,9 @@ class _Fleet:
         if address not in self._clients:
             self._clients[address] = BrokerClient(self._network, self._clock, host, port, client_id="ottla-local")
         return self._clients[address]
+
+
+def _metadata_request(names: Sequence[str]) -> Any:
+    api = codec.module(ApiKey.METADATA)
+    topics = [api.MetadataRequestTopic(name=name) for name in names]
+    return api.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
