@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import readmission, recreating
-from ottla_broker.server.handlers import update_metadata
+from ottla_broker.server.handlers import session_fetch, update_metadata
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
 from ottla_broker.storage.directory_loading import DirectoryLoader
@@ -241,6 +242,17 @@ def _end_at_the_high_watermark(self: Fetching, item: Any) -> None:
         item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
+_is_at_rest = session_fetch._IncrementalFetch._is_at_rest
+
+
+def _rest_at_the_told_watermark(self: Any, item: Any) -> bool:
+    asked, item.asked = item.asked, copy(item.asked)
+    item.asked.fetch_offset = max(asked.fetch_offset, item.sent_high_watermark)
+    rests = _is_at_rest(self, item)
+    item.asked = asked
+    return rests
+
+
 # -- storage ----------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +361,13 @@ MISTAKES = (
         "fleet",
         5,
         ((Fetching, "_resolve", _give_later_records),),
+        is_quick=True,
+    ),
+    Mistake(
+        "a fetch session rests though there is more to read",
+        "fleet",
+        5,
+        ((session_fetch._IncrementalFetch, "_is_at_rest", _rest_at_the_told_watermark),),
         is_quick=True,
     ),
     Mistake(

@@ -18,6 +18,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Partition, Violation
 from simulation.client import Client, Unavailable
+from simulation.fetch_session import FetchSession
 from simulation.world import EPOCH_MS, World
 
 _FETCH_RETRY = (
@@ -362,6 +363,8 @@ class Consumer:
         self._leader_epoch = -1
         """The latest of what has been read."""
         self._forgiven_at = 0
+        stream = workload.world.stream(f"fetch session/{partition[0]}-{partition[1]}/{client.name}")
+        self._session = FetchSession(partition, stream) if stream.random() < 0.5 else None
 
     async def run(self) -> None:
         workload = self.workload
@@ -380,9 +383,12 @@ class Consumer:
                 await asyncio.sleep(self.random.random() * 0.5)
 
     async def fetch(self) -> int:
-        """One request; gives the high watermark it told. Raises Unavailable for whatever is to be tried again."""
+        """One request; gives the high watermark that was told. Raises Unavailable for whatever is to be tried again."""
         workload = self.workload
         version = self.random.randrange(4, 18)
+        session = self._session
+        if session is not None:
+            version = session.version
         known = self.client.state.partitions.get(self.partition)
         topic_id = self.client.state.topic_ids.get(self.partition[0])
         if version >= 13 and topic_id is None:
@@ -397,6 +403,8 @@ class Consumer:
             fetch_offset=self.position,
             partition_max_bytes=self.random.choice((1, 1000, 20_000, 1 << 20)),
         )
+        if session is not None:
+            part.partition_max_bytes = session.partition_max_bytes
         topic = fetch.FetchTopic(
             topic=self.partition[0] if version < 13 else "",
             topic_id=topic_id if version >= 13 and topic_id is not None else codec.ZERO_UUID,
@@ -408,14 +416,24 @@ class Consumer:
             max_bytes=50 << 20,
             topics=[topic],
         )
+        if session is not None:
+            body.session_id, body.session_epoch, is_named = session.ask(address, version, part)
+            if not is_named:
+                body.topics = []
         life = workload.terms.life_of(known.leader)
         losses = workload.losses(self.partition)
         asked_at_s = workload.world.loop.time()
-        response = await self.client.request(address, ApiKey.FETCH, version, body)
+        try:
+            response = await self.client.request(address, ApiKey.FETCH, version, body)
+        except Unavailable:
+            if session is not None:
+                session.lose()
+            raise
+        answer = _only(response) if session is None else session.take(response)
         if response.error_code:
             raise Unavailable(ErrorCode.of(response.error_code).name)
-        (topic_answer,) = response.responses
-        (answer,) = topic_answer.partitions
+        if answer is None:
+            return 0 if session is None else session.high_watermark
         if not workload.still_exists(self.partition[0]):
             raise Unavailable("the topic is being deleted")
         code = ErrorCode.of(answer.error_code)
@@ -496,6 +514,15 @@ async def read_whole(workload: Workload, client: Client, partition: Partition, t
                 await client.refresh()
             except Unavailable:
                 pass
+
+
+def _only(response: Any) -> Any | None:
+    """The one partition of an answer; None of a refusal."""
+    if response.error_code:
+        return None
+    (topic,) = response.responses
+    (answer,) = topic.partitions
+    return answer
 
 
 class _Reader(Consumer):
