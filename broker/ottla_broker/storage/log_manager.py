@@ -582,8 +582,8 @@ class LogManager:
                 )
                 del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
-        for log in failed:
-            log.fail()
+        for log in [log for log in failed if log.give_up()]:  # nobody is told before all of them are
+            log.tell_failure()
 
     def directory_full(self, disk: Disk, error: OSError) -> None:
         """A call found no room: the directory's logs take no appends until there is some again."""

@@ -291,14 +291,19 @@ class LogState:
             self._found_no_room(error)
             return
         self._owner.directory_failed(self.disk, error)
-        self.fail()
+        if self.give_up():
+            self.tell_failure()
 
-    def fail(self) -> None:
-        """Called once per log when its directory is offline: what was assigned is not written."""
+    def give_up(self) -> bool:
+        """Its directory is offline: what was assigned is not written, and nothing is read. False when that was so."""
         if self.is_failed:
-            return
+            return False
         self.is_failed = True
         self._pending.clear()
+        return True
+
+    def tell_failure(self) -> None:
+        """To whoever waits for something of this log. Their answers may have other requests follow at once."""
         if self.on_failure is not None:
             self.on_failure()
 
@@ -308,8 +313,7 @@ class LogState:
         self.is_torn = True
         self._owner.directory_full(self.disk, error)
         self.fill_up()
-        if self.on_failure is not None:
-            self.on_failure()
+        self.tell_failure()
 
     def fill_up(self) -> None:
         """The directory is full: appends are refused until `make_room`."""

@@ -458,6 +458,30 @@ async def test_a_failed_directory_is_told_once_and_its_partitions_answer_so(make
     assert created.disk.path == broker.paths[0]
 
 
+async def test_whoever_is_told_that_a_directory_failed_finds_none_of_its_logs_open(make: Make, tmp_path: Path) -> None:
+    """The answer to a request that waited had the next one of its connection read a closed file (recreate 12)."""
+    broker = make(2)
+    manager = await broker.start()
+    logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(6)]
+    for log in logs:
+        log.append_as_leader(batch(b"v"), 0)
+        await written(log)
+    bad = [log for log in logs if log.disk.path == broker.paths[1]]
+    told: list[ErrorCode] = []
+
+    def read_all() -> None:
+        for log in bad:
+            with pytest.raises(KafkaError) as caught:
+                log.read(0, 1 << 20, 1, True)
+            told.append(caught.value.code)
+
+    for log in bad:
+        log.on_failure = read_all
+    manager.directory_failed(bad[0].disk, OSError(errno.EIO, "Input/output error"))
+    assert len(bad) == 3
+    assert told == [ErrorCode.KAFKA_STORAGE_ERROR] * 9
+
+
 async def test_what_a_failed_directory_has_lost_is_no_gap_of_compaction(make: Make, tmp_path: Path) -> None:
     """The log went on behind it, in the empty segment: nobody could read on (simulated disks, seed 701468)."""
     broker = make(2, segment_bytes=150)
