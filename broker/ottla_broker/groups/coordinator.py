@@ -44,7 +44,7 @@ from ottla_broker.groups.states import GroupState
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock, Timer
 from ottla_broker.protocol.codec import EncodeError
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 
 logger = logging.getLogger("ottla.groups")
@@ -519,7 +519,9 @@ class GroupCoordinator:
                 break
             except Exception as error:
                 # Serving the group without its offsets would send its consumers back to the start of their topics.
-                logger.error("%s-%d could not be loaded: %s; trying again", OFFSETS_TOPIC, index, error, exc_info=error)
+                unforeseen = None if isinstance(error, OSError | KafkaError) else error
+                text = "%s-%d could not be loaded: %s; trying again"
+                logger.error(text, OFFSETS_TOPIC, index, error, exc_info=unforeseen)
                 await self._clock.sleep(LOAD_RETRY_S)
         for replayed in replay.groups():
             owned.groups[replayed.group_id] = self._restore(replayed)

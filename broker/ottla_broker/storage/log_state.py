@@ -286,7 +286,7 @@ class LogState:
             raise self.storage_error()
 
     def _fail(self, error: OSError) -> None:
-        """The directory has failed; the owner calls `fail` on each of its logs, this one included."""
+        """The directory has failed; the owner gives up each of its logs, this one included."""
         if is_lack_of_room(error):
             self._found_no_room(error)
             return
