@@ -103,7 +103,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_is_known(fleet
         (lambda b: b[:17] + bytes([b[17] ^ 1]) + b[18:], ErrorCode.CORRUPT_MESSAGE),
         (lambda b: b[:-1] + bytes([b[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
         (lambda b: b[:16] + b"\x01" + b[17:], ErrorCode.INVALID_RECORD),
-        (lambda b: b[:-4], ErrorCode.CORRUPT_MESSAGE),
+        (lambda b: b[:-4], ErrorCode.INVALID_RECORD),
         (lambda b: b"", ErrorCode.INVALID_RECORD),
         (lambda b: b + b, ErrorCode.INVALID_RECORD),
     ],
@@ -119,6 +119,28 @@ def test_a_bad_batch_gets_kafkas_error_and_is_not_stored(
         response = wire.ask(ApiKey.PRODUCE, 9, produce_request("t", spoil(good)))
         assert ErrorCode.of(response.responses[0].partition_responses[0].error_code) is expected
         assert end_offset(wire) == before
+
+
+@pytest.mark.parametrize(
+    ("records", "expected", "is_told"),
+    [
+        (batch(b"x", producer_id=77, producer_epoch=0, base_sequence=5), ErrorCode.NONE, True),
+        (batch(b"x", producer_id=77, producer_epoch=0, base_sequence=9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, True),
+        (batch(b"x", attributes=0x20), ErrorCode.INVALID_RECORD, True),
+        (batch(b"x") * 2, ErrorCode.INVALID_RECORD, False),
+        (batch(b"x")[:-1] + b"y", ErrorCode.CORRUPT_MESSAGE, False),
+    ],
+    ids=["stored", "out of order", "control batch", "two batches", "wrong CRC"],
+)
+def test_most_refusals_tell_where_the_log_starts(
+    fleet: Cluster, records: bytes, expected: ErrorCode, is_told: bool
+) -> None:
+    """A producer that nobody knows any more asks itself whether its records were deleted (KIP-360)."""
+    with Wire(fleet.address(0)) as wire:
+        response = wire.ask(ApiKey.PRODUCE, 9, produce_request("t", records))
+        (answer,) = response.responses[0].partition_responses
+        assert ErrorCode.of(answer.error_code) is expected
+        assert answer.log_start_offset == (0 if is_told else -1)
 
 
 def test_acks_that_do_not_exist_are_refused(fleet: Cluster) -> None:

@@ -29,6 +29,10 @@ class InvalidRecord(RecordsError):
     error_code = ErrorCode.INVALID_RECORD
 
 
+class NotOneBatch(InvalidRecord):
+    """A produce request carries exactly one whole batch per partition, this one less or more."""
+
+
 class UnsupportedMessageFormat(RecordsError):
     """Magic 0, 1 or one that does not exist."""
 

@@ -30,6 +30,7 @@ from ottla_broker.records.errors import (
     CorruptBatch,
     InvalidRecord,
     InvalidTimestamp,
+    NotOneBatch,
     UnsupportedMessageFormat,
 )
 from ottla_broker.storage.config import LogConfig
@@ -83,12 +84,15 @@ def refusal(records: Buffer, config: LogConfig, is_transactional: bool) -> Kafka
         if magic != MAGIC:
             return CorruptBatch(f"magic {magic} does not exist")
     if size < HEADER_BYTES:
-        return InvalidRecord(f"{size} bytes hold no batch: a produce request carries exactly one per partition")
+        return NotOneBatch(f"{size} bytes hold no batch: a produce request carries exactly one per partition")
     header = read_header(records)
-    if header.size < size:
-        return InvalidRecord("a produce request carries exactly one batch per partition")
     if header.size > size:
-        return CorruptBatch(f"the batch is cut off: {size} of {LOG_OVERHEAD + length} bytes")
+        return NotOneBatch(f"the batch is cut off: {size} of {LOG_OVERHEAD + length} bytes")
+    if header.size < size:
+        rest = records[header.size :]
+        if len(rest) >= PREFIX_BYTES and LOG_OVERHEAD + PREFIX.unpack_from(rest)[1] <= len(rest):
+            return NotOneBatch("a produce request carries exactly one batch per partition")
+        return CorruptBatch(f"{len(rest)} bytes behind the batch are no other one")
     if size > config.max_message_bytes:
         return BatchTooLarge(f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}")
     if size > config.segment_bytes:

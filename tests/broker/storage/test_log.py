@@ -95,7 +95,7 @@ async def test_what_is_not_one_ordinary_batch_is_refused_with_kafkas_code(make: 
     assert refused(log, memoryview(b"")) == ErrorCode.INVALID_RECORD
     assert refused(log, memoryview(good[:40])) == ErrorCode.INVALID_RECORD
     assert refused(log, memoryview(good + good)) == ErrorCode.INVALID_RECORD
-    assert refused(log, memoryview(good[:-1])) == ErrorCode.CORRUPT_MESSAGE
+    assert refused(log, memoryview(good[:-1])) == ErrorCode.INVALID_RECORD
     for old in (b"\x00", b"\x01"):
         with pytest.raises(PreparationNeeded):
             log.append_as_leader(changed(16, old), 0)
@@ -103,7 +103,7 @@ async def test_what_is_not_one_ordinary_batch_is_refused_with_kafkas_code(make: 
     assert refused(log, changed(17, b"\x00\x00\x00\x00")) == ErrorCode.CORRUPT_MESSAGE
     assert refused(log, changed(57, b"\x00\x00\x00\x02")) == ErrorCode.INVALID_RECORD
     assert refused(log, changed(23, b"\xff\xff\xff\xff")) == ErrorCode.INVALID_RECORD
-    assert refused(log, changed(8, b"\x7f\xff\xff\xff")) == ErrorCode.CORRUPT_MESSAGE
+    assert refused(log, changed(8, b"\x7f\xff\xff\xff")) == ErrorCode.INVALID_RECORD
     assert refused(log, changed(8, b"\xff\xff\xff\xff")) == ErrorCode.CORRUPT_MESSAGE
     assert refused(log, changed(21, b"\x00\x07")) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert refused(log, batch(b"v", attributes=0x20)) == ErrorCode.INVALID_RECORD

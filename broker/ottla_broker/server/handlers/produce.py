@@ -19,7 +19,8 @@ Errors, in this order
     REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER.
 Versions
     1: throttle time. 2: message format 1 is allowed. 3: transactional id, message format 2 is required.
-    4: KAFKA_STORAGE_ERROR. 5: log start offset. 7: zstd (KIP-110). 8: record errors (KIP-467). 9: flexible.
+    4: KAFKA_STORAGE_ERROR. 5: log start offset, with most refusals too. 7: zstd (KIP-110). 8: record errors (KIP-467).
+    9: flexible.
     10: CurrentLeader and NodeEndpoints (KIP-951). 11: TRANSACTION_ABORTABLE may be answered (KIP-890).
 """
 
@@ -40,7 +41,7 @@ from ottla_broker.protocol.generated.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla_broker.records.errors import RecordsRejected
+from ottla_broker.records.errors import NotOneBatch, RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
@@ -56,6 +57,15 @@ _CODEC_OFFSET = 22
 _ZSTD = 4
 _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 _ADMIN_CLIENT = "__admin_client"
+_KNOWN_REFUSALS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+"""Apache Kafka answers them without the log start offset, and any other with it: a producer that nobody knows any more
+learns from it whether its records were deleted."""
 _OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce request carries batches of format 2")
 
 
@@ -88,6 +98,7 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
             entries.append(entry)
             partition = None if by_index is None else by_index.get(index)
             records = data.records
+            refused_by: Partition | None = None
             try:
                 if is_internal and partition is not None and context.client_id != _ADMIN_CLIENT:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
@@ -96,10 +107,11 @@ def handle(services: Services, context: RequestContext, request: Any, respond: C
                     raise KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if records is None or version < 7:
                     _check_version(records, version)
+                refused_by = partition
                 info = partition.append(records, acks, False, is_transactional)
             except KafkaError as error:
                 has_errors = True
-                _set_error(entry, error, version)
+                _set_error(entry, error, version, refused_by)
                 continue
             except PreparationNeeded:
                 assert partition is not None
@@ -190,7 +202,7 @@ class _Prepared:
                 self._context.close_connection(
                     f"a produce request with acks=0 got {error.code.name} for {partition.topic_partition}"
                 )
-            _set_error(entry, error, self._context.api_version)
+            _set_error(entry, error, self._context.api_version, partition)
         except Exception as error:
             # The batches behind it in the queue still have their turn.
             logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
@@ -227,8 +239,13 @@ def _check_version(records: memoryview | None, version: int) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
 
 
-def _set_error(entry: PartitionProduceResponse, error: KafkaError, version: int) -> None:
+def _set_error(
+    entry: PartitionProduceResponse, error: KafkaError, version: int, refused_by: Partition | None = None
+) -> None:
+    """`refused_by` had the records, and would not append them."""
     code = int(error.code)
+    if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
+        entry.log_start_offset = refused_by.log.log_start_offset
     entry.error_code = _NOT_LEADER if code == _STORAGE_ERROR and version < 4 else code
     entry.base_offset = -1
     entry.error_message = error.message

@@ -1,0 +1,166 @@
+"""Asks two brokers the same and says where their answers differ."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from ottla_broker.local.zookeeper import ZooKeeperServer
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from tests.beside.requests import IDENTITIES, TOPICS, Request
+from tests.integration.apache_kafka import ApacheKafka
+from tests.integration.processes import BrokerProcess
+from tests.integration.wire import Wire
+
+_LIMIT_S = 120.0
+_CONFIG = {
+    "num.partitions": "2",
+    "default.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "log.cleaner.enable": "false",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "3600000",
+    "group.initial.rebalance.delay.ms": "0",
+    "zookeeper.session.timeout.ms": "10000",
+}
+UNLIKE = {
+    "throttle_time_ms": "time",
+    "error_message": "words",
+    "batch_index_error_message": "words",
+    "topic_id": "random",
+    "cluster_id": "random",
+    "host": "theirs",
+    "port": "theirs",
+    "node_endpoints": "theirs",
+    "aborted_transactions": "null and empty mean the same",
+    "log_append_time_ms": "of a batch that it has already, Apache Kafka tells the largest timestamp",
+    "is_default": "Apache Kafka 3.9 says False of every topic's setting in version 0",
+}
+"""Fields that are not compared, and why."""
+
+
+class Broker:
+    """One of the two, over one connection, made anew when the broker has closed it."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._wire: Wire | None = None
+
+    def ask(self, request: Request) -> Any:
+        """The answer as nested dicts and lists, comparable; "closed" or "no answer" instead."""
+        if self._wire is None:
+            self._wire = Wire(self._address)
+        self._wire.send(self._wire.request_bytes(request.api_key, request.version, request.body))
+        try:
+            frame = self._wire.frame()
+        except TimeoutError:
+            self.close()
+            return "no answer"
+        if frame is None:
+            self.close()
+            return "closed"
+        _, response = codec.read_response_frame(request.api_key, request.version, memoryview(frame))
+        return comparable(response)
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+def comparable(value: Any) -> Any:
+    """Without what cannot be alike; lists of answers in one order: neither broker promises any."""
+    if hasattr(value, "__slots__"):
+        return {name: comparable(getattr(value, name)) for name in value.__slots__ if name not in UNLIKE}
+    if isinstance(value, (list, tuple)):
+        return _in_order([comparable(one) for one in value])
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    return value
+
+
+def _in_order(answers: list[Any]) -> list[Any]:
+    """A Fetch names a topic once more when its partitions do not come one after the other: here each once."""
+    by_topic: dict[str, Any] = {}
+    for one in answers:
+        if isinstance(one, dict) and one.get("topic") in by_topic and "partitions" in one:
+            first = by_topic[one["topic"]]
+            first["partitions"] = _in_order(first["partitions"] + one["partitions"])
+        else:
+            by_topic[one["topic"] if isinstance(one, dict) and one.get("topic") else str(len(by_topic))] = one
+    return sorted(by_topic.values(), key=_place)
+
+
+def _place(one: Any) -> tuple[str, str]:
+    identity = next((one[field] for field in IDENTITIES if field in one), "") if isinstance(one, dict) else ""
+    return str(identity), json.dumps(one, sort_keys=True)
+
+
+def difference(ours: Any, theirs: Any, where: str = "") -> str:
+    """The first place where two comparable answers differ, "" where they do not."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return next((found for name in ours if (found := difference(ours[name], theirs[name], f"{where}.{name}"))), "")
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return next((found for n, (a, b) in pairs if (found := difference(a, b, f"{where}[{n}]"))), "")
+    if ours == theirs:
+        return ""
+    if where.endswith("error_code"):
+        ours, theirs = ErrorCode.of(ours).name, ErrorCode.of(theirs).name
+    return f"{where or 'answer'}: {ours!r}, and Apache Kafka says {theirs!r}"
+
+
+@contextlib.contextmanager
+def both(directory: Path, zookeeper: ZooKeeperServer) -> Iterator[Callable[[Request], tuple[Any, Any]]]:
+    """Starts both, each with the topics of `requests` and with a group coordinator; gives what asks them."""
+    with contextlib.ExitStack() as cleanup:
+        ours = BrokerProcess(directory / "ours", 1, _chroot(zookeeper), _CONFIG)
+        theirs = ApacheKafka(directory / "theirs", 1, _chroot(zookeeper), [directory / "their-logs"], _CONFIG)
+        brokers = []
+        for started in (ours, theirs):
+            cleanup.callback(started.close)
+            started.start()
+            broker = Broker(started.address)
+            cleanup.callback(broker.close)
+            _set_up(broker)
+            brokers.append(broker)
+        yield lambda request: (brokers[0].ask(request), brokers[1].ask(request))
+
+
+def _chroot(zookeeper: ZooKeeperServer) -> str:
+    path = f"beside/{uuid.uuid4()}"
+    client = KazooClient(zookeeper.connect)
+    client.start(_LIMIT_S)
+    client.ensure_path(path)
+    client.stop()
+    client.close()
+    return f"{zookeeper.connect}/{path}"
+
+
+def _set_up(broker: Broker) -> None:
+    create, find = codec.module(ApiKey.CREATE_TOPICS), codec.module(ApiKey.FIND_COORDINATOR)
+    for name, partitions in TOPICS.items():
+        configs = [create.CreatableTopicConfig(name="cleanup.policy", value="compact")] if name == "compacted" else []
+        topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+        request = Request(ApiKey.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
+        _until(broker, request, lambda answer: answer["topics"][0]["error_code"] in (0, 36))
+    coordinator = Request(ApiKey.FIND_COORDINATOR, 3, find.FindCoordinatorRequest(key="g1"))
+    _until(broker, coordinator, lambda answer: answer["error_code"] == 0)
+    heartbeat = codec.module(ApiKey.HEARTBEAT).HeartbeatRequest(group_id="g1", generation_id=1, member_id="m")
+    unknown = int(ErrorCode.UNKNOWN_MEMBER_ID)
+    _until(broker, Request(ApiKey.HEARTBEAT, 4, heartbeat), lambda answer: answer["error_code"] == unknown)
+
+
+def _until(broker: Broker, request: Request, holds: Callable[[Any], bool]) -> None:
+    from tests.integration.local_fleet import eventually
+
+    eventually(lambda: holds(broker.ask(request)))

@@ -1,0 +1,41 @@
+"""Random requests, answered as Apache Kafka 3.9.1 answers them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.local.zookeeper import ZooKeeperServer
+from tests.beside.comparison import both, comparable, difference
+from tests.beside.requests import Requests
+
+
+@pytest.mark.java
+def test_random_requests_are_answered_as_apache_kafka_does(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    with both(tmp_path, zookeeper) as ask:
+        for request in islice(Requests(1), 600):
+            assert difference(*ask(request)) == "", request
+
+
+def test_one_seed_gives_the_same_requests_again() -> None:
+    assert [repr(request) for request in islice(Requests(3), 50)] == [repr(one) for one in islice(Requests(3), 50)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "found"),
+    [
+        ({"a": [1, 2]}, {"a": [1, 2]}, ""),
+        ({"a": [1, 2]}, {"a": [1, 3]}, ".a[1]: 2, and Apache Kafka says 3"),
+        ({"a": [1]}, {"a": []}, ".a: [1], and Apache Kafka says []"),
+        (
+            {"error_code": 0},
+            {"error_code": 3},
+            ".error_code: 'NONE', and Apache Kafka says 'UNKNOWN_TOPIC_OR_PARTITION'",
+        ),
+        ("closed", {"a": 1}, "answer: 'closed', and Apache Kafka says {'a': 1}"),
+    ],
+)
+def test_a_difference_is_named_with_its_place(ours: object, theirs: object, found: str) -> None:
+    assert difference(comparable(ours), comparable(theirs)) == found
