@@ -125,6 +125,22 @@ def test_an_interrupted_truncation_leaves_nothing_that_passes_for_durable(steps:
     simulated(main)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_follows_a_truncation_below_the_high_watermark_is_not_committed_by_the_next_start(is_full: bool) -> None:
+    """A leader came back from a power loss without the end of its log. Its follower cut that off too, became leader,
+    appended, and died: it started with a high watermark over records that nobody else had (fleet seed 38979)."""
+
+    async def main(machine: Machine) -> None:
+        _, log = await with_flushed_records(machine)
+        await (log.truncate_fully_and_start_at(7) if is_full else log.truncate_to(7))
+        await append(log, 9)
+        machine.crash_process()
+        _, log = await opened(machine)
+        assert (log.high_watermark, log.log_end_offset) == (7, 16)
+
+    simulated(main)
+
+
 def test_the_checkpoints_of_a_log_whose_directory_is_gone_are_not_its_successors() -> None:
     """Somebody removed the directory while the broker was down; the partition begins anew on this broker."""
 

@@ -545,9 +545,10 @@ class LogManager:
         """Of every live directory, all at once. A directory that fails over it is offline."""
         await self._per_directory(self.checkpoint_high_watermarks_in)
 
-    async def checkpoint_high_watermarks_in(self, disk: Disk) -> None:
+    async def checkpoint_high_watermarks_in(self, disk: Disk) -> bool:
+        """Of one directory; False when there is no room. Raises OSError."""
         offsets = {log.topic_partition: log.high_watermark for log in self.all_logs_in(disk)}
-        await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
+        return await self._checkpoints.write(disk, HIGH_WATERMARKS, offsets)
 
     async def checkpoint_clean_offsets(self, disk: Disk) -> None:
         """Of one directory, those of logs that have been compacted. Raises OSError."""

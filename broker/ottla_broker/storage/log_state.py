@@ -53,6 +53,10 @@ class LogOwner(Protocol):
         """Writes the log start offsets of the directory's logs; False when there is no room. Raises OSError."""
         ...
 
+    async def checkpoint_high_watermarks_in(self, disk: Disk) -> bool:
+        """Writes the high watermarks of the directory's logs; False when there is no room. Raises OSError."""
+        ...
+
     def notice(self, message: str) -> None:
         """A line for the broker's log: something was repaired, or a person should know."""
         ...

@@ -278,7 +278,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self.segments = [segment]
         self._active = self._written_segment = segment
         self._written_position = 0
-        self.log_start_offset = self.high_watermark = offset
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)  # the truncation lowers it
         self.epochs.clear()
         self.producers = ProducerStates(offset)
         await self._begin_truncation(offset)
@@ -293,12 +294,17 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
     async def _begin_truncation(self, end: int) -> None:
         """From here on nobody sees what is to go, and the checkpoint no longer vouches for it."""
         self._assigned = self.log_end_offset = self._flush_requested = end
+        was_committed = self.high_watermark > end
         self.high_watermark = min(self.high_watermark, end)
         self.clean_offset = min(self.clean_offset, end)
         if self.recovery_point > end:
             self.recovery_point = end
             await self._owner.checkpoint_recovery_points(self.disk)
         self.flushed_offset = min(self.flushed_offset, end)
+        if was_committed:
+            # An unclean election, or a leader that lost power: after a crash the checkpoint would have whatever is
+            # written here in its place for committed.
+            await self._owner.checkpoint_high_watermarks_in(self.disk)
 
     async def _drop_segments(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):

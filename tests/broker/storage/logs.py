@@ -58,6 +58,9 @@ class Owner:
         self.log_start_checkpoints += 1
         return True
 
+    async def checkpoint_high_watermarks_in(self, disk: Disk) -> bool:
+        return True
+
     def notice(self, message: str) -> None:
         self.notices.append(message)
 
