@@ -26,7 +26,8 @@ from ottla_broker.replication.alter_partition import AlterPartitionQueue
 from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server import readmission, recreating
+from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server import recreating
 from ottla_broker.server.handlers import session_fetch, update_metadata
 from ottla_broker.server.handlers.fetch import Fetching
 from ottla_broker.storage import recovery
@@ -160,7 +161,7 @@ async def _take_back_unanswered(self: AlterPartitionQueue, batch: Any) -> list[A
     return []
 
 
-def _admit_at_once(broker_id: int, **known: Any) -> offline.Decision:
+def _admit_at_once(manager: ReplicaManager, state: Any, *, is_whole: bool) -> offline.Decision:
     return offline.Decision(offline.Act.ADMIT, "why not")
 
 
@@ -458,7 +459,7 @@ MISTAKES = (
         "a replica that is back with less than it had leads at once",
         "disks",
         40,
-        ((readmission, "decide_return", _admit_at_once),),
+        ((ReplicaManager, "decide_return", _admit_at_once),),
         is_quick=True,
         first_seed=85,
     ),

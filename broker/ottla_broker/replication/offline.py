@@ -4,15 +4,22 @@ While its directory was offline the controller may have heard of it (KAFKA_STORA
 is back may be shorter than it was: what was not synced is lost, as after a power loss. A replica that others count as
 in sync must not act on a shorter log: it would lead with records missing, or be elected with them missing.
 
-    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), is_whole=True).act.value
+    >>> decide_return(1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=True).act.value
     'admit'
-    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), is_whole=False).act.value
+    >>> decide_return(1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).act.value
     'wait'
-    >>> decide_return(1, leader=2, isr=(2,), replicas=(1, 2), is_whole=False).act.value
+    >>> decide_return(1, isr=(2,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
     'admit'
-    >>> decide_return(1, leader=1, isr=(1,), replicas=(1,), is_whole=False).reason
+
+The last one in sync has nobody to leave the partition to; it begins anew what the others have, in an epoch of its own.
+
+    >>> decide_return(1, isr=(1,), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).reason
+    'it is the last in sync, and may have written more in epoch 4'
+    >>> decide_return(1, isr=(1,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
+    'admit'
+    >>> decide_return(1, isr=(1,), replicas=(1,), leader_epoch=4, last_epoch=4, is_whole=False).reason
     'no other broker has a copy'
-    >>> decide_return(1, leader=2, isr=(2,), replicas=(2, 3), is_whole=True).act.value
+    >>> decide_return(1, isr=(2,), replicas=(2, 3), leader_epoch=4, last_epoch=4, is_whole=True).act.value
     'leave'
 """
 
@@ -41,36 +48,29 @@ class Decision:
 
 
 def decide_return(
-    broker_id: int, *, leader: int, isr: Sequence[int], replicas: Sequence[int], is_whole: bool
+    broker_id: int,
+    *,
+    isr: Sequence[int],
+    replicas: Sequence[int],
+    leader_epoch: int,
+    last_epoch: int | None,
+    is_whole: bool,
 ) -> Decision:
-    """`leader` and `isr` as the partition's state says now; `is_whole`: the log is as long as it was."""
+    """`isr`, `replicas` and `leader_epoch` as the partition's state says now, or a LeaderAndIsr; `last_epoch`: the
+    replica may have acted in it, and in none that came later, None when nobody knows; `is_whole`: the log is as long as
+    it was."""
     if broker_id not in replicas:
         return Decision(Act.LEAVE, "the partition is not assigned to this broker any more")
     if is_whole:
         return Decision(Act.ADMIT, "the log is as long as it was")
     if tuple(replicas) == (broker_id,):
         return Decision(Act.ADMIT, "no other broker has a copy")
-    if leader == broker_id:
-        return Decision(Act.WAIT, "the log is shorter than it was, and the partition's state says that it leads")
-    if broker_id in isr:
-        return Decision(Act.WAIT, "the log is shorter than it was, and the partition's state counts it as in sync")
-    return Decision(Act.ADMIT, "others are in sync, and it catches up with them")
-
-
-def may_take_command(
-    broker_id: int, *, isr: Sequence[int], leader_epoch: int, last_epoch: int, is_told: bool
-) -> Decision:
-    """Whether a replica that waits carries out a LeaderAndIsr.
-
-    `last_epoch`: the leader epoch it had; `is_told`: the controller has been answered 56 since. LEAVE means that the
-    command changes nothing and is answered NONE: the directory works, and the controller elects anew.
-    """
     if broker_id not in isr:
         return Decision(Act.ADMIT, "others are in sync, and it catches up with them")
     if len(isr) > 1:
-        return Decision(Act.WAIT, "the log is shorter than it was, others in sync have all")
-    if leader_epoch > last_epoch and is_told:
-        return Decision(Act.ADMIT, "it is the last in sync, and its followers begin a new epoch with it")
-    if is_told:
-        return Decision(Act.LEAVE, "it may lead in a new epoch only")
-    return Decision(Act.WAIT, "the controller has not heard of the failure yet")
+        return Decision(Act.WAIT, "the log is shorter than it was, and others in sync have all")
+    if last_epoch is None:
+        return Decision(Act.WAIT, "it is the last in sync, and may have written more in this epoch")
+    if leader_epoch <= last_epoch:
+        return Decision(Act.WAIT, f"it is the last in sync, and may have written more in epoch {last_epoch}")
+    return Decision(Act.ADMIT, "it is the last in sync, and its followers begin a new epoch with it")

@@ -30,7 +30,7 @@ from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.full_directories import FullDirectories
 from ottla_broker.replication.gauges import register_gauges
 from ottla_broker.replication.log_moves import LogMoves
-from ottla_broker.replication.offline import Act, may_take_command
+from ottla_broker.replication.offline import Act, Decision, decide_return
 from ottla_broker.replication.partition import NO_EPOCH, NO_LEADER, Partition, Waiter
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.replication.recreation import may_lead
@@ -121,7 +121,8 @@ class ReplicaManager:
         """Replicas that are back with a shorter log than before (`offline.py`)."""
         self._full = FullDirectories(metadata, report_directories)
         self._last_epochs: dict[TopicPartition, int] = {}
-        """Leader epochs of partitions whose directory went offline."""
+        """Of partitions whose directory went offline: the leader epoch that each had, or a later one of a command that
+        was answered KAFKA_STORAGE_ERROR."""
         self._isr_changes = _isr_counters(metrics)
         register_gauges(metrics, self, config["transaction.max.timeout.ms"])
 
@@ -298,9 +299,11 @@ class ReplicaManager:
                         full.append(partition)
             leaders, followers = await self._carry_out_all(accepted, errors)
             followers += self._stopped_followers(errors, accepted)
-            for tp, error in errors.items():
+            for command in commands:
+                tp, error = command.topic_partition, errors[command.topic_partition]
                 if error is ErrorCode.KAFKA_STORAGE_ERROR:
                     self._told_offline[tp] = None
+                    self._last_epochs[tp] = max(command.leader_epoch, self._last_epochs.get(tp, NO_EPOCH))
                 elif error is ErrorCode.NONE and tp in self._told_offline:
                     del self._told_offline[tp]
                     partition = self.partition(*tp)
@@ -338,6 +341,7 @@ class ReplicaManager:
                 errors[command.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             self._held.pop(command.topic_partition, None)
+            self._last_epochs.pop(command.topic_partition, None)
             self._full.take_back(command.topic_partition)
             partition = self._carry_out(command, created)
             (leaders if partition.is_leader else followers).append(partition)
@@ -362,6 +366,17 @@ class ReplicaManager:
         """The replica is back with a shorter log than before: it answers KAFKA_STORAGE_ERROR until the partition's
         state allows it to act (`offline.py`)."""
         self._held[tp] = None
+
+    def decide_return(self, state: LeadershipCommand, *, is_whole: bool) -> Decision:
+        """What becomes of a replica that is back, by its partition's state (`offline.py`)."""
+        return decide_return(
+            self.broker_id,
+            isr=state.isr,
+            replicas=state.replicas,
+            leader_epoch=state.leader_epoch,
+            last_epoch=self._last_epochs.get(state.topic_partition),
+            is_whole=is_whole,
+        )
 
     async def readmit(self, commands: Sequence[LeadershipCommand]) -> None:
         """Replicas that are back lead and follow by what the coordination says of them, not by the controller's word.
@@ -424,16 +439,10 @@ class ReplicaManager:
         if log is not None and log.is_full and self._full.decide(tp, command.isr).hand_over:
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         if tp in self._held:
-            decision = may_take_command(
-                self.broker_id,
-                isr=command.isr,
-                leader_epoch=command.leader_epoch,
-                last_epoch=self._last_epochs.get(tp, NO_EPOCH),
-                is_told=tp in self._told_offline,
-            )
-            if decision.act is not Act.ADMIT:
+            decision = self.decide_return(command, is_whole=False)
+            if decision.act is Act.WAIT:
                 self.logger.info("%s is not used yet: %s", tp, decision.reason)
-                return ErrorCode.NONE if decision.act is Act.LEAVE else ErrorCode.KAFKA_STORAGE_ERROR, False
+                return ErrorCode.KAFKA_STORAGE_ERROR, False
         if self._is_too_new(command):
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         known_id = ZERO_UUID if partition is None else partition.topic_id

@@ -18,7 +18,7 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand
-from ottla_broker.replication.offline import Act, decide_return
+from ottla_broker.replication.offline import Act
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
 from ottla_broker.server.partition_state import read_assignment, read_command
@@ -107,13 +107,7 @@ class Readmission:
             if command is None:
                 settled.append(partition)
                 continue
-            decision = decide_return(
-                self._broker_id,
-                leader=command.leader,
-                isr=command.isr,
-                replicas=command.replicas,
-                is_whole=is_whole,
-            )
+            decision = self._replica_manager.decide_return(command, is_whole=is_whole)
             if decision.act is Act.WAIT:
                 continue
             settled.append(partition)

@@ -10,6 +10,7 @@ import pytest
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.offline import Act
 from ottla_broker.replication.replica_manager import EPOCH_DURING_DELETE
 from tests.broker.replication.fleet import Fleet
 
@@ -66,3 +67,24 @@ async def test_a_replica_that_waits_with_a_shorter_log_and_is_only_stopped_goes_
     manager = held.nodes[1].manager
     assert await manager.stop_replicas(1, [StopCommand(TP, 0, False)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
     assert manager.is_offline(TP) and manager.log_manager.get(TP) is not None
+
+
+async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(held: Fleet) -> None:
+    """Its followers may have more of the epoch that it had. Whether it had one before a restart nobody knows."""
+    manager = held.nodes[1].manager
+    topic_id = held.topics["orders"].topic_id
+
+    def state(leader_epoch: int, leader: int = 1) -> LeadershipCommand:
+        return LeadershipCommand(TP, topic_id, leader, leader_epoch, leader_epoch, 1, (1,), (1, 2), False)
+
+    assert manager.decide_return(state(9), is_whole=False).act is Act.WAIT
+    for _ in range(2):  # the answer may be lost with its connection, and the command comes again
+        assert await manager.apply_leadership(1, [state(3)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert manager.decide_return(state(3), is_whole=False).act is Act.WAIT
+    # The controller has heard of it, and tells the others only; the coordination tells us.
+    assert manager.decide_return(state(4, leader=-1), is_whole=False).act is Act.ADMIT
+    await manager.readmit([state(4, leader=-1)])
+    assert not manager.is_offline(TP)
+    assert await manager.apply_leadership(1, [state(4, leader=-1)]) == {TP: ErrorCode.NONE}
+    assert await manager.apply_leadership(1, [state(5)]) == {TP: ErrorCode.NONE}
+    assert held.nodes[1].partition("orders").is_leader
