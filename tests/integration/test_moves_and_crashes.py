@@ -53,7 +53,8 @@ class Mover:
         """Moves every partition there, when it has stopped to move them to and fro."""
         with Wire(self._broker.address) as wire:
             for partition in range(PARTITIONS):
-                self._move(wire, partition, directory)
+                # A broker that has just started does not know yet what it leads, and refuses.
+                until(lambda partition=partition: self._move(wire, partition, directory), f"{partition} is taken")
         there = [directory / f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
         until(lambda: all(path.is_dir() for path in there), f"all is in {directory}")
 
@@ -67,12 +68,15 @@ class Mover:
             except (OSError, AssertionError):
                 continue
 
-    def _move(self, wire: Wire, partition: int, path: Path) -> None:
+    def _move(self, wire: Wire, partition: int, path: Path) -> bool:
+        """Whether the broker takes the order."""
         api = codec.module(ApiKey.ALTER_REPLICA_LOG_DIRS)
         topic = api.AlterReplicaLogDirTopic(name=TOPIC, partitions=[partition])
         request = api.AlterReplicaLogDirsRequest(dirs=[api.AlterReplicaLogDir(path=str(path), topics=[topic])])
         answer = wire.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request)
-        self.asked += answer.results[0].partitions[0].error_code == 0
+        is_taken = answer.results[0].partitions[0].error_code == 0
+        self.asked += is_taken
+        return is_taken
 
 
 def homes(broker: BrokerProcess) -> list[str]:
