@@ -17,6 +17,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from tests.beside.requests import IDENTITIES, TOPICS, Request
 from tests.integration.apache_kafka import ApacheKafka
+from tests.integration.local_fleet import eventually
 from tests.integration.processes import BrokerProcess
 from tests.integration.wire import Wire
 
@@ -161,6 +162,4 @@ def _set_up(broker: Broker) -> None:
 
 
 def _until(broker: Broker, request: Request, holds: Callable[[Any], bool]) -> None:
-    from tests.integration.local_fleet import eventually
-
     eventually(lambda: holds(broker.ask(request)))

@@ -29,11 +29,11 @@ class Ottla:
         return found
 
 
-def eventually(holds: Callable[[], object]) -> None:
-    """Asks until it holds; gives up after what is long for any machine."""
+def eventually(holds: Callable[[], object], what: str = "it") -> None:
+    """Asks until it holds; gives up after what is long for any machine, and says that `what` never came true."""
     deadline = time.monotonic() + 120
     while not holds():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, f"{what} never came true"
         time.sleep(0.05)
 
 

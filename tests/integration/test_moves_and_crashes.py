@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,21 +11,15 @@ import pytest
 from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from tests.integration.local_fleet import eventually
 from tests.integration.processes import BrokerProcess
-from tests.integration.test_process_crashes import LIMIT_S, PARTITIONS, TOPIC, Load, create, read_all
+from tests.integration.test_process_crashes import PARTITIONS, TOPIC, Load, create, read_all
 from tests.integration.wire import Wire
 
 pytestmark = pytest.mark.java
 CRASHES = 4
 MOVES = 3
 """Between two crashes, at least."""
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 class Mover:
@@ -47,16 +39,16 @@ class Mover:
     def wait_for(self, more: int) -> None:
         """Returns when the broker has begun `more` further moves."""
         target = self.asked + more
-        until(lambda: self.asked >= target, f"{more} moves more")
+        eventually(lambda: self.asked >= target, f"{more} moves more")
 
     def gather(self, directory: Path) -> None:
         """Moves every partition there, when it has stopped to move them to and fro."""
         with Wire(self._broker.address) as wire:
             for partition in range(PARTITIONS):
                 # A broker that has just started does not know yet what it leads, and refuses.
-                until(lambda partition=partition: self._move(wire, partition, directory), f"{partition} is taken")
+                eventually(lambda partition=partition: self._move(wire, partition, directory), f"{partition} is taken")
         there = [directory / f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
-        until(lambda: all(path.is_dir() for path in there), f"all is in {directory}")
+        eventually(lambda: all(path.is_dir() for path in there), f"all is in {directory}")
 
     def _run(self) -> None:
         targets = itertools.cycle(itertools.product(range(PARTITIONS), self._broker.log_dirs))
@@ -109,7 +101,7 @@ def test_a_broker_killed_in_the_middle_of_moves_loses_nothing(tmp_path: Path, zo
         assert broker.stop() == 0
         broker.start()  # what was left half done goes on, and comes to an end
         each_once = [f"{TOPIC}-{partition}" for partition in range(PARTITIONS)]
-        until(lambda: homes(broker) == each_once, "each is there once")
+        eventually(lambda: homes(broker) == each_once, "each is there once")
         for directory in broker.log_dirs:
             mover.gather(directory)
         assert "has moved to" in broker.log

@@ -1,11 +1,11 @@
-"""The gauges over a broker's replicas: how many there are, lead, lag behind their leader's promise, and wait."""
+"""The metrics over a broker's replicas: how many there are, lead, lag behind their leader's promise, and wait."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from ottla_broker.metrics import Metrics
+from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.partition import Partition
@@ -87,3 +87,11 @@ def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: 
         lambda: replicas.wheel.count(DelayedDeleteRecords),
         delayedOperation="DeleteRecords",
     )
+
+
+def isr_counters(metrics: Metrics) -> dict[str, Counter]:
+    """By what a change does: "expands", "shrinks"."""
+    return {
+        "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
+        "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
+    }

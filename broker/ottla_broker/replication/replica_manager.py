@@ -16,7 +16,7 @@ from typing import Any
 
 from ottla_broker.config.inter_broker import inter_broker_versions
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.metrics import Counter, Metrics
+from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.fetch_client import ConnectToBroker
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.full_directories import FullDirectories
-from ottla_broker.replication.gauges import register_gauges
+from ottla_broker.replication.gauges import isr_counters, register_gauges
 from ottla_broker.replication.log_moves import LogMoves
 from ottla_broker.replication.offline import Act, Decision, decide_return
 from ottla_broker.replication.partition import NO_EPOCH, NO_LEADER, Partition, Waiter
@@ -123,7 +123,7 @@ class ReplicaManager:
         self._last_epochs: dict[TopicPartition, int] = {}
         """Of partitions whose directory went offline: the leader epoch that each had, or a later one of a command that
         was answered KAFKA_STORAGE_ERROR."""
-        self._isr_changes = _isr_counters(metrics)
+        self._isr_changes = isr_counters(metrics)
         register_gauges(metrics, self, config["transaction.max.timeout.ms"])
 
     def start(self) -> None:
@@ -702,10 +702,3 @@ class ReplicaManager:
 
 def _is_another_topic(known_id: bytes | None, topic_id: bytes) -> bool:
     return topic_id != ZERO_UUID and known_id not in (None, ZERO_UUID, topic_id)
-
-
-def _isr_counters(metrics: Metrics) -> dict[str, Counter]:
-    return {
-        "expands": metrics.counter("kafka_server_replicamanager_isrexpands", "Changes that add to an ISR."),
-        "shrinks": metrics.counter("kafka_server_replicamanager_isrshrinks", "Changes that take from an ISR."),
-    }
