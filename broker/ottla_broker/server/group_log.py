@@ -91,8 +91,11 @@ class ReplicatedGroupLog:
         log = self._leader(partition, leader_epoch).log
         # What this replica took in as a follower may still be on its way to the disk.
         offset, end = log.log_start_offset, log.assigned_offset
-        while offset < end:
+        while True:
             log = self._leader(partition, leader_epoch).log
+            end = min(end, log.assigned_offset)  # there may have been no room for it
+            if offset >= end:
+                return
             if offset >= log.log_end_offset:
                 await self._clock.sleep(_WRITE_POLL_S)
                 continue

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.lane import LaneFile
+from ottla_broker.groups.log import AppendOutcome
+from ottla_broker.groups.offsets import CommittedOffset
+from ottla_broker.groups.partitioning import OFFSETS_TOPIC
+from ottla_broker.groups.records import offset_record
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
@@ -17,6 +21,7 @@ from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand
+from ottla_broker.server.group_log import ReplicatedGroupLog
 from ottla_broker.storage.directories import ONLINE
 from tests.broker.replication.fleet import Fleet, Node, until
 
@@ -24,8 +29,9 @@ from tests.broker.replication.fleet import Fleet, Node, until
 class Cramped:
     """A broker's log directory that is full: appends wait until `refuse` tells them so; `relieve` makes room."""
 
-    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch, topic: str = "orders") -> None:
         self._node = node
+        self._log = node.partition(topic).log
         self._monkeypatch = monkeypatch
         self._waiting: list[asyncio.Future[int]] = []
         monkeypatch.setattr(node.disk._lane, "append", self._append)
@@ -45,12 +51,12 @@ class Cramped:
     async def refuse(self) -> None:
         for future in self._waiting:
             future.set_exception(OSError(errno.ENOSPC, "No space left on device"))
-        await until(lambda: self._node.partition("orders").log.is_full, "the broker sees that its directory is full")
+        await until(lambda: self._log.is_full, "the broker sees that its directory is full")
 
     async def relieve(self) -> None:
         self._monkeypatch.undo()
         self._node.log_manager.judged(self._node.disk.path, ONLINE)
-        await until(lambda: not self._node.partition("orders").log.is_full, "there is room again")
+        await until(lambda: not self._log.is_full, "there is room again")
 
 
 BEFORE_THE_APPEND, BEFORE_THE_ERROR, BEHIND_IT = "before the append", "before the error", "behind it"
@@ -121,6 +127,37 @@ async def test_consumers_find_the_end_of_a_leader_that_had_no_room_for_what_it_h
     assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 1)
     data = await one.fetch(1, "orders", 1, current_leader_epoch=epoch, last_fetched_epoch=epoch)
     assert (data.error_code, data.diverging_epoch) == (0, None)
+
+
+async def test_groups_are_loaded_by_a_leader_that_had_no_room_for_what_it_had_assigned(
+    one: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load waited for that record for ever, and the group's consumers with it: none writes while groups load."""
+    await one.create(OFFSETS_TOPIC, (1,))
+    node = one.nodes[1]
+    partition = node.partition(OFFSETS_TOPIC)
+    log = ReplicatedGroupLog(node.manager, node.clock, {})
+
+    def append(offset: int) -> asyncio.Future[AppendOutcome]:
+        now_ms = node.clock.now_ms()
+        record = offset_record("billing", TopicPartition("orders", 0), CommittedOffset(offset, -1, "", now_ms))
+        return log.append(0, partition.leader_epoch, [record], required_acks=-1, timeout_ms=1_000)
+
+    assert (await append(7)).error == ErrorCode.NONE
+    cramped = Cramped(node, monkeypatch, OFFSETS_TOPIC)
+    refused = append(8)
+    await one.elect(OFFSETS_TOPIC, 1, (1,))
+
+    async def load() -> list[int]:
+        return [batch.base_offset async for batch in log.read(0, partition.leader_epoch)]
+
+    loading = asyncio.ensure_future(load())
+    await asyncio.sleep(0)  # it has seen where the log ends
+    await cramped.refuse()
+    await cramped.relieve()
+    await until(loading.done, "the groups are loaded")
+    assert await loading == [0]
+    assert (await refused).error != ErrorCode.NONE
 
 
 async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_that_one(
