@@ -4,22 +4,24 @@ While its directory was offline the controller may have heard of it (KAFKA_STORA
 is back may be shorter than it was: what was not synced is lost, as after a power loss. A replica that others count as
 in sync must not act on a shorter log: it would lead with records missing, or be elected with them missing.
 
-    >>> decide_return(1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=True).act.value
+    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=True).act.value
     'admit'
-    >>> decide_return(1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).act.value
+    >>> decide_return(1, leader=1, isr=(1, 2), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).act.value
     'wait'
-    >>> decide_return(1, isr=(2,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
+    >>> decide_return(1, leader=2, isr=(2,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
     'admit'
 
 The last one in sync has nobody to leave the partition to; it begins anew what the others have, in an epoch of its own.
 
-    >>> decide_return(1, isr=(1,), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).reason
+    >>> decide_return(1, leader=1, isr=(1,), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).reason
     'it is the last in sync, and may have written more in epoch 4'
-    >>> decide_return(1, isr=(1,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
+    >>> decide_return(1, leader=1, isr=(1,), replicas=(1, 2), leader_epoch=5, last_epoch=4, is_whole=False).act.value
     'admit'
-    >>> decide_return(1, isr=(1,), replicas=(1,), leader_epoch=4, last_epoch=4, is_whole=False).reason
+    >>> decide_return(1, leader=-1, isr=(1,), replicas=(1, 2), leader_epoch=4, last_epoch=4, is_whole=False).act.value
+    'admit'
+    >>> decide_return(1, leader=1, isr=(1,), replicas=(1,), leader_epoch=4, last_epoch=4, is_whole=False).reason
     'no other broker has a copy'
-    >>> decide_return(1, isr=(2,), replicas=(2, 3), leader_epoch=4, last_epoch=4, is_whole=True).act.value
+    >>> decide_return(1, leader=2, isr=(2,), replicas=(2, 3), leader_epoch=4, last_epoch=4, is_whole=True).act.value
     'leave'
 """
 
@@ -28,6 +30,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+from ottla_broker.replication.partition import NO_LEADER
 
 
 class Act(Enum):
@@ -50,15 +54,16 @@ class Decision:
 def decide_return(
     broker_id: int,
     *,
+    leader: int,
     isr: Sequence[int],
     replicas: Sequence[int],
     leader_epoch: int,
     last_epoch: int | None,
     is_whole: bool,
 ) -> Decision:
-    """`isr`, `replicas` and `leader_epoch` as the partition's state says now, or a LeaderAndIsr; `last_epoch`: the
-    replica may have acted in it, and in none that came later, None when nobody knows; `is_whole`: the log is as long as
-    it was."""
+    """`leader`, `isr`, `replicas` and `leader_epoch` as the partition's state or a LeaderAndIsr says;
+    `last_epoch`: the replica may have acted in it, and in none that came later, None when nobody knows; `is_whole`: the
+    log is as long as it was."""
     if broker_id not in replicas:
         return Decision(Act.LEAVE, "the partition is not assigned to this broker any more")
     if is_whole:
@@ -69,6 +74,8 @@ def decide_return(
         return Decision(Act.ADMIT, "others are in sync, and it catches up with them")
     if len(isr) > 1:
         return Decision(Act.WAIT, "the log is shorter than it was, and others in sync have all")
+    if leader == NO_LEADER and (last_epoch is None or leader_epoch >= last_epoch):
+        return Decision(Act.ADMIT, "it is the last in sync, nobody leads, and its election begins a new epoch")
     if last_epoch is None:
         return Decision(Act.WAIT, "it is the last in sync, and may have written more in this epoch")
     if leader_epoch <= last_epoch:

@@ -371,6 +371,7 @@ class ReplicaManager:
         """What becomes of a replica that is back, by its partition's state (`offline.py`)."""
         return decide_return(
             self.broker_id,
+            leader=state.leader,
             isr=state.isr,
             replicas=state.replicas,
             leader_epoch=state.leader_epoch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ async def held(tmp_path: Path) -> AsyncIterator[Fleet]:
         yield fleet
     finally:
         fleet.stop()
+
+
+def alone_in_sync(fleet: Fleet, leader_epoch: int, leader: int = 1) -> LeadershipCommand:
+    """Nobody else is in sync."""
+    topic_id = fleet.topics["orders"].topic_id
+    return LeadershipCommand(TP, topic_id, leader, leader_epoch, leader_epoch, 1, (1,), (1, 2), False)
 
 
 def directories(tmp_path: Path) -> list[str]:
@@ -72,11 +79,7 @@ async def test_a_replica_that_waits_with_a_shorter_log_and_is_only_stopped_goes_
 async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(held: Fleet) -> None:
     """Its followers may have more of the epoch that it had. Whether it had one before a restart nobody knows."""
     manager = held.nodes[1].manager
-    topic_id = held.topics["orders"].topic_id
-
-    def state(leader_epoch: int, leader: int = 1) -> LeadershipCommand:
-        return LeadershipCommand(TP, topic_id, leader, leader_epoch, leader_epoch, 1, (1,), (1, 2), False)
-
+    state = partial(alone_in_sync, held)
     assert manager.decide_return(state(9), is_whole=False).act is Act.WAIT
     for _ in range(2):  # the answer may be lost with its connection, and the command comes again
         assert await manager.apply_leadership(1, [state(3)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -87,4 +90,19 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
     assert not manager.is_offline(TP)
     assert await manager.apply_leadership(1, [state(4, leader=-1)]) == {TP: ErrorCode.NONE}
     assert await manager.apply_leadership(1, [state(5)]) == {TP: ErrorCode.NONE}
+    assert held.nodes[1].partition("orders").is_leader
+
+
+async def test_the_last_in_sync_is_back_in_an_epoch_that_it_was_told_of_while_it_was_away(
+    held: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody leads in that epoch, so nobody has written in it, and the election begins another."""
+    manager = held.nodes[1].manager
+    without_leader = alone_in_sync(held, 4, leader=-1)
+    with monkeypatch.context() as offline:
+        offline.setattr(manager.log_manager, "is_on_offline_directory", lambda _: True)
+        assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert await manager.apply_leadership(1, [alone_in_sync(held, 3, leader=-1)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.NONE}
+    assert await manager.apply_leadership(1, [alone_in_sync(held, 5)]) == {TP: ErrorCode.NONE}
     assert held.nodes[1].partition("orders").is_leader
