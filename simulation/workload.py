@@ -362,6 +362,9 @@ class Consumer:
         self.position = 0
         self._leader_epoch = -1
         """The latest of what has been read."""
+        self._is_fenced = True
+        """The last answer came from a leader of the epoch that the client knew, and clients never go back to an earlier
+        one (KIP-320). A request before version 9 names none: it may have met a leader that is newer than known."""
         self._forgiven_at = 0
         stream = workload.world.stream(f"fetch session/{partition[0]}-{partition[1]}/{client.name}")
         self._session = FetchSession(partition, stream) if stream.random() < 0.5 else None
@@ -422,6 +425,7 @@ class Consumer:
                 body.topics = []
         life = workload.terms.life_of(known.leader)
         losses = workload.losses(self.partition)
+        was_current = workload.is_current(address, self.partition)
         asked_at_s = workload.world.loop.time()
         try:
             response = await self.client.request(address, ApiKey.FETCH, version, body)
@@ -438,7 +442,7 @@ class Consumer:
             raise Unavailable("the topic is being deleted")
         code = ErrorCode.of(answer.error_code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if known.leader_epoch < self._leader_epoch:
+            if known.leader_epoch < self._leader_epoch or not (self._is_fenced or was_current):
                 raise Unavailable("a leader that has been replaced, and does not know it yet")
             asked = (workload.world.loop.time(), losses)
             is_forgiven = workload.losses(self.partition) != self._forgiven_at
@@ -458,6 +462,7 @@ class Consumer:
             raise Unavailable("asked before a power loss and answered after it")
         if version >= 9 and life:
             workload.checker.high_watermark(self.partition, known.leader_epoch, life, answer.high_watermark)
+        self._is_fenced = version >= 9
         self._take(answer, asked_at_s, losses)
         high_watermark: int = answer.high_watermark
         return high_watermark
