@@ -366,7 +366,8 @@ class Durability:
     def _unclean(self, key: Partition, ledger: _Ledger, after: Leadership) -> None:
         if key[0] not in self.leaderships.unclean_allowed:
             return  # told by `leaderships`
-        self._lose(key, ledger, self._agreement(key, ledger, after.leader))
+        # Where nothing is missing, too: who led with nobody else in sync goes on to acknowledge until it hears of it.
+        self._lose(key, ledger, self._agreement(key, ledger, after.leader), has_rival=True)
 
     def _reckon(self, key: Partition, ledger: _Ledger, state: Leadership) -> None:
         """Takes back what no strong member of the ISR vouches for any more."""
@@ -404,12 +405,12 @@ class Durability:
         view.compare(directory, ledger.truth, 1 << 62)
         return view.end_offset(ledger.truth)
 
-    def _lose(self, key: Partition, ledger: _Ledger, start: int) -> None:
+    def _lose(self, key: Partition, ledger: _Ledger, start: int, *, has_rival: bool = False) -> None:
         committed = max(ledger.truth.end_offset, ledger.highest)
         # Whoever was leader until now may hear yet that a follower had what it has lost, and acknowledge it.
         end = max(committed, self._led_end(key))
         ledger.highest = start
-        if start < end:
+        if start < end or has_rival:
             self.world.trace.event("loss", *key, start, end)
             ledger.losses.append(Loss(self.world.loop.time(), start, end))
         if start >= committed and not key[0].startswith(INTERNAL_PREFIX):

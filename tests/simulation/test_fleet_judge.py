@@ -111,6 +111,29 @@ def test_what_a_replaced_leader_acknowledges_after_its_only_other_copy_was_lost_
     assert judge.is_promise(key, 1, 0.0)
 
 
+def test_an_unclean_election_takes_promises_back_also_where_nothing_was_lost() -> None:
+    """Who led with nobody else in sync had not heard of it, and took more from its producers (once seed 48776)."""
+    key = ("t", 0)
+    brokers: list[Any] = [
+        SimpleNamespace(
+            broker_id=number, partitions=list, find_partition=lambda *_: ("", None), is_filling=lambda _: False
+        )
+        for number in range(2)
+    ]
+    before = Leadership(leader=-1, epoch=1, in_sync=(0,), since_s=0.0)
+    after = Leadership(leader=1, epoch=2, in_sync=(1,), since_s=0.0)
+    leaderships: Any = SimpleNamespace(
+        states={key: after},
+        observers=[],
+        before_change=None,
+        unclean_allowed={"t": None},
+        is_deleting=lambda _: False,
+    )
+    judge = Durability(World(1), brokers, leaderships, Checker(), is_flushed=True)
+    leaderships.observers[0](key, before, after)
+    assert judge.losses(key) == 1
+
+
 def test_what_a_replaced_leader_serves_at_offsets_that_others_have_taken_is_no_promise() -> None:
     """It was committed, its only other copy was lost, and its place is another record's (once seed 12921)."""
     key = ("t", 0)
@@ -406,11 +429,20 @@ def test_what_is_being_deleted_is_promised_no_more(is_deleting: bool) -> None:
     assert bool(world.problems) is not is_deleting
 
 
-@pytest.mark.parametrize(("read_epoch", "raised"), [(11, Unavailable), (8, Violation)])
+@pytest.mark.parametrize(
+    ("read_epoch", "is_fenced", "is_current", "raised"),
+    [
+        (11, True, False, Unavailable),
+        (8, True, False, Violation),
+        (8, False, False, Unavailable),
+        (8, False, True, Violation),
+    ],
+)
 def test_an_offset_is_out_of_range_only_to_a_leader_as_late_as_what_was_read(
-    read_epoch: int, raised: type[Exception]
+    read_epoch: int, is_fenced: bool, is_current: bool, raised: type[Exception]
 ) -> None:
-    """A consumer asks without epochs too, and is then told of an earlier leader by old metadata (once seed 4433)."""
+    """A consumer asks without epochs too, and is then told of an earlier leader by old metadata (once seed 4433). What
+    it reads of a later leader may have been written in an earlier epoch (once seed 46286)."""
     key = ("t", 0)
     part = SimpleNamespace(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=-1, high_watermark=-1)
     response = SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[part])])
@@ -431,9 +463,10 @@ def test_an_offset_is_out_of_range_only_to_a_leader_as_late_as_what_was_read(
         losses=lambda _: 0,
         still_exists=lambda _: True,
         holds=lambda *_: True,
+        is_current=lambda *_: is_current,
     )
     consumer = Consumer(workload, client, key)
-    consumer.position, consumer._leader_epoch = 196, read_epoch
+    consumer.position, consumer._leader_epoch, consumer._is_fenced = 196, read_epoch, is_fenced
 
     async def main() -> None:
         with pytest.raises(raised):
