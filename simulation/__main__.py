@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from simulation import logs
+from simulation import compiled, logs
 from simulation.campaign import Campaign
 from simulation.mistakes import MISTAKES, Found, find, mistake
 from simulation.report import coverage_table, summary_lines
@@ -36,6 +36,7 @@ from simulation.scenarios import NAMES, in_turn
 
 REGRESSIONS = Path(__file__).with_name("regressions.txt")
 DEFAULT_MINUTES = 8.0
+COMPILED = Path(__file__).parent.parent / "build" / "simulation"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The whole fleet under virtual time and faults.")
 console = Console()
@@ -184,10 +185,15 @@ def campaign(
         "build/campaign.jsonl"
     ),
     jobs: Annotated[int, typer.Option(help="Processes; 0 = one per core.")] = 0,
+    compile_first: Annotated[
+        bool, typer.Option("--compiled", help="With the simulator compiled: a minute first, then a fifth more seeds.")
+    ] = False,
 ) -> None:
     """Many seeds of one scenario, over several sittings; a failing one is noted and does not end it."""
     if scenario not in NAMES:
         raise typer.BadParameter(f"{scenario!r} is none of {', '.join(NAMES)}", param_hint="--scenario")
+    if compile_first and not compiled.is_compiled():
+        raise typer.Exit(compiled.run_again(_compile()))
     known = Campaign(state, scenario)
     left = [seed for seed in range(first_seed, first_seed + seeds) if seed not in known.done]
     console.print(f"{scenario}: {seeds - len(left)} of {seeds} seeds are done, {state}", highlight=False)
@@ -205,6 +211,15 @@ def campaign(
     for seed, error in sorted(known.failed.items()):
         console.print(f"{scenario} seed {seed}: {escape(error)}", highlight=False, style="red")
     raise typer.Exit(1 if known.failed else 0)
+
+
+def _compile() -> Path:
+    try:
+        with console.status("compiling the simulator, about a minute"):
+            return compiled.build(COMPILED)
+    except compiled.CompileError as error:
+        console.print(str(error), markup=False, highlight=False, style="red")
+        raise typer.Exit(2) from error
 
 
 @app.command()
@@ -241,21 +256,35 @@ def _tell(found: Found) -> None:
 def determinism(
     seed: Annotated[int, typer.Option(help="The seed to run twice.")] = 1,
     scenario: Annotated[list[str] | None, typer.Option(help="Only these scenarios; by default all.")] = None,
+    compile_first: Annotated[
+        bool, typer.Option("--compiled", help="The second time with the simulator compiled.")
+    ] = False,
 ) -> None:
     """Runs one seed in two fresh processes with different hash seeds; both must give one trace hash."""
+    second = compiled.environment(_compile()) if compile_first else dict(os.environ)
     failed = False
     for name in scenario or NAMES:
-        hashes = [_hash_in_fresh_process(name, seed, hash_seed) for hash_seed in ("1", "2")]
+        hashes = [
+            _hash_in_fresh_process(name, seed, environment | {"PYTHONHASHSEED": hash_seed})
+            for hash_seed, environment in (("1", dict(os.environ)), ("2", second))
+        ]
         same = hashes[0] == hashes[1]
         failed = failed or not same
         console.print(f"{name} seed {seed}: {hashes[0]} {'=' if same else '≠'} {hashes[1]}", highlight=False)
     raise typer.Exit(1 if failed else 0)
 
 
-def _hash_in_fresh_process(name: str, seed: int, hash_seed: str) -> str:
+def _hash_in_fresh_process(name: str, seed: int, environment: dict[str, str]) -> str:
     code = f"from simulation.runner import *; logs.quiet(); o = run_seed({name!r}, {seed}); print(o.trace_hash)"
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    # -P with the checkout behind what `environment` names: in the compiled package's, that one comes first.
+    paths = [environment.get("PYTHONPATH", ""), str(compiled.CHECKOUT)]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.strip()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ottla_broker.ports.clock import Timer
-from simulation.loop import Handle
+from simulation.handle import Handle
 from simulation.world import EPOCH_MS, Process
 
 

@@ -41,7 +41,7 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
-from simulation.loop import Handle
+from simulation.handle import Handle
 from simulation.world import Process, World
 
 

@@ -54,7 +54,7 @@ async def delay(scene: Scene) -> None:
     host = scene.broker().host
     scene.fleet.fabric.slow(host, scene.draw.choice((0.02, 0.3, 2.0)))
     await scene.last(1.0, 4.0)
-    scene.fleet.fabric.slow(host, 0)
+    scene.fleet.fabric.slow(host, 0.0)
 
 
 async def loss(scene: Scene) -> None:

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from simulation.handle import Handle
+
 LIVELOCK_CALLBACKS = 2_000_000
 """So many callbacks without a step of virtual time are taken for a livelock."""
 
@@ -42,22 +44,6 @@ class DeadlockError(Exception):
 
 class LivelockError(Exception):
     """Callbacks run for ever, while virtual time stands still or beyond VIRTUAL_LIMIT_S."""
-
-
-class Handle(list[Any]):
-    """A callback that waits for its turn or its time: [callback or None once cancelled, arguments, context].
-
-    A list because a run makes some ten for every message, and asyncio's own handle costs four times as much to make.
-    """
-
-    __slots__ = ()
-
-    def cancel(self) -> None:
-        self[0] = None
-        self[1] = ()
-
-    def cancelled(self) -> bool:
-        return self[0] is None
 
 
 class VirtualTimeLoop(base_events.BaseEventLoop):

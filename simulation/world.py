@@ -22,7 +22,8 @@ from collections.abc import Callable, Coroutine
 from typing import IO, TYPE_CHECKING, Any
 
 from simulation import logs
-from simulation.loop import PROCESS, Handle, VirtualTimeLoop
+from simulation.handle import Handle
+from simulation.loop import PROCESS, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from simulation.filesystem import DiskImage
