@@ -54,7 +54,9 @@ class Remade(NamedTuple):
 
 @dataclass(slots=True)
 class DirectoryRecord:
-    """`ids`: directory.id by path. `revision` grows with every write."""
+    """`ids`: directory.id by path. `revision` grows with every write, and at a start without some directory to the time
+    in milliseconds: what that one says when it is back is older, however much was written there before.
+    """
 
     revision: int = 0
     ids: dict[str, str] = field(default_factory=dict)
@@ -210,6 +212,11 @@ class DirectoryRecordFiles:
             self.record.remade = found.remade
             self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
             self.has_changed = True
+
+    def go_on_without_some(self, now_ms: int) -> None:
+        """The broker starts with a directory offline; not saved yet. Behind `recall`, which the time would outdo."""
+        self.record.revision = max(self.record.revision, now_ms)
+        self.has_changed = True
 
     async def note(self, directory: LogDirectory) -> None:
         """Takes down whose directory is at the path; not saved yet."""

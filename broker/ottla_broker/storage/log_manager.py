@@ -215,7 +215,9 @@ class LogManager:
             await self._each_live(replaced.look)
             await self._each_live(replaced.put_aside)
             replaced.finish(self.states.live)
-            await self._save_record()
+        if self.states.offline:
+            self.record_files.go_on_without_some(self.clock.now_ms())
+        await self._save_record()
         interrupted = InterruptedMoves(self.clock, self._notice)
         for step in (interrupted.look, interrupted.look_for_markers, interrupted.put_away, interrupted.unmark):
             await self._each_live(step)

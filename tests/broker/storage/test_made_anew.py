@@ -179,9 +179,11 @@ async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_t
     assert found is not None and await values(found) == [b"new"]
 
 
-async def test_directories_that_were_away_in_turn_stand_together_again(broker: Broker) -> None:
-    """The copy on d1 was made and not filled when d1 went; without it the others went on with the one on d0, and what
-    they took down since is the newer record. The start was refused over the two copies (fleet 14575)."""
+@pytest.mark.parametrize("made_since", [3, 0])
+async def test_directories_that_were_away_in_turn_stand_together_again(broker: Broker, made_since: int) -> None:
+    """The copy on d1 was made and not filled when d1 went; without it the others went on with the one on d0. The start
+    was refused over the two copies (fleet 14575); where more had been written on d1 than since, the one that was not
+    filled counted, and nobody led what the other one alone had in sync (fleet 58377)."""
     fail(broker, 0)
     fail(broker, 2)
     await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
@@ -191,13 +193,16 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     manager = await broker.start()
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"old", b"older"]
-    for number in range(3):
+    for number in range(made_since):
         await manager.begin_anew(TopicPartition("u", number), TOPIC_ID, broker.paths[0], is_filling=True)
+    await write(found, b"newer")
     broker.stop()
     put_back(broker, 1)
     broker.make()
-    found = (await broker.start()).get(T0)
-    assert found is not None and await values(found) == [b"old", b"older"]
+    manager = await broker.start()
+    found = manager.get(T0)
+    assert found is not None and await values(found) == [b"old", b"older", b"newer"]
+    assert not manager.creation.is_filling(T0)
 
 
 async def test_one_that_is_here_is_not_made_anew(broker: Broker) -> None:
