@@ -48,8 +48,8 @@ def build(target: Path) -> Path:
     done = target / digest.hexdigest()
     if done.exists():
         return done
-    shutil.rmtree(target, ignore_errors=True)  # those of former sources
-    making = target / "making"
+    making = target / f"making-{digest.hexdigest()}"
+    shutil.rmtree(making, ignore_errors=True)  # of one that was cut off
     shutil.copytree(SOURCES, making / "simulation", ignore=shutil.ignore_patterns("__pycache__"))
     modules = [f"simulation/{name}.py" for name in MODULES]
     mypyc = Path(sys.executable).with_name("mypyc")
@@ -64,7 +64,8 @@ def build(target: Path) -> Path:
     if result.returncode:
         end = "\n".join((result.stdout + result.stderr).strip().splitlines()[-15:])
         raise CompileError(f"{end}\nIt takes a C compiler and Python's headers: apt-get install gcc python3-dev.")
-    making.rename(done)
+    shutil.rmtree(making / "build")  # the C code
+    making.rename(done)  # others stay: a campaign may be using them
     return done
 
 
