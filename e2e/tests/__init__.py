@@ -1,1 +1,5 @@
 """What a person does with Ottla on Kubernetes, in the order of a cluster's life. `make e2e` runs it."""
+
+import pytest
+
+pytest.register_assert_rewrite("e2e.tests.records")  # so that a failed assertion there tells what was found
