@@ -64,14 +64,9 @@ def faults(acknowledged: Sequence[int], given: Sequence[Given], absences: Sequen
     if len(numbers) < len({(partition, offset) for partition, offset, _ in given}):
         yield "a record has two offsets"
     for count, absence in enumerate(absences, 1):
-        if quiet := silent(acknowledged, given, absence):
-            yield f"absence {count}: nothing that was acknowledged in it was given in it from partitions {quiet}"
-
-
-def silent(acknowledged: Sequence[int], given: Sequence[Given], absence: Absence) -> list[int]:
-    """The partitions of which nothing was given in an absence that was acknowledged in it."""
-    within = set(acknowledged[absence.acknowledged :])
-    return sorted({partition for partition, _, _ in given} - _partitions(given[: absence.given], within))
+        within = set(acknowledged[absence.acknowledged :])
+        if silent := sorted(expected.keys() - _partitions(given[: absence.given], within)):
+            yield f"absence {count}: nothing that was acknowledged in it was given in it from partitions {silent}"
 
 
 def _partitions(given: Iterable[Given], numbers: set[int]) -> set[int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from e2e.history import Absence, Given, faults, read_given, silent
+from e2e.history import Absence, faults, read_given
 from e2e.kubernetes_api import LIMIT_S, Kubernetes
 
 PROGRAM = "/opt/client/records.py"
@@ -62,37 +62,19 @@ class Group(Program):
         self._formed = self.said()
 
     def until_more(self, count: int) -> Absence:
-        """Waits, while a pod is away, until it was given that many more records than are acknowledged by now, and some
-        of these from every partition."""
+        """Waits, while a pod is away, until it was given that many more records than are acknowledged by now."""
         acknowledged = int(self._kubernetes.execute(self._pod, "wc", "-l", self._acknowledged).split()[0])
         wanted = acknowledged + count
         self._kubernetes.until(lambda: self.said()["given"] >= wanted, f"{count} more are given ({self.output})")
-
-        def quiet() -> list[int]:
-            given = self._history()
-            return silent(self._all_acknowledged(), given, Absence(acknowledged, len(given)))
-
-        self._kubernetes.until(lambda: not quiet(), f"every partition goes on ({self.output})")
-        return Absence(acknowledged, len(self._history()))
-
-    def _all_acknowledged(self) -> list[int]:
-        return [int(line) for line in self._lines(self._acknowledged).split()]
-
-    def _history(self) -> list[Given]:
-        """What the group has been given."""
-        return read_given(self._lines(self._given))
-
-    def _lines(self, path: str) -> str:
-        """The whole ones of a file that may be written meanwhile."""
-        return self._kubernetes.execute(self._pod, "cat", path).rpartition("\n")[0]
+        return Absence(acknowledged, int(self.said()["given"]))
 
     def assert_undisturbed(self, absences: Sequence[Absence]) -> None:
         """Waits until it was given as much as was acknowledged, and ends it: no record is missing or came twice, its
         members kept their partitions, saw no error, went on in every absence and have committed everything."""
-        acknowledged = self._all_acknowledged()
+        acknowledged = [int(line) for line in self._kubernetes.execute(self._pod, "cat", self._acknowledged).split()]
         self._kubernetes.until(lambda: self.said()["given"] >= len(acknowledged), f"all is given ({self.output})")
         said = self.stop()
-        given = self._history()
+        given = read_given(self._kubernetes.execute(self._pod, "cat", self._given))
         assert list(faults(acknowledged, given, absences)) == []
         assert said == {**self._formed, "given": len(given), "committed": len(given)}
 
