@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from e2e.__main__ import load_cluster
 from e2e.installation import OPERATOR, Helm, Operator, manifests
 from e2e.kubernetes_api import Kubernetes, is_ready
 from e2e.providers import SYSTEM, Cluster
-from e2e.tests.records import Records
-from ottla_operator.api.objects import KAFKA_TOPIC, POD, Obj
+from e2e.tests.records import Knocking, Records
+from ottla_operator.api.objects import KAFKA_TOPIC, POD
 
 CLIENT = "client"
 
@@ -63,11 +64,8 @@ def orders(kubernetes: Kubernetes, operator: Operator, cluster: Cluster) -> str:
 @pytest.fixture(scope="session")
 def client(kubernetes: Kubernetes, cluster: Cluster, orders: str) -> Iterator[str]:
     """The name of a pod with the official clients."""
-    kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(client_pod(cluster, f"{orders}-bootstrap:9092")))
-    kubernetes.until(lambda: is_ready(kubernetes.get(POD, CLIENT)), "the client's pod runs")
-    yield CLIENT
-    if kubernetes.get(POD, CLIENT) is not None:
-        kubernetes.delete(POD, CLIENT, grace_s=0)
+    with _client_pod(kubernetes, cluster, CLIENT, orders):
+        yield CLIENT
 
 
 @pytest.fixture
@@ -88,19 +86,35 @@ def records(kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest,
     found.close()
 
 
-def client_pod(cluster: Cluster, bootstrap: str) -> Obj:
+@pytest.fixture
+def knocking(kubernetes: Kubernetes, cluster: Cluster, orders: str, tmp_path: Path) -> Iterator[Knocking]:
+    """Somebody in a pod of its own who connects to the address of every broker that clients are told."""
+    with _client_pod(kubernetes, cluster, "knocking", orders) as pod:
+        found = Knocking(kubernetes, pod, tmp_path, *(f"{orders}-broker-{broker}:9092" for broker in range(3)))
+        yield found
+        found.kill()
+
+
+@contextmanager
+def _client_pod(kubernetes: Kubernetes, cluster: Cluster, name: str, orders: str) -> Iterator[str]:
+    """A pod with the official clients, while it is needed."""
     container = {
         "name": "client",
         "image": cluster.images.client.reference,
         "command": ["sleep", "infinity"],
-        "env": [{"name": "BOOTSTRAP", "value": bootstrap}],
+        "env": [{"name": "BOOTSTRAP", "value": f"{orders}-bootstrap:9092"}],
     }
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": CLIENT, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
     }
+    kubernetes.kubectl("apply", "-f", "-", text=yaml.safe_dump(pod))
+    kubernetes.until(lambda: is_ready(kubernetes.get(POD, name)), f"the pod {name} runs")
+    yield name
+    if kubernetes.get(POD, name) is not None:
+        kubernetes.delete(POD, name, grace_s=0)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -79,6 +79,19 @@ class Group(Program):
         assert said == {**self._formed, "given": len(given), "committed": len(given)}
 
 
+class Knocking(Program):
+    """Somebody who opens connections to these addresses all the time."""
+
+    def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, *addresses: str) -> None:
+        super().__init__(kubernetes, pod, folder / "knocking", "knock", *addresses)
+        kubernetes.until(lambda: set(self.said()) == set(addresses), f"somebody knocks ({self.output})")
+
+    def assert_always_answered(self) -> None:
+        """Ends it: each address accepted connections and refused some, and none was left without an answer."""
+        said = self.stop()
+        assert all(sorted(answers) == ["accepted", "refused"] for answers in said.values()), said
+
+
 class Records:
     """The records of one topic."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.installation import Operator
 from e2e.kubernetes_api import Kubernetes, Refused, is_ready
-from e2e.tests.records import PROGRAM, Records
+from e2e.tests.records import PROGRAM, Knocking, Records
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
 
 BROKERS = (0, 1, 2)
@@ -43,8 +43,11 @@ def controller(kubernetes: Kubernetes, client: str) -> int:
     return int(kubernetes.execute(client, "python3", PROGRAM, "controller"))
 
 
-def test_a_broker_pod_that_is_deleted_disturbs_nobody(records: Records, kubernetes: Kubernetes, client: str) -> None:
-    """Each with its grace, the controller's last, while a producer with acks=all and a consumer group go on."""
+def test_a_broker_pod_that_is_deleted_disturbs_nobody(
+    records: Records, knocking: Knocking, kubernetes: Kubernetes, client: str
+) -> None:
+    """Each with its grace, the controller's last, while a producer with acks=all and a consumer group go on, and
+    somebody connects to every broker's address, which may refuse a connection but never leave one unanswered."""
     kubernetes.until_ready()
     last = controller(kubernetes, client)
     group = records.follow()
@@ -67,6 +70,7 @@ def test_a_broker_pod_that_is_deleted_disturbs_nobody(records: Records, kubernet
     records.until_more(1000)
     said = records.stop()
     assert said["refused"] == [] and said["unknown"] == 0
+    knocking.assert_always_answered()
     group.assert_undisturbed(absences)
     records.assert_nothing_is_lost()
 

@@ -236,13 +236,16 @@ class Broker:
             stopping.result()
 
     def hurry(self) -> None:
-        """A stop that hands leadership over goes on with the flush at once. Idempotent."""
+        """A stop that hands leadership over, or still serves after that, goes on with the flush at once. Idempotent."""
         if not self._hurry.done():
             self._hurry.set_result(None)
 
     async def _stop(self, hands_over: bool) -> None:
         if hands_over:
+            clock = self._ports.clock
+            closes_at = clock.monotonic() + self.config["ottla.shutdown.serve.ms"] / 1000
             await self._hand_over()
+            await asyncio.wait([self._hurry], timeout=max(0.0, closes_at - clock.monotonic()))
         if self._controller is not None:
             # In office it stays there: a flush may take minutes, and the fleet is not to be without a controller.
             self._controller.retire()

@@ -6,21 +6,26 @@ records.py check TOPIC FILE          reads everything and prints {"acknowledged"
 records.py placement TOPIC           prints {partition: [the brokers of its replicas]}
 records.py leaders TOPIC             prints {partition: the broker that leads it, -1 for nobody}
 records.py controller                prints the broker that is the controller
+records.py knock HOST:PORT...        opens connections until SIGTERM; prints {HOST:PORT: {what became of one: how many}}
 records.py python TOPIC COUNT        kafka-python sends COUNT records and reads them; prints how many
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections import Counter
 
 BOOTSTRAP = os.environ["BOOTSTRAP"]
 PER_SECOND = 400
+KNOCK_EVERY_S = 1.0
+"""A kernel that refuses for a Service without pods tells each client so six times in a row, then once a second."""
 TIMEOUT_MS = 240_000
 
 
@@ -168,6 +173,37 @@ def controller() -> None:
     print(found)
 
 
+async def knock(addresses: list[str]) -> None:
+    """A connection that the kernel gives up, for want of any answer, is "unanswered"; it asks twice, for 3 s."""
+    stopping, loop = until_sigterm(), asyncio.get_running_loop()
+    found: dict[str, Counter[str]] = {address: Counter() for address in addresses}
+
+    async def one(address: str, where: tuple[str, int]) -> None:
+        with socket.socket() as connection:
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_SYNCNT, 1)
+            try:
+                await loop.sock_connect(connection, where)
+                found[address]["accepted"] += 1
+            except ConnectionRefusedError:
+                found[address]["refused"] += 1
+            except OSError:
+                found[address]["unanswered"] += 1
+
+    hosts = [address.rpartition(":") for address in addresses]
+    known = [(socket.gethostbyname(host), int(port)) for host, _, port in hosts]
+    knocks: set[asyncio.Task[None]] = set()
+    while not stopping:
+        for address, where in zip(addresses, known, strict=True):
+            task = loop.create_task(one(address, where))
+            knocks.add(task)
+            task.add_done_callback(knocks.discard)
+        print(json.dumps(found), flush=True)
+        await asyncio.sleep(KNOCK_EVERY_S)
+    await asyncio.gather(*knocks)
+    print(json.dumps(found), flush=True)
+
+
 def python(topic: str, count: int) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
@@ -195,6 +231,9 @@ def python(topic: str, count: int) -> None:
 def main(arguments: list[str]) -> None:
     if arguments == ["controller"]:
         controller()
+        return
+    if arguments[0] == "knock":
+        asyncio.run(knock(arguments[1:]))
         return
     what, topic, *rest = arguments
     if what == "send":

@@ -127,6 +127,11 @@ def short_hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
 
 
+LEFT_OUT = {"publishNotReadyAddresses": False}
+"""Fields that we set to what an API server does not give back. Leaving one out of an object that we apply is no
+difference to `covers`, so it would not take back what an earlier release has set."""
+
+
 def covers(live: Any, desired: Any) -> bool:
     """Whether everything `desired` says is so in `live`, which may say more (defaults, fields of others).
 
@@ -142,9 +147,13 @@ def covers(live: Any, desired: Any) -> bool:
     True
     >>> covers({"args": ["a"]}, {"args": ["a", "b"]})
     False
+    >>> [covers(live, {"publishNotReadyAddresses": False}) for live in ({}, {"publishNotReadyAddresses": True})]
+    [True, False]
     """
     if isinstance(desired, Mapping):
-        return isinstance(live, Mapping) and all(covers(live.get(key), value) for key, value in desired.items())
+        return isinstance(live, Mapping) and all(
+            covers(live.get(key, LEFT_OUT.get(key)), value) for key, value in desired.items()
+        )
     if isinstance(desired, list):
         if not isinstance(live, list):
             return False

@@ -93,7 +93,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         ],
         "startupProbe": _probe("/livez", period=2, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
-        "readinessProbe": _probe("/readyz", period=5, failures=2),
+        "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon a Service forgets it: config.SERVE_MS
         "securityContext": CONTAINER_SECURITY,
     }
     if snapshot.images.pull_policy:

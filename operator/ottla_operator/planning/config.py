@@ -32,6 +32,9 @@ CLIENT_PORT = 9092
 HTTP_PORT = 8080
 SESSION_TIMEOUT_MS = 6000
 """zookeeper.session.timeout.ms unless the document sets it: how long a dead broker's leaders stay with it."""
+SERVE_MS = 5000
+"""ottla.shutdown.serve.ms unless the document sets it: longer than it takes until a broker's Service has forgotten a
+pod that is not ready any more (`planning.brokers`): nobody is sent to a pod that is gone (docs/decisions/0030)."""
 FILE = "server.properties"
 
 
@@ -58,6 +61,7 @@ def broker_properties(cluster: KafkaCluster, broker_id: int, rack: str) -> dict[
     """The configuration of one broker. What may be formatted is not in it: it changes without a roll."""
     return {
         "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+        "ottla.shutdown.serve.ms": str(SERVE_MS),
         **default_broker_config(cluster),
         **cluster.brokers.config,
         "broker.id": str(broker_id),

@@ -1,7 +1,8 @@
 """The addresses of the brokers and their disruption budget.
 
-A headless Service for INTERNAL, a ClusterIP per broker that CLIENT advertises and that outlives the pod, and the
-bootstrap Service, which has ready pods only.
+A headless Service for INTERNAL, with every pod, a ClusterIP per broker that CLIENT advertises and that outlives the
+pod, and the bootstrap Service. Those for clients have ready pods only: a Service without a pod refuses a connection at
+once, while nobody answers one to the address of a pod that has just gone (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
             clusterIP="None",
             publishNotReadyAddresses=True,
         ),
-        _service(snapshot, names.bootstrap_service(name), _selector(name), {"client": CLIENT_PORT}),
+        _service(
+            snapshot,
+            names.bootstrap_service(name),
+            _selector(name),
+            {"client": CLIENT_PORT},
+            publishNotReadyAddresses=False,
+        ),
     ]
     for broker_id in ids:
         desired.append(
@@ -48,7 +55,7 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
                 {**_selector(name), names.BROKER_ID: str(broker_id)},
                 {"client": CLIENT_PORT},
                 broker_id,
-                publishNotReadyAddresses=True,
+                publishNotReadyAddresses=False,
             )
         )
     if ids:

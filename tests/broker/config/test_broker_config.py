@@ -107,7 +107,7 @@ def test_the_file_that_3_9_ships_for_zookeeper_mode_loads_without_an_unknown_key
 
 
 def test_every_key_has_a_sentence_and_a_default_of_its_own_type() -> None:
-    assert len(BROKER_KEYS) == 351
+    assert len(BROKER_KEYS) == 352
     for key in BROKER_KEYS.values():
         assert key.documentation.endswith("."), key.name
         if key.default is not None and key.validator is not None and key.default not in ("", ()):
@@ -187,6 +187,11 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("log.dirs=,", "log.dirs", "at least one"),
         ("log.retention.ms=0", "log.retention.ms", "at least 1, or -1"),
         ("replica.fetch.wait.max.ms=40000", "replica.socket.timeout.ms", "replica.fetch.wait.max.ms"),
+        (
+            "ottla.shutdown.timeout.ms=5000\nottla.shutdown.serve.ms=2501",
+            "ottla.shutdown.serve.ms",
+            "at most half of ottla.shutdown.timeout.ms (2500)",
+        ),
         ("inter.broker.protocol.version=2.7", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=4.0-IV0", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=2.8-IV0", "inter.broker.protocol.version", "of 2.8 these levels are known"),

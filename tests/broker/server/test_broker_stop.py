@@ -172,6 +172,29 @@ def test_a_second_signal_skips_to_the_flush() -> None:
     stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": NEVER_MS}, hurry)
 
 
+def test_a_broker_that_leads_nothing_more_still_answers_for_as_long_as_connections_may_come() -> None:
+    with cluster(brokers=3, config={"ottla.shutdown.serve.ms": "22500"}) as fleet:
+        create(fleet.bootstrap, "t", 3, 2)
+        broker, address = broker_of(fleet, 1), fleet.address(1)
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.ensure_future(broker.stop())
+
+        async def hurry(stopping: asyncio.Task[None]) -> None:
+            broker.hurry()
+            await stopping
+
+        stopping = fleet.run(begin())
+        await_that(lambda: 1 not in leaders(fleet, "t").values(), "others lead")
+        assert not broker.is_ready
+        with Wire(address) as wire:
+            assert 1 not in metadata(wire, "t").values()
+        fleet.run(hurry(stopping))
+        assert broker.state == "stopped"
+        with pytest.raises(ConnectionRefusedError):
+            Wire(address)
+
+
 def test_the_retries_end_and_the_broker_stops_all_the_same() -> None:
     stop_without_a_successor({"controlled.shutdown.retry.backoff.ms": "50"}, lambda fleet, broker: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from ottla_broker.config import BrokerConfig
-from ottla_operator.api.objects import dig
+from ottla_operator.api.objects import annotation, dig
 from ottla_operator.planning import brokers
 from tests.operator.chart.test_chart import rendered
 from tests.operator.fleet import CLUSTER, Fleet
@@ -45,6 +45,33 @@ async def test_names_and_label_values_fit_kubernetes_limits_for_the_longest_clus
 def test_the_charts_objects_and_the_crds_say_only_what_kubernetes_knows() -> None:
     for document in [*rendered(), *rendered(watchNamespace="kafka", readNodes=False)]:
         assert faults_of(document) == [], f"{document['kind']} {document['metadata']['name']}"
+
+
+async def test_clients_are_never_sent_to_a_pod_that_is_gone() -> None:
+    """A pod's address goes before Kubernetes says that the pod is gone. A broker is out of its Service by then: it is
+    unready from SIGTERM on, and stays for as long as the kubelet takes to notice and two seconds more."""
+    fleet = Fleet(copy.deepcopy(CLUSTER))
+    await fleet.converge()
+    objects = {(kind, name): obj for (kind, _, name), obj in fleet.kubernetes.objects.items()}
+    specs = [obj["spec"] for (kind, _), obj in objects.items() if kind == "Service"]
+    brokers_specs = [spec for spec in specs if spec["selector"]["app.kubernetes.io/component"] == "broker"]
+    for_clients = [spec for spec in brokers_specs if spec["ports"][0]["name"] == "client"]
+    assert len(for_clients) == CLUSTER["spec"]["brokers"]["replicas"] + 1, "each broker's and the bootstrap"
+    assert not any(spec["publishNotReadyAddresses"] for spec in for_clients)
+    template = objects["StatefulSet", "orders-broker-0"]["spec"]["template"]
+    probe = dig(template, "spec", "containers", 0, "readinessProbe")
+    config_map = objects["ConfigMap", annotation(template, "kafka.ottla.dev/config")]
+    serve_ms = BrokerConfig.from_properties(config_map["data"]["server.properties"])["ottla.shutdown.serve.ms"]
+    assert serve_ms >= (probe["periodSeconds"] * probe["failureThreshold"] + 2) * 1000
+
+
+async def test_what_an_earlier_release_has_published_is_taken_back() -> None:
+    fleet = Fleet(copy.deepcopy(CLUSTER))
+    await fleet.converge()
+    service = fleet.kubernetes.objects["Service", "default", "orders-broker-0"]
+    fleet.kubernetes.put({**service, "spec": {**service["spec"], "publishNotReadyAddresses": True}})
+    await fleet.converge()
+    assert fleet.kubernetes.objects["Service", "default", "orders-broker-0"]["spec"] == service["spec"]
 
 
 def test_a_broker_ends_its_stop_by_itself_before_kubernetes_kills_it() -> None:

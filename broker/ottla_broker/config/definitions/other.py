@@ -47,6 +47,17 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.shutdown.serve.ms",
+        LONG,
+        0,
+        MEDIUM,
+        READ_ONLY,
+        "How long after it was asked to stop a broker, which then leads nothing, still answers clients: as long as a "
+        "load balancer in front of it may go on sending it new connections.",
+        at_least(0),
+        known=_OWN,
+    ),
+    key(
         "ottla.log.dirs.format",
         LIST,
         None,
