@@ -96,8 +96,5 @@ def _check_network(config: BrokerConfig) -> None:
         address, colon, limit = entry.rpartition(":")
         if not colon or not address or not limit.isdigit():
             _refuse(config, "max.connections.per.ip.overrides", "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
-    longest = config["ottla.shutdown.timeout.ms"] // 2
-    if config["ottla.shutdown.serve.ms"] > longest:
-        _refuse(config, "ottla.shutdown.serve.ms", f"at most half of ottla.shutdown.timeout.ms ({longest})")
     if config["ottla.http.listener"]:
         config.http_listener  # noqa: B018 - raises when malformed

@@ -243,9 +243,12 @@ class Broker:
     async def _stop(self, hands_over: bool) -> None:
         if hands_over:
             clock = self._ports.clock
-            closes_at = clock.monotonic() + self.config["ottla.shutdown.serve.ms"] / 1000
+            serve_ms = min(self.config["ottla.shutdown.serve.ms"], self.config["ottla.shutdown.timeout.ms"] // 2)
+            closes_at = clock.monotonic() + serve_ms / 1000
             await self._hand_over()
-            await asyncio.wait([self._hurry], timeout=max(0.0, closes_at - clock.monotonic()))
+            ends: list[asyncio.Future[Any]] = [self._hurry, self._halted]
+            left_s = max(0.0, closes_at - clock.monotonic())
+            await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if self._controller is not None:
             # In office it stays there: a flush may take minutes, and the fleet is not to be without a controller.
             self._controller.retire()

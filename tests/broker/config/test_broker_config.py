@@ -187,11 +187,7 @@ def test_log_dirs_win_over_log_dir() -> None:
         ("log.dirs=,", "log.dirs", "at least one"),
         ("log.retention.ms=0", "log.retention.ms", "at least 1, or -1"),
         ("replica.fetch.wait.max.ms=40000", "replica.socket.timeout.ms", "replica.fetch.wait.max.ms"),
-        (
-            "ottla.shutdown.timeout.ms=5000\nottla.shutdown.serve.ms=2501",
-            "ottla.shutdown.serve.ms",
-            "at most half of ottla.shutdown.timeout.ms (2500)",
-        ),
+        ("ottla.shutdown.serve.ms=-1", "ottla.shutdown.serve.ms", "at least 0"),
         ("inter.broker.protocol.version=2.7", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=4.0-IV0", "inter.broker.protocol.version", "between 2.8 and 3.9"),
         ("inter.broker.protocol.version=2.8-IV0", "inter.broker.protocol.version", "of 2.8 these levels are known"),

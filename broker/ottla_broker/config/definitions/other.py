@@ -53,7 +53,7 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         READ_ONLY,
         "How long after it was asked to stop a broker, which then leads nothing, still answers clients: as long as a "
-        "load balancer in front of it may go on sending it new connections.",
+        "load balancer in front of it may go on sending it new connections; half of ottla.shutdown.timeout.ms at most.",
         at_least(0),
         known=_OWN,
     ),
