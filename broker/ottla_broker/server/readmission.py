@@ -57,7 +57,10 @@ class Readmission:
     def add(self, logs: Mapping[TopicPartition, bool], *, is_new: bool = False) -> None:
         """These logs are back, or `is_new`. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is
         their turn."""
-        for partition, is_whole in logs.items():
+        for partition, has_its_end in logs.items():
+            # One that still waits has not acted since it was found shorter: a directory that fails once more before its
+            # turn comes takes the shorter end for the one that the log had.
+            is_whole = has_its_end and not self._replica_manager.is_offline(partition)
             self._waiting[partition] = is_whole
             if not is_whole and not is_new:
                 self._logger.warning("%s is back, and shorter than it was: what was not synced is lost here", partition)

@@ -1,0 +1,153 @@
+"""Replicas of log directories that were offline, and what a person has given up of those that stay so."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.coordination import znodes
+from ottla_broker.coordination.embedded import EmbeddedCoordination
+from ottla_broker.metadata.cache import MetadataCache, TopicMetadata
+from ottla_broker.metrics import Metrics
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.readmission import FORGOTTEN, Readmission
+from ottla_broker.server.registration import make_path, make_persistent_paths
+from ottla_broker.storage.log import Log
+from tests.broker.server.test_remade_replicas import Disks, give_back
+from tests.broker.storage.logs import batch, read_values, written
+from tests.broker.storage.test_made_anew import give_back
+
+ME, OTHER = 1, 2
+
+
+class Readmitting:
+    """Broker 1 with its directories, replicas and coordination; the test stands in the controller's place."""
+
+    def __init__(self, disks: Disks) -> None:
+        self.disks = disks
+        self.clock = disks.clock
+        self.log_manager = disks.manager
+        self.coordination: EmbeddedCoordination = disks.coordination
+        self.reports = 0
+        self.failures: list[BaseException] = []
+        self.clock.on_task_failure = lambda name, error: self.failures.append(error)
+        logger = logging.LoggerAdapter(logging.getLogger("ottla.test"), {})
+        config = self.config = BrokerConfig.from_mapping(
+            {"broker.id": str(ME), "log.dirs": ",".join(disks.paths), "zookeeper.connect": "127.0.0.1:1"}
+        )
+        self.metadata = MetadataCache(ME)
+        self.dynamic_config = DynamicConfig(
+            config, ME, self.coordination, self.clock, lambda topic, changed: None, logger
+        )
+        self.replicas = ReplicaManager(
+            broker_id=ME,
+            config=config,
+            clock=self.clock,
+            log_manager=self.log_manager,
+            metadata=self.metadata,
+            metrics=Metrics(),
+            broker_epoch=lambda: 1,
+            send_alter_partition=self._nobody,
+            connect=self._nobody,
+            listener="PLAINTEXT",
+        )
+        self.readmission = Readmission(
+            ME, self.coordination, self.clock, self.replicas, self.dynamic_config, self._report, logger
+        )
+        self.log_manager._on_directory_failure = lambda path, error: self.replicas.directory_failed()
+        self.log_manager._on_directory_return = self._on_return
+
+    def _nobody(self, *_: Any) -> Any:
+        raise ConnectionError("nobody is there")
+
+    def _report(self) -> None:
+        self.reports += 1
+
+    def _on_return(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
+        self.readmission.add(logs)
+        self.readmission.forget()
+
+    async def start(self) -> None:
+        await make_persistent_paths(self.coordination)
+        await self.dynamic_config.start()
+        self.config.on_change(lambda changed: self.readmission.forget() if FORGOTTEN in changed else None)
+
+    async def topic(self, name: str, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> TopicPartition:
+        """One partition, as the coordination and the metadata have it."""
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+        assignment = znodes.TopicAssignment({0: replicas}, topic_id)
+        await make_path(self.coordination, znodes.partition_path(name, 0))
+        await self.coordination.set(znodes.topic_path(name), assignment.encode())
+        state = znodes.PartitionState(leader, 0, 1, isr)
+        await self.coordination.create(znodes.PartitionState.path(name, 0), state.encode())
+        self.metadata.topics[name] = TopicMetadata(name, topic_id.bytes)
+        return TopicPartition(name, 0)
+
+    async def write(self, partition: TopicPartition, number: int, *values: bytes) -> Log:
+        """A log on that directory, with synced records."""
+        self.log_manager.prefer(partition, self.disks.paths[number])
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, partition.topic).bytes
+        log = await self.log_manager.get_or_create(partition, topic_id, True)
+        for value in values:
+            log.append_as_leader(batch(value), 0)
+        await written(log)
+        await log.flush()
+        return log
+
+    async def forget(self, *numbers: int) -> None:
+        """`ottla disk forget`."""
+        named = ",".join(self.disks.paths[number] for number in numbers)
+        await self.dynamic_config.update(BROKERS, str(ME), lambda stored: {**stored, FORGOTTEN: named})
+
+    def leads(self, partition: TopicPartition) -> bool:
+        found = self.replicas.partition(*partition)
+        return found is not None and found.is_leader
+
+
+@pytest.fixture(params=[2])
+async def broker(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Readmitting]:
+    """The parameter is the number of directories."""
+    disks = Disks(tmp_path, request.param)
+    await disks.store.open()
+    await disks.coordination.start()
+    await disks.start()
+    made = Readmitting(disks)
+    await made.start()
+    yield made
+    disks.stop()
+    await disks.workers.wait_closed()
+    await disks.coordination.close()
+    await disks.store.close()
+    assert not made.failures, made.failures
+
+
+def lose_tail(log: Log) -> None:
+    """What was not synced when the directory failed is gone."""
+    path = Path(log.disk.path, log.directory, "00000000000000000000.log")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_failed_once_more(
+    broker: Readmitting,
+) -> None:
+    """A disk that is about to die comes and goes: what counts is the end that the log had when it was last in use."""
+    partition = await broker.topic("t", ME, (ME, OTHER), (ME, OTHER))
+    log = await broker.write(partition, 0, b"one", b"two")
+    broker.disks.fail(0)
+    lose_tail(log)
+    for _ in range(2):
+        await give_back(broker.disks, 0)
+        found = broker.log_manager.get(partition)
+        assert found is not None and [value for _, value in await read_values(found, 0)] == [b"one"]
+        await broker.readmission._admit_some()
+        assert not broker.leads(partition), "the other one in sync has a record that this one lacks"
+        assert broker.replicas.is_offline(partition)
+        broker.disks.fail(0)
