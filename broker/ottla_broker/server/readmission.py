@@ -164,7 +164,6 @@ class Readmission:
         """Of the partitions that have this broker alone in sync, those that no other broker has a copy of begin at
         once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss."""
         manager = self._replica_manager.log_manager
-        begun: dict[TopicPartition, bool] = {}
         for topic in list(self._replica_manager.metadata.topics):
             try:
                 assignment = await read_assignment(self._coordination, topic)
@@ -188,5 +187,5 @@ class Readmission:
                 self._logger.critical(
                     "%s: its records are given up, they were only on %s; it begins anew, empty", partition, path
                 )
-                begun[partition] = False
-        self.add(begun, is_new=True)
+                # At once: should the coordination fail over the next one, nobody would look for this one any more.
+                self.add({partition: False}, is_new=True)

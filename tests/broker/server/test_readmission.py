@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -15,13 +16,16 @@ from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination
 from ottla_broker.metadata.cache import MetadataCache, TopicMetadata
 from ottla_broker.metrics import Metrics
+from ottla_broker.ports.coordination import ConnectionLoss
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.server import readmission
 from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.server.registration import make_path, make_persistent_paths
 from ottla_broker.storage.log import Log
-from tests.broker.server.test_remade_replicas import Disks, give_back
+from tests.broker.replication.fleet import until
+from tests.broker.server.test_remade_replicas import Disks
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_made_anew import give_back
 
@@ -38,6 +42,7 @@ class Readmitting:
         self.coordination: EmbeddedCoordination = disks.coordination
         self.reports = 0
         self.failures: list[BaseException] = []
+        self.forgetting: list[asyncio.Task[Any]] = []
         self.clock.on_task_failure = lambda name, error: self.failures.append(error)
         logger = logging.LoggerAdapter(logging.getLogger("ottla.test"), {})
         config = self.config = BrokerConfig.from_mapping(
@@ -62,11 +67,18 @@ class Readmitting:
         self.readmission = Readmission(
             ME, self.coordination, self.clock, self.replicas, self.dynamic_config, self._report, logger
         )
+        self._spawn, self.clock.spawn = self.clock.spawn, self._noting_spawn  # type: ignore[method-assign]
         self.log_manager._on_directory_failure = lambda path, error: self.replicas.directory_failed()
         self.log_manager._on_directory_return = self._on_return
 
     def _nobody(self, *_: Any) -> Any:
         raise ConnectionError("nobody is there")
+
+    def _noting_spawn(self, work: Any, *, name: str) -> asyncio.Task[Any]:
+        task = self._spawn(work, name=name)
+        if name == "directories to be forgotten":
+            self.forgetting.append(task)
+        return task
 
     def _report(self) -> None:
         self.reports += 1
@@ -78,7 +90,6 @@ class Readmitting:
     async def start(self) -> None:
         await make_persistent_paths(self.coordination)
         await self.dynamic_config.start()
-        self.config.on_change(lambda changed: self.readmission.forget() if FORGOTTEN in changed else None)
 
     async def topic(self, name: str, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> TopicPartition:
         """One partition, as the coordination and the metadata have it."""
@@ -103,9 +114,12 @@ class Readmitting:
         return log
 
     async def forget(self, *numbers: int) -> None:
-        """`ottla disk forget`."""
+        """`ottla disk forget`; returns when nothing is left to be done."""
         named = ",".join(self.disks.paths[number] for number in numbers)
         await self.dynamic_config.update(BROKERS, str(ME), lambda stored: {**stored, FORGOTTEN: named})
+        self.readmission.forget()
+        while self.forgetting:
+            await self.forgetting.pop()
 
     def leads(self, partition: TopicPartition) -> bool:
         found = self.replicas.partition(*partition)
@@ -151,3 +165,30 @@ async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_faile
         assert not broker.leads(partition), "the other one in sync has a record that this one lacks"
         assert broker.replicas.is_offline(partition)
         broker.disks.fail(0)
+
+
+async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_away_behind_it(
+    broker: Readmitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has begun is not found among what is to be given up, when that is looked at once more."""
+    monkeypatch.setattr(readmission, "_ASK_AGAIN_S", 0.001)
+    first = await broker.topic("a", ME, (ME,), (ME,))
+    second = await broker.topic("b", OTHER, (OTHER,), (OTHER,))
+    await broker.write(first, 0, b"lost")
+    broker.disks.fail(0)
+    get = broker.coordination.get
+    losses = 1
+
+    def get_but_once(path: str, *arguments: Any) -> Any:
+        nonlocal losses
+        if path == znodes.topic_path(second.topic) and losses:
+            losses -= 1
+            raise ConnectionLoss(path)
+        return get(path, *arguments)
+
+    monkeypatch.setattr(broker.coordination, "get", get_but_once)
+    await broker.forget(0)
+    assert broker.log_manager.get(first) is not None and not losses
+    await until(
+        lambda: broker.leads(first) and bool(broker.reports), "the partition leads, and the controller hears so"
+    )
