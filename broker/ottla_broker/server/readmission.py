@@ -9,7 +9,7 @@ The same for partitions that a person has given up: `forget` makes them anew, em
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.coordination import znodes
@@ -142,9 +142,9 @@ class Readmission:
                 live = [path for path in self._dynamic_config.config[FORGOTTEN] if path not in states.offline]
                 if live:
                     await self._take_out(live)
-                for path in self._dynamic_config.config[FORGOTTEN]:
-                    if path in states.offline:
-                        await self._forget(path)
+                given_up = [path for path in self._dynamic_config.config[FORGOTTEN] if path in states.offline]
+                if given_up:
+                    await self._forget(given_up)
                 return
             except CoordinationError as error:
                 self._logger.warning("what is to be forgotten cannot be looked up yet: %s", error)
@@ -160,9 +160,11 @@ class Readmission:
         await self._dynamic_config.update(BROKERS, str(self._broker_id), without)
         self._logger.info("%s: online, so nothing of it is given up; taken out of %s", ", ".join(live), FORGOTTEN)
 
-    async def _forget(self, path: str) -> None:
+    async def _forget(self, paths: Sequence[str]) -> None:
         """Of the partitions that have this broker alone in sync, those that no other broker has a copy of begin at
-        once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss."""
+        once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss.
+
+        The directories together: of several that are offline since the start nobody knows which held what."""
         manager = self._replica_manager.log_manager
         for topic in list(self._replica_manager.metadata.topics):
             try:
@@ -174,7 +176,7 @@ class Readmission:
                 continue
             for index, replicas in sorted(assignment.partitions.items()):
                 partition = TopicPartition(topic, index)
-                if self._broker_id not in replicas or not manager.may_be_lost_with(partition, path):
+                if self._broker_id not in replicas or not manager.may_be_lost_with(partition, paths):
                     continue
                 try:
                     command = await read_command(self._coordination, partition, assignment)
@@ -185,7 +187,9 @@ class Readmission:
                     self._logger.error("%s cannot begin anew: %s", partition, error)
                     continue
                 self._logger.critical(
-                    "%s: its records are given up, they were only on %s; it begins anew, empty", partition, path
+                    "%s: its records are given up, they were only on %s; it begins anew, empty",
+                    partition,
+                    " or ".join(paths),
                 )
                 # At once: should the coordination fail over the next one, nobody would look for this one any more.
                 self.add({partition: False}, is_new=True)

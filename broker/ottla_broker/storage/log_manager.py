@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import posixpath
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -401,12 +401,15 @@ class LogManager:
             )
         return await self.creation.make(partition, topic_id)
 
-    def may_be_lost_with(self, partition: TopicPartition, path: str) -> bool:
-        """Whether the offline directory held the partition: known, or not excluded by where else it could be."""
-        if self.states.is_live(path) or partition in self._logs or partition in self.creation.under_way:
+    def may_be_lost_with(self, partition: TopicPartition, paths: Collection[str]) -> bool:
+        """Whether one of these directories, which are offline, held the partition: known, or not excluded by where else
+        it could be."""
+        if partition in self._logs or partition in self.creation.under_way:
             return False
         known = self._offline_partitions.get(partition)
-        return known.path == path if known is not None else self.states.offline == [path]
+        if known is not None:
+            return known.path in paths and not self.states.is_live(known.path)
+        return bool(self.states.offline) and all(path in paths for path in self.states.offline)
 
     async def begin_anew(
         self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False

@@ -192,3 +192,21 @@ async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_
     await until(
         lambda: broker.leads(first) and bool(broker.reports), "the partition leads, and the controller hears so"
     )
+
+
+@pytest.mark.parametrize("broker", [3], indirect=True)
+async def test_what_several_directories_may_have_held_begins_anew_when_all_of_them_are_given_up(
+    broker: Readmitting,
+) -> None:
+    """Nobody knows which of those that are offline since the start held what."""
+    partition = await broker.topic("t", ME, (ME,), (ME,))
+    await broker.write(partition, 1, b"lost")
+    await broker.disks.restart_with(0)
+    again = Readmitting(broker.disks)
+    again.metadata.topics.update(broker.metadata.topics)
+    await again.dynamic_config.start()
+    await again.forget(2)
+    assert again.log_manager.get(partition) is None, "the other one may have it"
+    await again.forget(1, 2)
+    assert again.log_manager.get(partition) is not None
+    await until(lambda: again.leads(partition), "the partition leads")
