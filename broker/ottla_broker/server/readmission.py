@@ -25,6 +25,8 @@ from ottla_broker.server.partition_state import read_assignment, read_command
 
 FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0
+_TRY_AGAIN_S = 5.0
+"""When no directory has taken what is to begin anew; each time all topics are read."""
 
 
 class Readmission:
@@ -53,6 +55,10 @@ class Readmission:
         self._unreadable: dict[TopicPartition, None] = {}
         """Of those, the ones whose state cannot be read, as a person has been told."""
         self._is_running = False
+        self._has_to_forget = False
+        self._is_forgetting = False
+        self._refused: dict[TopicPartition, str] = {}
+        """What is given up and cannot begin anew yet, with the reason that a person has been told."""
 
     def add(self, logs: Mapping[TopicPartition, bool], *, is_new: bool = False) -> None:
         """These logs are back, or `is_new`. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is
@@ -133,22 +139,32 @@ class Readmission:
         """Carries out what ottla.log.dirs.forgotten says now: gives up what only those directories held, where they
         are offline; an entry of one that is not is taken out, so that it means nothing when that one fails."""
         if self._dynamic_config.config[FORGOTTEN]:
-            self._clock.spawn(self._forget_all(), name="directories to be forgotten")
+            self._has_to_forget = True
+            if not self._is_forgetting:
+                self._is_forgetting = True
+                self._clock.spawn(self._forget_all(), name="directories to be forgotten")
 
     async def _forget_all(self) -> None:
         states = self._replica_manager.log_manager.states
-        while True:
-            try:
-                live = [path for path in self._dynamic_config.config[FORGOTTEN] if path not in states.offline]
-                if live:
-                    await self._take_out(live)
-                given_up = [path for path in self._dynamic_config.config[FORGOTTEN] if path in states.offline]
-                if given_up:
-                    await self._forget(given_up)
-                return
-            except CoordinationError as error:
-                self._logger.warning("what is to be forgotten cannot be looked up yet: %s", error)
-                await self._clock.sleep(_ASK_AGAIN_S)
+        try:
+            while self._has_to_forget:
+                self._has_to_forget = False
+                pause_s = _ASK_AGAIN_S
+                try:
+                    live = [path for path in self._dynamic_config.config[FORGOTTEN] if path not in states.offline]
+                    if live:
+                        await self._take_out(live)
+                    given_up = [path for path in self._dynamic_config.config[FORGOTTEN] if path in states.offline]
+                    if given_up and not await self._forget(given_up):
+                        # Whoever names the directory once more changes nothing, and would not be heard.
+                        self._has_to_forget, pause_s = True, _TRY_AGAIN_S
+                except CoordinationError as error:
+                    self._logger.warning("what is to be forgotten cannot be looked up yet: %s", error)
+                    self._has_to_forget = True
+                if self._has_to_forget:
+                    await self._clock.sleep(pause_s)
+        finally:
+            self._is_forgetting = False
 
     async def _take_out(self, live: list[str]) -> None:
         def without(stored: dict[str, str]) -> dict[str, str]:
@@ -160,12 +176,14 @@ class Readmission:
         await self._dynamic_config.update(BROKERS, str(self._broker_id), without)
         self._logger.info("%s: online, so nothing of it is given up; taken out of %s", ", ".join(live), FORGOTTEN)
 
-    async def _forget(self, paths: Sequence[str]) -> None:
+    async def _forget(self, paths: Sequence[str]) -> bool:
         """Of the partitions that have this broker alone in sync, those that no other broker has a copy of begin at
         once, the others with the next leader epoch. What others have in sync is theirs to lead, and nobody's loss.
 
-        The directories together: of several that are offline since the start nobody knows which held what."""
+        The directories together: of several that are offline since the start nobody knows which held what. False when
+        something could not begin anew yet: for lack of room, say, or of a directory that is not cordoned."""
         manager = self._replica_manager.log_manager
+        refused: dict[TopicPartition, str] = {}
         for topic in list(self._replica_manager.metadata.topics):
             try:
                 assignment = await read_assignment(self._coordination, topic)
@@ -184,7 +202,9 @@ class Readmission:
                         continue
                     await manager.begin_anew(partition, command.topic_id)
                 except (KafkaError, znodes.ZnodeError) as error:
-                    self._logger.error("%s cannot begin anew: %s", partition, error)
+                    refused[partition] = str(error)
+                    if self._refused.get(partition) != str(error):
+                        self._logger.error("%s cannot begin anew: %s", partition, error)
                     continue
                 self._logger.critical(
                     "%s: its records are given up, they were only on %s; it begins anew, empty",
@@ -193,3 +213,5 @@ class Readmission:
                 )
                 # At once: should the coordination fail over the next one, nobody would look for this one any more.
                 self.add({partition: False}, is_new=True)
+        self._refused = refused
+        return not refused

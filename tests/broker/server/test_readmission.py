@@ -210,3 +210,19 @@ async def test_what_several_directories_may_have_held_begins_anew_when_all_of_th
     await again.forget(1, 2)
     assert again.log_manager.get(partition) is not None
     await until(lambda: again.leads(partition), "the partition leads")
+
+
+async def test_a_partition_that_is_given_up_begins_anew_as_soon_as_a_directory_takes_it(
+    broker: Readmitting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To name the directory once more would change nothing, and so be no news."""
+    monkeypatch.setattr(readmission, "_TRY_AGAIN_S", 0.001)
+    partition = await broker.topic("t", ME, (ME,), (ME,))
+    await broker.write(partition, 0, b"lost")
+    broker.disks.fail(0)
+    broker.log_manager.cordoned = broker.disks.paths
+    forgetting = asyncio.ensure_future(broker.forget(0))
+    await until(lambda: f"{partition} cannot begin anew" in caplog.text, "a refusal")
+    broker.log_manager.cordoned = ()
+    await forgetting
+    await until(lambda: broker.leads(partition), "the partition leads")
