@@ -5,6 +5,7 @@ Not here: when it is tried (`directory_watch.py`), and what becomes of its repli
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla_broker.ports.disk import LogDisk
@@ -47,20 +48,23 @@ class DirectoryReturns:
         known = self._offline.get(partition)
         return known is not None and known.path in self._under_way
 
-    async def bring_back(self, path: str, disk: LogDisk) -> dict[TopicPartition, bool]:
+    async def bring_back(
+        self, path: str, disk: LogDisk, tell: Callable[[dict[TopicPartition, bool]], None] = lambda logs: None
+    ) -> None:
         """Loads an offline directory from `disk`, as after an unclean end; it is live when this returns.
 
-        Gives its logs, and whether each holds all that it did. Copies of partitions that live elsewhere by now, or were
-        made anew elsewhere, are renamed `-stray` first. It stays offline with LogDirectoryError (it is not the
-        directory that failed), CheckpointError, OSError.
+        `tell` takes its logs, and whether each holds all that it did, in the moment in which they can be found: no
+        command may come before one that lacks something is known for that. Copies of partitions that live elsewhere by
+        now, or were made anew elsewhere, are renamed `-stray` first. It stays offline with LogDirectoryError (it is not
+        the directory that failed), CheckpointError, OSError.
         """
         self._under_way[path] = None
         try:
-            return await self._bring_back(path, disk)
+            await self._bring_back(path, disk, tell)
         finally:
             del self._under_way[path]
 
-    async def _bring_back(self, path: str, disk: LogDisk) -> dict[TopicPartition, bool]:
+    async def _bring_back(self, path: str, disk: LogDisk, tell: Callable[[dict[TopicPartition, bool]], None]) -> None:
         manager = self._manager
         directory = await inspect(disk)
         directory.has_failed = True
@@ -90,7 +94,12 @@ class DirectoryReturns:
             for partition in [partition for partition, log in self._logs.items() if log.disk is disk]:
                 del self._logs[partition]
             raise
-        return await self._admit(directory)
+        tell(self._admit(directory))
+        try:
+            await manager.record_files.seen(directory)
+        except KafkaError as error:
+            # Told by the manager. What is set aside stays so, and a directory's id is noted at the next start.
+            manager.notice(error.message)
 
     def _counts(self, partition: TopicPartition, path: str) -> bool:
         """Whether the copy at `path` is still the replica. If so, it is not to be found, nor made elsewhere, before all
@@ -105,7 +114,7 @@ class DirectoryReturns:
             return False
         return self._offline.setdefault(partition, manager.unknown_log(path)).path == path
 
-    async def _admit(self, directory: LogDirectory) -> dict[TopicPartition, bool]:
+    def _admit(self, directory: LogDirectory) -> dict[TopicPartition, bool]:
         manager = self._manager
         path = directory.path
         had = {partition: one for partition, one in self._offline.items() if one.path == path}
@@ -127,9 +136,4 @@ class DirectoryReturns:
             has_its_end = log.log_end_offset >= before.log_end_offset and not directory.is_doubtful
             logs[partition] = has_its_end and not is_filling
         manager.notice(f"log directory {path} is back with {len(logs)} logs")
-        try:
-            await manager.record_files.seen(directory)
-        except KafkaError as error:
-            # Told by the manager. What is set aside stays so, and a directory's id is noted at the next start.
-            manager.notice(error.message)
         return logs

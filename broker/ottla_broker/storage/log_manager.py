@@ -614,7 +614,7 @@ class LogManager:
             self._on_directory_change(path)
 
     async def _bring_back(self, path: str, disk: LogDisk) -> None:
-        self._on_directory_return(path, await self.returns.bring_back(path, disk))
+        await self.returns.bring_back(path, disk, partial(self._on_directory_return, path))
 
     def _take_offline(self, path: str, error: OSError) -> bool:
         """False when it was offline already. One without room to be loaded is offline as well: no log of it is open."""

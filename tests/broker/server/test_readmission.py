@@ -17,7 +17,9 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination
 from ottla_broker.metadata.cache import MetadataCache, TopicMetadata
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.coordination import ConnectionLoss
+from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand
 from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server import readmission
 from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
@@ -226,3 +228,28 @@ async def test_a_partition_that_is_given_up_begins_anew_as_soon_as_a_directory_t
     broker.log_manager.cordoned = ()
     await forgetting
     await until(lambda: broker.leads(partition), "the partition leads")
+
+
+async def test_a_log_that_lost_its_tail_does_not_lead_while_it_is_written_down_that_its_directory_is_back(
+    broker: Readmitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller new in office tells everybody what they led before; the write may wait for another directory."""
+    partition = await broker.topic("t", ME, (ME, OTHER), (ME, OTHER))
+    log = await broker.write(partition, 0, b"one", b"two")
+    elsewhere = await broker.topic("u", OTHER, (OTHER,), (ME, OTHER))
+    await broker.write(elsewhere, 0, b"old")
+    broker.disks.fail(0)
+    lose_tail(log)
+    await broker.log_manager.begin_anew(elsewhere, bytes(16), broker.disks.paths[1], is_filling=True)
+    command = LeadershipCommand(partition, log.topic_id or bytes(16), ME, 0, 0, 1, (ME, OTHER), (ME, OTHER), False)
+    answers: list[Any] = []
+    save = broker.log_manager.record_files.save
+
+    async def ask_and_save() -> None:
+        answers.append(await broker.replicas.apply_leadership(1, [command]))
+        await save()
+
+    monkeypatch.setattr(broker.log_manager.record_files, "save", ask_and_save)
+    await give_back(broker.disks, 0)
+    assert broker.log_manager.states.is_live(broker.disks.paths[0])
+    assert answers == [{partition: ErrorCode.KAFKA_STORAGE_ERROR}]
