@@ -211,6 +211,14 @@ async def test_min_bytes_counts_over_several_appends(one: Fleet) -> None:
     assert len((await waiting).responses[0].partitions[0].records) == 3 * size
 
 
+async def test_min_bytes_is_never_more_than_a_fetch_may_bring(one: Fleet) -> None:
+    """fetch.min.bytes above fetch.max.bytes, the client's or ours: nobody can wait for what will never be answered."""
+    for _ in range(2):
+        await one.produce(1, "orders", "x" * 5000)
+    data = await one.fetch(1, "orders", max_wait_ms=600_000, min_bytes=100_000, max_bytes=6000)
+    assert values_of(data.records) == ["x" * 5000]
+
+
 async def test_a_batch_larger_than_every_limit_is_returned_when_it_is_the_first(one: Fleet) -> None:
     await one.produce(1, "orders", "x" * 5000)
     await one.produce(1, "orders", "y" * 5000)

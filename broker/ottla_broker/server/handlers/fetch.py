@@ -74,6 +74,8 @@ _READ_COMMITTED = 1
 def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
     """Answers through `respond` once, possibly later."""
     request.max_bytes = min(request.max_bytes, services.config["fetch.max.bytes"])
+    # Who waits for more than an answer may hold would wait out its time with every fetch, whatever there is to read.
+    request.min_bytes = min(request.min_bytes, request.max_bytes)
     if request.session_epoch == FINAL_EPOCH and not request.session_id:
         Fetching(services, context, request, respond).begin()
     else:
