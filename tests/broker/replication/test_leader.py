@@ -219,6 +219,19 @@ async def test_min_bytes_is_never_more_than_a_fetch_may_bring(one: Fleet) -> Non
     assert values_of(data.records) == ["x" * 5000]
 
 
+async def test_who_reads_closed_segments_does_not_wait_for_min_bytes(one: Fleet) -> None:
+    """A consumer that is behind and whose fetch.min.bytes is above its max.partition.fetch.bytes: there is more to read
+    than ever fits, so each of its fetches would wait out its time until it has caught up."""
+    one.nodes[1].overrides = {"segment.bytes": "6000"}
+    await one.create("rolling", (1,))
+    for _ in range(2):
+        await one.produce(1, "rolling", "x" * 5000)
+    data = await one.fetch(1, "rolling", max_wait_ms=600_000, min_bytes=100_000, partition_max_bytes=5500)
+    assert values_of(data.records) == ["x" * 5000]
+    data = await one.fetch(1, "rolling", 1, max_wait_ms=30, min_bytes=100_000, partition_max_bytes=5500)
+    assert values_of(data.records) == ["x" * 5000], "in the last segment it waits for more"
+
+
 async def test_a_batch_larger_than_every_limit_is_returned_when_it_is_the_first(one: Fleet) -> None:
     await one.produce(1, "orders", "x" * 5000)
     await one.produce(1, "orders", "y" * 5000)
