@@ -160,6 +160,29 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
     return min_insync_replicas if min_insync_replicas < replica_count else replica_count
 
 
+def is_waited_for(
+    follower: FollowerState,
+    state: InSyncState,
+    leader_end_offset: int,
+    live: Iterable[int],
+    now_ms: int,
+    lag_max_ms: int,
+) -> bool:
+    """Whether the high watermark goes no further than this follower: it is in the maximal ISR, or about to join it, as
+    `high_watermark` has it.
+
+    >>> one = FollowerState(1)
+    >>> one.on_fetch(100, 0, 1000, 100, -1)
+    >>> is_waited_for(one, InSyncState((0,)), 120, (0, 1), 1500, 500)
+    True
+    >>> is_waited_for(one, InSyncState((0,)), 120, (0, 1), 1501, 500)
+    False
+    """
+    if follower.broker_id in state.maximal:
+        return True
+    return follower.is_caught_up(leader_end_offset, now_ms, lag_max_ms) and follower.broker_id in live
+
+
 def high_watermark(
     current: int,
     leader_end_offset: int,

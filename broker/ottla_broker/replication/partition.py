@@ -420,6 +420,21 @@ class Partition:
         if self.deletions:
             self.check_deletions()
 
+    def is_waiting_for(self, broker_id: int) -> bool:
+        """As leader: whether what this follower has not fetched is committed for nobody."""
+        follower = self.followers.get(broker_id)
+        if follower is None:
+            return False
+        around = self._around
+        return isr.is_waited_for(
+            follower,
+            self.in_sync,
+            self.log.log_end_offset,
+            around.live_brokers(),
+            around.now_ms(),
+            around.lag_max_ms,
+        )
+
     def shrink_isr(self) -> None:
         """Takes followers out of the ISR that have not been caught up for replica.lag.time.max.ms."""
         if not self.is_leader:

@@ -9,7 +9,8 @@ The rules (wire-protocol.md 5.20)
    are dynamic configurations of the broker. Without a rate nothing is held back, but all is measured.
 2. Bytes of throttled replicas always count. While the rate over the last windows is above the bound, a leader gives a
    follower nothing of them, and a follower does not ask for them; other partitions go on.
-3. A follower that is in sync is never held back: a throttle must not take anybody out of an ISR.
+3. A follower that is in sync is never held back: a throttle must not take anybody out of an ISR. Nor is one that is
+   about to join it, for which the high watermark waits already, and acks=all with it.
 """
 
 from __future__ import annotations

@@ -114,6 +114,19 @@ async def test_who_is_in_sync_is_never_held_back(fleet: Fleet) -> None:
     assert byte_rate(fleet.nodes[1], "leader") > 1, "its bytes count all the same"
 
 
+async def test_whom_the_high_watermark_waits_for_is_not_held_back(fleet: Fleet) -> None:
+    """It has caught up, and the controller has not confirmed yet that it is in sync: producers wait for it all the
+    same, and the leader would keep from it what they wait for."""
+    node = await filled(fleet, leader_replication_throttled_replicas="0:1")
+    await fleet.command("slow", is_new=True)
+    await until(lambda: end(node, "slow") == BATCHES and fleet.unanswered, "it asks to be taken into the ISR")
+    throttle(fleet.nodes[1], leader=ONE_BYTE)
+    assert byte_rate(fleet.nodes[1], "leader") > 1
+    answer = await asyncio.wait_for(fleet.produce(1, "slow", LARGE), 60)
+    assert answer.error_code == 0 and end(node, "slow") == BATCHES + 1
+    assert fleet.topics["slow"].states[0].isr == (1,)
+
+
 async def test_what_a_reassignment_adds_is_counted_and_not_missed(fleet: Fleet) -> None:
     await fleet.start(2)
     leader, learner = fleet.nodes[1], fleet.nodes[2]

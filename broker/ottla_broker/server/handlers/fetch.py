@@ -10,7 +10,8 @@ Behaviour
     Closest replica (KIP-392, replica.selector.class): the leader answers a consumer that names its rack with a
     PreferredReadReplica instead of records; a follower serves what is below its own high watermark. So that this does
     not lag, the leader then answers a follower's waiting fetch when the high watermark has advanced.
-    Throttled replicas (KIP-73): a follower that is not in sync gets nothing of them above the rate.
+    Throttled replicas (KIP-73): a follower that the high watermark does not wait for gets nothing of them above the
+    rate.
     Versions 0 to 3 get message formats 0 and 1: `fetch_conversion`.
     read_committed (KIP-98): with the records comes who was aborted among them (producer id and first offset, in the
     order of the markers); the consumer drops their records up to the marker, which it gets too. The last stable offset
@@ -275,8 +276,8 @@ class Fetching:
         manager = self._services.replica_manager
         return (
             partition.log.config.throttled_by_leader.has(partition.index, manager.broker_id)
-            and self._replica_id not in partition.in_sync.committed
             and manager.quotas.leader.is_exceeded
+            and not partition.is_waiting_for(self._replica_id)
         )
 
     def _has_news(self, partition: Partition) -> bool:
