@@ -145,8 +145,9 @@ class Follower:
 
     @property
     def may_be_held_back(self) -> bool:
-        """Whether a quota may leave it out: throttled, and not at its leader's high watermark."""
-        is_behind = self._leader_high_watermark < 0 or self.lag > 0
+        """Whether a quota may leave it out: throttled, and not at its leader's high watermark. Before the leader has
+        told that, who is in the ISR is there: acks=all waits for its first question."""
+        is_behind = self.lag > 0 if self._leader_high_watermark >= 0 else not self.partition.is_named_in_sync
         return is_behind and self.is_throttled
 
     @property

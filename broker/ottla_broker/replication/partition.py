@@ -90,6 +90,7 @@ class Partition:
         "in_sync",
         "index",
         "is_leader",
+        "is_named_in_sync",
         "is_removed",
         "is_stopped",
         "leader_epoch",
@@ -131,6 +132,8 @@ class Partition:
         self.adding: tuple[int, ...] = ()
         self.removing: tuple[int, ...] = ()
         """Of the replicas, those that a reassignment adds and removes."""
+        self.is_named_in_sync = False
+        """The controller's last word had this broker in the ISR; a follower is told no more of what becomes of that."""
         self.in_sync = InSyncState(())
         self.followers: dict[int, FollowerState] = {}
         self.acks_leader = AckQueue()

@@ -9,8 +9,9 @@ The rules (wire-protocol.md 5.20)
    are dynamic configurations of the broker. Without a rate nothing is held back, but all is measured.
 2. Bytes of throttled replicas always count. While the rate over the last windows is above the bound, a leader gives a
    follower nothing of them, and a follower does not ask for them; other partitions go on.
-3. A follower that is in sync is never held back: a throttle must not take anybody out of an ISR. Nor is one that is
-   about to join it, for which the high watermark waits already, and acks=all with it.
+3. A follower that is in sync is never held back: a throttle must not take anybody out of an ISR. It counts as such from
+   the controller's word on; in Apache Kafka only from its leader's first answer. Nor does a leader hold one back that
+   is about to join, for which the high watermark waits already, and acks=all with it.
 """
 
 from __future__ import annotations

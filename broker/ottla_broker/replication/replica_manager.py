@@ -521,6 +521,7 @@ class ReplicaManager:
         elif command.topic_id != ZERO_UUID and partition.topic_id == ZERO_UUID:
             self._set_topic_id(partition, command.topic_id)
         partition.adding, partition.removing = command.adding, command.removing
+        partition.is_named_in_sync = self.broker_id in command.isr
         if command.leader == self.broker_id:
             log.assign_epoch(command.leader_epoch, log.assigned_offset)
             partition.become_leader(

@@ -127,6 +127,22 @@ async def test_whom_the_high_watermark_waits_for_is_not_held_back(fleet: Fleet) 
     assert fleet.topics["slow"].states[0].isr == (1,)
 
 
+async def test_who_is_in_sync_is_not_held_back_by_a_new_leader_epoch(fleet: Fleet) -> None:
+    """What the leader has committed is not known before its first answer, and acks=all waits for the question."""
+    fleet.is_controller_answering = True
+    await fleet.start(2)
+    node = fleet.nodes[2]
+    node.overrides = {"follower.replication.throttled.replicas": "*"}
+    await fleet.create("slow", (1, 2))
+    await fleet.produce(1, "slow", LARGE)
+    throttle(node, follower=ONE_BYTE)
+    assert byte_rate(node, "follower") > 1
+    await fleet.elect("slow", 1, (1, 2))
+    answer = await asyncio.wait_for(fleet.produce(1, "slow", "a"), 60)
+    assert answer.error_code == 0
+    assert fleet.topics["slow"].states[0].isr == (1, 2)
+
+
 async def test_what_a_reassignment_adds_is_counted_and_not_missed(fleet: Fleet) -> None:
     await fleet.start(2)
     leader, learner = fleet.nodes[1], fleet.nodes[2]
