@@ -100,13 +100,26 @@ class Registration:
         """Awaited once, when the broker's former registration is gone and before the new one is made."""
         self.broker_epoch = -1
         """The czxid of our registration: requests of a controller that knows another one are refused."""
+        self._registering = asyncio.Lock()
+        self._waiting: asyncio.Event | None = None
+        """While the end of a former registration is waited for."""
 
     async def register(self) -> int:
-        """Registers and gives the broker epoch.
+        """Registers and gives the broker epoch; called again in each session that comes.
+
+        One at a time. Whoever still waits for the end of a former registration looks again first: its watch went with
+        the session that has ended. Otherwise the later call would register the broker while its start, which has to
+        say that it has lost nothing any more, waited on.
 
         Raises:
             RegistrationRefused: a living broker has the id.
         """
+        if self._waiting is not None:
+            self._waiting.set()
+        async with self._registering:
+            return await self._register()
+
+    async def _register(self) -> int:
         path = znodes.BrokerRegistration.path(self._broker_id)
         deadline: float | None = None
         while True:
@@ -198,7 +211,9 @@ class Registration:
         if await self._coordination.exists(path, lambda _event: changed.set()) is None:
             return
         timer = self._clock.call_later(max(limit_s, 0.0), changed.set)
+        self._waiting = changed
         await changed.wait()
+        self._waiting = None
         timer.cancel()
 
     async def _keep_session(self) -> None:

@@ -1,0 +1,80 @@
+"""How a broker registers while sessions end, its own and that of its former life."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.config import Endpoint
+from ottla_broker.coordination import znodes
+from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
+from ottla_broker.ports.coordination import SessionEvent
+from ottla_broker.server.registration import Registration, make_path
+
+ME = 1
+ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT")
+
+
+async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_meanwhile(tmp_path: Path) -> None:
+    """It was registered by the session's coming alone, and its start waited on: what it had said of its loss of power
+    stood while it was back in sync, and the next that lost power led with less than it (once fleet seed 63641)."""
+    store = EmbeddedStore(str(tmp_path / "coordination"))
+    await store.open()
+    former, coordination = EmbeddedCoordination(store), EmbeddedCoordination(store)
+    await former.start()
+    await coordination.start()
+    path = znodes.BrokerRegistration.path(ME)
+    await make_path(former, path.rpartition("/")[0])
+    endpoint = znodes.Endpoint(ENDPOINT.name, ENDPOINT.host, ENDPOINT.port, ENDPOINT.security_protocol)
+    registered = znodes.BrokerRegistration(broker_id=ME, endpoints=(endpoint,), timestamp_ms=1, rack=None)
+    await former.create(path, registered.encode(), ephemeral=True)
+    is_watched, is_connected = asyncio.Event(), asyncio.Event()
+    exists = coordination.exists
+
+    def noting_exists(path: str, watcher: Callable[..., None] | None = None) -> Any:
+        if watcher is not None:
+            is_watched.set()
+        return exists(path, watcher)
+
+    coordination.exists = noting_exists  # type: ignore[method-assign]
+    coordination.add_session_listener(lambda event: event is SessionEvent.CONNECTED and is_connected.set())
+    kept: list[object] = []
+    registration = Registration(
+        ME,
+        {"zookeeper.session.timeout.ms": 3_600_000, "broker.rack": None},
+        coordination,
+        SocketNetwork(asyncio.get_running_loop()),
+        LoopClock(),
+        _on_disk(kept),
+        (ENDPOINT,),
+        "PLAINTEXT",
+        logging.LoggerAdapter(logging.getLogger("test")),
+    )
+    befores: list[int] = []
+
+    async def before() -> None:
+        befores.append(coordination.session_id)
+
+    registration.before = before
+    start = asyncio.ensure_future(registration.register())
+    await is_watched.wait()
+    store.expire_session(coordination.session_id)
+    await is_connected.wait()
+    await former.close()
+    epoch = await registration.register()
+    assert await start == epoch == registration.broker_epoch
+    assert befores == [coordination.session_id], "once, and in the session that counts"
+    await coordination.close()
+    await store.close()
+
+
+def _on_disk(calls: list[object]) -> Callable[[Any], Any]:
+    async def call(act: object) -> None:
+        calls.append(act)
+
+    return call
