@@ -245,7 +245,10 @@ class InMemoryKubernetes:
             return
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
         ready = "False" if config in self.not_starting else "True"
-        status = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}
+        status: Obj = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}
+        if config in self.not_starting:
+            waiting = {"reason": "CrashLoopBackOff"}
+            status["containerStatuses"] = [{"name": "broker", "ready": False, "state": {"waiting": waiting}}]
         spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or self._node_for(pod)}
         if pod.get("status") != status or pod["spec"] != spec:
             self.put({**pod, "spec": spec, "status": status})

@@ -164,9 +164,17 @@ def _members(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> dict[int, machine
                 is_current=has_current_revision(live, pod),
                 is_scheduled=dig(pod, "spec", "nodeName") is not None,
                 is_deleting=is_deleting(pod),
+                is_running=_is_running(pod),
             ),
         )
     return members
+
+
+def _is_running(pod: Obj) -> bool:
+    """Whether something may run in it: it is on a node, and that does not say that the container waits or has ended."""
+    containers = dig(pod, "status", "containerStatuses") or []
+    on_node = dig(pod, "spec", "nodeName") is not None
+    return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
 
 
 def _decide_roll(snapshot: Snapshot, zookeeper: ZooKeeper, brokers: Brokers, concerns: _Concerns) -> machine.Decided:

@@ -37,13 +37,14 @@ WAKE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """`is_current`: it is of the newest revision of its StatefulSet."""
+    """`is_current`: it is of the newest revision of its StatefulSet. `is_running`: its container is, ready or not."""
 
     uid: str
     is_ready: bool
     is_current: bool
     is_scheduled: bool
     is_deleting: bool
+    is_running: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
         for other in facts.members.values()
         if other.id != member.id and not other.is_ready and (member.is_ready or _is_unscheduled(other))
     ]
-    if facts.has_partitions:
+    if facts.has_partitions and _is_running(member):
         if facts.kafka is None:
             found.append("no broker answers which replicas are in sync")
         else:
@@ -164,6 +165,10 @@ def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
                 if missing:
                     found.append(f"{partition}: replica {', '.join(missing)} is not in sync")
     return tuple(found[:BLOCKERS_SHOWN])
+
+
+def _is_running(member: Member) -> bool:
+    return member.pod is not None and member.pod.is_running
 
 
 def _is_unscheduled(member: Member) -> bool:

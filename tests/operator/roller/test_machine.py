@@ -82,6 +82,17 @@ def test_what_blocks_is_named() -> None:
     assert "no broker answers" in obstacles(silent.members[1], silent)[0]
 
 
+def test_a_broker_whose_container_does_not_run_has_nothing_to_take_away() -> None:
+    """It may be the last of an ISR, and its template the mistake that keeps everybody from coming back."""
+    ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
+    last = Partition("t", 0, -1, (0, 1), (1,))
+    facts = _facts(_member(0), ended, partitions=(last,))
+    assert obstacles(ended, facts) == ()
+    assert obstacles(ended, replace(facts, kafka=None)) == ()
+    recovering = _member(1, pending=True, ready=False)
+    assert obstacles(recovering, replace(facts, kafka=None)) != ()
+
+
 def test_nobody_is_deleted_while_another_pod_cannot_be_scheduled() -> None:
     lost = Member(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
     facts = _facts(_member(1, pending=True, ready=False), lost)
@@ -110,7 +121,7 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, Facts]:
     flags = st.booleans()
     members = {}
     for number in range(draw(st.integers(1, 4))):
-        pod = Pod(f"u{number}", draw(flags), draw(flags), draw(flags), draw(flags)) if draw(flags) else None
+        pod = Pod(f"u{number}", *(draw(flags) for _ in range(5))) if draw(flags) else None
         members[number] = Member(number, ("X",) if draw(flags) else (), draw(flags), pod)
     partitions = []
     for index in range(draw(st.integers(0, 3))):
@@ -138,6 +149,9 @@ def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | Non
         return
     number, uid = decided.delete
     assert roll is not None and roll.step == "DeletePod" and roll.batch == (number,) and uid == roll.pod_uid
+    pod = facts.members[number].pod
+    if pod is not None and not pod.is_running:
+        return
     assert facts.kafka is not None
     for partition in facts.kafka.partitions:
         if number in partition.in_sync and len(partition.replicas) > 1:

@@ -249,6 +249,23 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert fleet.condition("Ready")[0] == "True"
 
 
+async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_start() -> None:
+    fleet = await _running(_changed("spec.brokers.replicas", 1))
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 2, "num.partitions": 7})
+    await fleet.step()
+    fleet.kubernetes.not_starting = {
+        name for name in fleet.kubernetes.names(CONFIG_MAP) if "num.partitions=7" in str(
+            fleet.kubernetes.there(CONFIG_MAP, name)["data"])
+    }  # fmt: skip
+    for _ in range(15):
+        await fleet.step()
+    assert fleet.condition("Rolled")[1] == "Blocked"
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
+    await fleet.converge()
+    assert [item["ready"] for item in fleet.status("brokers")] == [True], fleet.condition("Rolled")
+    assert fleet.condition("Ready")[0] == "True"
+
+
 async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
     fleet = await _running()
     fleet.kubernetes.writes.clear()
