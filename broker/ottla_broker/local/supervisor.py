@@ -7,6 +7,7 @@ of `scripts/fetch-jars.sh`; it needs Java).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -131,7 +132,9 @@ class Supervisor:
     async def _spawn(self, place: BrokerPlace) -> None:
         directory = self._layout.broker_directory(place.id)
         for path in self._layout.log_directories(place.id).values():
-            os.makedirs(path, exist_ok=True)
+            # One that cannot be made or read is a failed disk, with which the broker starts.
+            with contextlib.suppress(OSError):
+                os.makedirs(path, exist_ok=True)
         properties = directory / "server.properties"
         write_properties(properties, self._layout.broker_config(place, self._connect))
         self._ready[place.id] = False
@@ -166,14 +169,19 @@ class Supervisor:
                 *(place.id, process.pid, status, pause_s, f"; it said: {said}" if status > 0 else ""),
             )
             await asyncio.sleep(pause_s)
-            await self._spawn(place)
             try:
+                await self._spawn(place)
                 await self._until_ready(place)
                 pause_s = _RESTART_PAUSE_S
             except BrokerEnded:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except OSError as error:
+                # No room for its properties, no process to be had: that passes, and nobody else would start it again.
+                logger.error("broker %d could not be started: %s", place.id, error)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _keep_zookeeper_running(self) -> None:
+        from ottla_broker.local.jars import MissingRequirement
         from ottla_broker.local.zookeeper import ZooKeeperFailed
 
         while True:
@@ -183,8 +191,8 @@ class Supervisor:
             logger.warning("ZooKeeper has ended; starting it again")
             try:
                 await asyncio.to_thread(self._zookeeper.start)
-            except ZooKeeperFailed as error:
-                logger.error("%s", error)
+            except (ZooKeeperFailed, MissingRequirement, OSError) as error:
+                logger.error("ZooKeeper could not be started: %s", error)
 
     async def _until_ready(self, place: BrokerPlace) -> None:
         """Asks /readyz until it says yes. BrokerEnded when the process ends meanwhile."""
@@ -197,9 +205,12 @@ class Supervisor:
 
     def _last_words(self, place: BrokerPlace) -> str:
         """What the present process reported last, an error rather than anything else."""
-        with self._log_file(place).open("rb") as log:
-            log.seek(self._log_starts[place.id])
-            lines = log.read().decode(errors="replace").strip().splitlines()
+        try:
+            with self._log_file(place).open("rb") as log:
+                log.seek(self._log_starts[place.id])
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError as error:  # somebody has tidied it away
+            return f"its log cannot be read: {error}"
         grave = [line for line in lines if " CRITICAL [" in line or " ERROR [" in line]
         return message_of((grave or lines or ["it ended without a word"])[-1])
 
