@@ -100,11 +100,13 @@ class ClusterTask:
         wanted = decide_cluster(snapshot)
         for error in wanted.errors:
             self._log.error("a concern failed: %s", error)
-        if wanted.needs_secret:
-            await self._create_secret(snapshot)
         wanted, failed = await self._write(snapshot, wanted)
         if wanted.delete is not None and failed is None:
-            await self._delete(wanted.delete, resource)
+            try:
+                await self._delete(wanted.delete, resource)
+            except ApiError as error:  # status has to say what a roll waits for
+                failed = error
+                wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
         await self._write_status(resource, wanted.status)
         if failed is not None:
             raise failed
@@ -213,6 +215,11 @@ class ClusterTask:
         found = difference(snapshot, wanted.desired)
         foreign = list(found.foreign)
         failed: ApiError | None = None
+        if wanted.needs_secret:
+            try:
+                await self._create_secret(snapshot)
+            except ApiError as error:
+                failed = error
         for obj in found.create:
             kind = KINDS[obj["kind"]]
             try:
@@ -235,13 +242,11 @@ class ClusterTask:
                 failed = failed or error
         if not foreign and failed is None:
             return wanted, None
-        conditions = []
-        if foreign:
-            text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
-            conditions.append(Condition(READY, "False", "NotOurs", f"exist and do not belong to this cluster: {text}"))
-        elif failed is not None:
-            conditions.append(Condition(READY, "False", "WriteFailed", str(failed)))
-        return replace(wanted, status=_with_conditions(snapshot, wanted.status, conditions)), failed
+        if not foreign:
+            return _with_failure(snapshot, wanted, str(failed)), failed
+        text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
+        condition = Condition(READY, "False", "NotOurs", f"exist and do not belong to this cluster: {text}")
+        return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition])), failed
 
     async def _delete(self, wanted: Delete, resource: Obj) -> None:
         """After an uncached read, and only that very object."""
@@ -313,6 +318,11 @@ def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
             }
         )
     return found
+
+
+def _with_failure(snapshot: Snapshot, wanted: Pass, message: str) -> Pass:
+    condition = Condition(READY, "False", "WriteFailed", message)
+    return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition]))
 
 
 def _with_conditions(snapshot: Snapshot, status: Obj, conditions: list[Condition]) -> Obj:

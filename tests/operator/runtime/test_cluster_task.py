@@ -21,12 +21,14 @@ from ottla_operator.api.objects import (
     STATEFUL_SET,
     STORAGE_CLASS,
     Kind,
+    Obj,
     annotation,
     dig,
     is_owned_by,
     new,
     uid_of,
 )
+from ottla_operator.effects.ports import ApiError
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -228,6 +230,39 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -
     )
     assert fleet.condition("Ready")[0] == "True"
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+
+
+async def test_a_pod_that_may_not_be_deleted_stops_the_roll_and_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = await _running()
+
+    async def refuse(*_: object) -> bool:
+        raise ApiError(403, "Forbidden", "admission webhook says no")
+
+    monkeypatch.setattr(fleet.kubernetes, "delete", refuse)
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    for _ in range(8):
+        await fleet.step()
+    assert fleet.status("roll", "step") == "DeletePod"
+    status, reason, message = fleet.condition("Ready")
+    assert (status, reason) == ("False", "WriteFailed")
+    assert "Pod orders-broker-1-0" in message and "admission webhook says no" in message
+    monkeypatch.undo()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True" and fleet.status("roll") is None
+
+
+async def test_a_secret_that_may_not_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    create = fleet.kubernetes.create
+
+    async def refuse_secrets(obj: Obj) -> Obj:
+        if obj["kind"] == SECRET.kind:
+            raise ApiError(403, "Forbidden", "exceeded quota")
+        return await create(obj)
+
+    monkeypatch.setattr(fleet.kubernetes, "create", refuse_secrets)
+    await fleet.step()
+    assert fleet.condition("Ready")[1] == "WriteFailed" and "exceeded quota" in fleet.condition("Ready")[2]
 
 
 async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_and_is_taken_back() -> None:
