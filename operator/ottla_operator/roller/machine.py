@@ -213,7 +213,10 @@ def _delete(roll: Roll, facts: Facts, member: Member) -> Decided:
     if member.pod is None or member.pod.uid != roll.pod_uid:
         return _to(facts, roll, "WaitReady", pod_uid="")
     if member.pod.is_deleting:
-        return _stay(roll)
+        return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted"])
+    if not member.template_is_current:
+        # The declaration has changed while this turn was waiting: the pod would come back with what was taken back.
+        return _to(facts, roll, "ApplyTemplate", pod_uid="")
     blocked = obstacles(member, facts)
     return _stay(roll, blocked) if blocked else _stay(roll, delete=(member.id, roll.pod_uid))
 

@@ -73,6 +73,21 @@ def test_the_template_is_written_before_the_pod_goes() -> None:
     assert decided.apply == 1 and decided.delete is None
 
 
+def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_pod_goes() -> None:
+    waiting = Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1")
+    decided = decide(waiting, _facts(_member(0), _member(1, pending=True, current_template=False)))
+    assert decided.delete is None
+    assert decided.roll is not None and decided.roll.step == "ApplyTemplate"
+
+
+def test_a_pod_that_does_not_go_is_named() -> None:
+    """On a node that does not answer it stays for ever, and nothing else tells of it."""
+    going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_deleting=True))
+    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), going))
+    assert decided.delete is None
+    assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
+
+
 def test_what_blocks_is_named() -> None:
     partition = Partition("t", 3, 1, (1, 2), (1,))
     facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))

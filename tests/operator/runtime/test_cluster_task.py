@@ -232,6 +232,24 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
 
 
+async def test_a_change_that_is_taken_back_while_its_roll_is_blocked_restarts_nobody() -> None:
+    fleet = await _running()
+    fleet.kafka.partitions = [("t", 0, (1, 2))]
+    before = uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0"))
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    while fleet.status("roll", "step") != "DeletePod":
+        await fleet.step()
+    fleet.kafka.behind = {2}
+    await fleet.step()
+    assert fleet.condition("Rolled")[1] == "Blocked"
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
+    await fleet.step()
+    fleet.kafka.behind = set()
+    await fleet.converge()
+    assert fleet.condition("Rolled")[0] == "True"
+    assert uid_of(fleet.kubernetes.there(POD, "orders-broker-1-0")) == before
+
+
 async def test_a_pod_that_may_not_be_deleted_stops_the_roll_and_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
 
