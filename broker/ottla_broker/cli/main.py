@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 from typing import Annotated
 
@@ -61,7 +63,11 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script, and of a container."""
+    if os.getpid() == 1:
+        # The kernel drops a signal that the first process of a container does not handle: one that is told to end while
+        # it is still importing would start all the same, and run on until SIGKILL. Nothing is held yet.
+        signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(128 + number))
     sys.exit(app())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -89,3 +91,23 @@ def test_sigterm_ends_a_broker_that_waits_for_zookeeper(properties: Path) -> Non
         rest = broker.stderr.read()
         assert broker.wait(60) == 0
     assert rest.splitlines()[-1].endswith("[broker 4] ottla: stopped")
+
+
+def test_sigterm_ends_the_first_process_of_a_container_also_before_it_has_read_its_file(tmp_path: Path) -> None:
+    """The kernel drops a signal that process 1 does not handle: the broker would start and run on until SIGKILL."""
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    path = tmp_path / "server.properties"
+    os.mkfifo(path)
+    with subprocess.Popen([*alone, *COMMAND, str(path)], stderr=subprocess.PIPE, text=True) as outside:
+        try:
+            with path.open("w") as file:  # opens when the broker reads it
+                broker = int(Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text())
+                os.kill(broker, signal.SIGTERM)
+                file.write(f"broker.id=4\nlog.dirs={tmp_path}\nzookeeper.connect=127.0.0.1:1\n")
+            assert outside.stderr is not None
+            assert outside.stderr.readline() == ""
+            assert outside.wait(60) == 128 + signal.SIGTERM
+        finally:
+            outside.kill()
