@@ -228,13 +228,13 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
         if pod is None:
             waiting.append(f"{broker_id} has no pod")
         elif not has_condition(pod, "Ready"):
-            waiting.append(f"{broker_id} {_trouble(pod)}")
+            waiting.append(f"{broker_id} {trouble(pod)}")
     if waiting:
         return bad(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
     return good(BROKERS_READY)
 
 
-def _trouble(pod: Obj) -> str:
+def trouble(pod: Obj) -> str:
     """Why a pod is not ready, in the words of Kubernetes."""
     for item in dig(pod, "status", "conditions") or []:
         if item.get("type") == "PodScheduled" and item.get("status") == "False":

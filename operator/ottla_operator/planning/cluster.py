@@ -29,6 +29,7 @@ from ottla_operator.planning.brokers import (
     pending_reasons,
     revisions_known,
     template_is_current,
+    trouble,
 )
 from ottla_operator.planning.config import Configs, decide_config
 from ottla_operator.planning.disks import Disks, decide_disks
@@ -165,6 +166,7 @@ def _members(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> dict[int, machine
                 is_scheduled=dig(pod, "spec", "nodeName") is not None,
                 is_deleting=is_deleting(pod),
                 is_running=_is_running(pod),
+                trouble=trouble(pod),
             ),
         )
     return members

@@ -33,11 +33,15 @@ Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSyn
 STEPS: tuple[str, ...] = get_args(Step)
 BLOCKERS_SHOWN = 5
 WAKE_S = 2.0
+NOT_READY = "is not ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """`is_current`: it is of the newest revision of its StatefulSet. `is_running`: its container is, ready or not."""
+    """`is_current`: it is of the newest revision of its StatefulSet. `is_running`: its container is, ready or not.
+
+    `trouble`: why it is not ready, as far as Kubernetes tells.
+    """
 
     uid: str
     is_ready: bool
@@ -45,6 +49,7 @@ class Pod:
     is_scheduled: bool
     is_deleting: bool
     is_running: bool = True
+    trouble: str = NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,10 @@ class Member:
     @property
     def is_ready(self) -> bool:
         return self.pod is not None and self.pod.is_ready and not self.pod.is_deleting
+
+    @property
+    def trouble(self) -> str:
+        return NOT_READY if self.pod is None or self.pod.is_ready else self.pod.trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,7 @@ def decide(roll: Roll | None, facts: Facts) -> Decided:
 def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
     """Why this member's pod must not be deleted now; empty when it may."""
     found = [
-        f"{facts.role} {other.id} is not ready"
+        f"{facts.role} {other.id} {other.trouble}"
         for other in facts.members.values()
         if other.id != member.id and not other.is_ready and (member.is_ready or _is_unscheduled(other))
     ]
@@ -229,7 +238,7 @@ def _wait_ready(roll: Roll, facts: Facts, member: Member) -> Decided:
     if not member.pod.is_current and member.template_is_current and not member.pod.is_deleting:
         return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
     if not member.is_ready:
-        return _stay(roll, [f"{facts.role} {member.id} is not ready"])
+        return _stay(roll, [f"{facts.role} {member.id} {member.trouble}"])
     return _to(facts, roll, "WaitInSync")
 
 

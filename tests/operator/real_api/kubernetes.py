@@ -299,6 +299,9 @@ class RealKubernetes(InMemoryKubernetes):
         ]:
             conditions = [{"type": "Ready", "status": ready}]
             status = {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": conditions}
+            if config in self.not_starting:
+                waits: Obj = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "ready": False, "restartCount": 1}
+                status["containerStatuses"] = [{"name": "broker", "image": "ottla:1", "imageID": "", **waits}]
             self._set_status(POD, pod, status)
 
 

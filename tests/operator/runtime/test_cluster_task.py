@@ -256,15 +256,15 @@ async def test_a_pod_that_may_not_be_deleted_stops_the_roll_and_status_says_so(m
     async def refuse(*_: object) -> bool:
         raise ApiError(403, "Forbidden", "admission webhook says no")
 
-    monkeypatch.setattr(fleet.kubernetes, "delete", refuse)
-    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
-    for _ in range(8):
-        await fleet.step()
+    with monkeypatch.context() as refusing:
+        refusing.setattr(fleet.kubernetes, "delete", refuse)
+        fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+        for _ in range(8):
+            await fleet.step()
     assert fleet.status("roll", "step") == "DeletePod"
     status, reason, message = fleet.condition("Ready")
     assert (status, reason) == ("False", "WriteFailed")
     assert "Pod orders-broker-1-0" in message and "admission webhook says no" in message
-    monkeypatch.undo()
     await fleet.converge()
     assert fleet.condition("Ready")[0] == "True" and fleet.status("roll") is None
 
@@ -294,7 +294,11 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert len(fleet.kubernetes.not_starting) == 3
     for _ in range(15):
         await fleet.step()
-    assert fleet.condition("Rolled")[1] == "Blocked"
+    # Nothing else says why: a broker in its turn is down by intent, so BrokersReady leaves it out.
+    assert fleet.condition("Rolled")[1:] == (
+        "Blocked",
+        "broker 1: WaitReady; waits for: broker 1 waits (CrashLoopBackOff)",
+    )
     assert [item["ready"] for item in fleet.status("brokers")].count(False) == 1
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
     await fleet.converge()
