@@ -44,6 +44,7 @@ class Supervisor:
         self._layout = layout
         self._connect = zookeeper
         self._zookeeper: Any = None
+        self._zookeeper_start: asyncio.Future[None] | None = None
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._ready: dict[int, bool] = {}
         self._log_starts: dict[int, int] = {}
@@ -61,7 +62,7 @@ class Supervisor:
             from ottla_broker.local.zookeeper import ZooKeeperServer
 
             self._zookeeper = ZooKeeperServer(self._layout.data / "zookeeper")
-            await asyncio.to_thread(self._zookeeper.start)
+            await self._start_zookeeper()
             self._connect = self._zookeeper.connect
             self._watchers.append(asyncio.ensure_future(self._keep_zookeeper_running()))
         for place in self._layout.places():
@@ -99,7 +100,14 @@ class Supervisor:
                 process.kill()
                 await process.wait()
         if self._zookeeper is not None:
+            last = self._zookeeper_start
+            starting = None if last is None or last.done() else last
             await asyncio.to_thread(self._zookeeper.stop)
+            if starting is not None:
+                # Its thread goes on when its task is cancelled: the server that it may have started since then would
+                # outlive us, and the next fleet's would share its data.
+                await asyncio.gather(starting, return_exceptions=True)
+                await asyncio.to_thread(self._zookeeper.stop)
 
     async def look(self) -> None:
         """Asks the brokers for the states of their log directories."""
@@ -180,6 +188,10 @@ class Supervisor:
                 logger.error("broker %d could not be started: %s", place.id, error)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    async def _start_zookeeper(self) -> None:
+        self._zookeeper_start = asyncio.ensure_future(asyncio.to_thread(self._zookeeper.start))
+        await asyncio.shield(self._zookeeper_start)
+
     async def _keep_zookeeper_running(self) -> None:
         from ottla_broker.local.jars import MissingRequirement
         from ottla_broker.local.zookeeper import ZooKeeperFailed
@@ -190,7 +202,7 @@ class Supervisor:
                 continue
             logger.warning("ZooKeeper has ended; starting it again")
             try:
-                await asyncio.to_thread(self._zookeeper.start)
+                await self._start_zookeeper()
             except (ZooKeeperFailed, MissingRequirement, OSError) as error:
                 logger.error("ZooKeeper could not be started: %s", error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,38 @@ async def test_a_broker_whose_log_was_deleted_is_started_again(restarts: Restart
     (restarts.layout.broker_directory(restarts.place.id) / "broker.log").unlink()
     first.kill()
     await restarts.next_process()
+
+
+class SlowZooKeeper:
+    """Its start has got to where the process is made, and goes on when `stop` has been called once."""
+
+    connect = "127.0.0.1:1"
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.pid = 0
+
+    def start(self) -> None:
+        self.begun.set()
+        self.may_go_on.wait(20)
+        self.pid = 4711
+        self.ended.set()
+
+    def stop(self) -> None:
+        self.pid = 0
+        self.may_go_on.set()
+
+
+async def test_a_zookeeper_that_is_being_started_while_the_fleet_stops_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zookeeper = SlowZooKeeper()
+    monkeypatch.setattr("ottla_broker.local.zookeeper.ZooKeeperServer", lambda _directory: zookeeper)
+    supervisor = Supervisor(Layout(tmp_path, load_documents([("", _CLUSTER)]).clusters[0]), "")
+    starting = asyncio.ensure_future(supervisor.start())
+    assert await asyncio.to_thread(zookeeper.begun.wait, 20)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await supervisor.stop()
+    assert await asyncio.to_thread(zookeeper.ended.wait, 20)
+    assert zookeeper.pid == 0
