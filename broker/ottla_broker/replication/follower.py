@@ -97,6 +97,7 @@ class Follower:
         self._leader_log_start = -1
         self._task: asyncio.Task[Any] | None = None
         self._question: asyncio.Future[Any] | None = None
+        self._is_ending_filling = False
         self._delay: Timer | None = None
         self._delay_s = 0.0
         self._failures = 0
@@ -216,6 +217,10 @@ class Follower:
             self._question.cancel()  # a leader that hangs must not hold up the one that follows it
         task = self._task
         if task is not None:
+            if self._is_ending_filling:
+                # It touches no log, and waits for a coordination that may stay away: the controller's commands, and
+                # the stop of the broker, would wait too. The replica counts as one that is being filled again.
+                task.cancel()
             await asyncio.wait([task])
 
     def request_part(self, max_bytes: int) -> FetchPartition:
@@ -304,7 +309,13 @@ class Follower:
 
     async def _end_filling(self) -> None:
         assert self._filling is not None
-        await self._filling.filled(self.partition.topic_partition)
+        if self._is_stopped:
+            return
+        self._is_ending_filling = True
+        try:
+            await self._filling.filled(self.partition.topic_partition)
+        finally:
+            self._is_ending_filling = False
         self._filling = None
 
     def _pace(self, size: int) -> None:

@@ -219,7 +219,8 @@ class LogCreation:
         return partition in self._files.filling
 
     async def filled(self, partition: TopicPartition) -> None:
-        """It has everything that was committed, and may lead like any other, also after a restart. KafkaError."""
+        """It has everything that was committed, and may lead like any other, also after a restart. KafkaError; a call
+        that is cancelled leaves it one that is being filled, too."""
         if self.is_filling(partition):
             before = self._files.record.remade[partition]
             self._files.take_down(partition, before._replace(is_filling=False))
@@ -228,7 +229,7 @@ class LogCreation:
                 if before.replaces:
                     # Its home may fail and the other directory be all that the next start finds.
                     await self._files.keep_elsewhere()
-            except KafkaError:
+            except (KafkaError, asyncio.CancelledError):
                 self._files.take_down(partition, before)
                 raise
 

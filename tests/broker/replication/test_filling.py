@@ -8,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.follower import Follower
+from ottla_broker.storage.log import Log
 from tests.broker.storage.logs import PARTITION, LogSetup, batch
 
 
@@ -40,12 +43,23 @@ class Full:
         self.is_done = True
 
 
-async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_also_after_lack_of_room(
-    tmp_path: Path,
-) -> None:
-    """The next fetch brings it into the ISR; elected, it would refuse to lead for as long as nobody else can."""
-    setup = LogSetup(str(tmp_path))
-    log = await setup.open()
+class Unanswered(Full):
+    """The coordination, in which that is kept too, does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.is_given_up = False
+
+    async def filled(self, partition: TopicPartition) -> None:
+        self.is_asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_given_up = True
+
+
+def follower_of(setup: LogSetup, log: Log, filling: Full) -> Follower:
     partition: Any = SimpleNamespace(
         topic="t",
         index=0,
@@ -58,8 +72,7 @@ async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_al
         wake_everybody=lambda: None,
     )
     log.on_append = lambda: partition.on_follower_write()
-    filling = Full()
-    follower = Follower(
+    return Follower(
         partition,
         setup.clock,
         logging.LoggerAdapter(logging.getLogger("test"), {}),
@@ -68,6 +81,16 @@ async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_al
         list_offsets_version=7,
         filling=filling,
     )
+
+
+async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_also_after_lack_of_room(
+    tmp_path: Path,
+) -> None:
+    """The next fetch brings it into the ISR; elected, it would refuse to lead for as long as nobody else can."""
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    filling = Full()
+    follower = follower_of(setup, log, filling)
     could_fetch = asyncio.Event()
     follower.start(lambda: could_fetch.set() if follower.is_ready else None)
     records = batch(b"all there is")
@@ -77,5 +100,28 @@ async def test_the_leader_hears_of_a_filled_replica_only_when_that_is_durable_al
     await asyncio.wait_for(could_fetch.wait(), 60)
     assert filling.is_done
     await follower.stop()
+    await log.close()
+    setup.close()
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "about to be asked"])
+async def test_who_stops_a_follower_does_not_wait_for_a_coordination_that_stays_away(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    """The stop of the broker, and the controller's next command, waited for as long as ZooKeeper was gone."""
+    filling = Unanswered()
+    setup = LogSetup(str(tmp_path))
+    log = await setup.open()
+    follower = follower_of(setup, log, filling)
+    follower.start(lambda: None)
+    follower.request_part(1)
+    answer = SimpleNamespace(error_code=0, diverging_epoch=None, high_watermark=0, log_start_offset=0, records=None)
+    stopping = None if is_asked else asyncio.ensure_future(follower.stop())  # begun before the task that will ask
+    follower.on_answer(answer, SimpleNamespace())
+    if stopping is None:
+        await asyncio.wait_for(filling.is_asked.wait(), 60)
+        stopping = asyncio.ensure_future(follower.stop())
+    await asyncio.wait_for(stopping, 10)
+    assert filling.is_given_up is is_asked
     await log.close()
     setup.close()

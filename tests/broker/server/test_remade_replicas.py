@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -130,6 +131,27 @@ async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_
     with pytest.raises(KafkaError, match="/ottla/remade-replicas/1"):
         await broker.manager.creation.filled(T0)
     assert broker.manager.creation.is_filling(T0)
+
+
+async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordination_any_more(
+    broker: Disks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked = asyncio.Event()
+
+    async def never() -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(broker.manager.record_files, "keep_elsewhere", never)
+    filled = broker.manager.creation.filled
+    ending = broker.clock.spawn(filled(T0), name="filled")
+    await asyncio.wait_for(is_asked.wait(), 60)
+    ending.cancel()
+    await asyncio.wait([ending])
+    assert broker.manager.creation.is_filling(T0)
+    monkeypatch.undo()
+    await filled(T0)
+    assert not (await broker.restart()).creation.is_filling(T0)
 
 
 @pytest.mark.parametrize("disks", [3], indirect=True)
