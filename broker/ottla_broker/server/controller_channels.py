@@ -58,19 +58,28 @@ class _Channel:
             response = await self._ask(self.queue[0])
             if self._is_closed:
                 return
-            self.queue.popleft().on_response(response)
+            queued = self.queue.popleft()
+            try:
+                queued.on_response(response)
+            except Exception:
+                # Nobody's expectation, and no reason to leave the broker without all the orders that come after it.
+                name = ApiKey(queued.api_key).name
+                self._logger.exception("the answer of broker %d to %s cannot be used", self._broker_id, name)
 
     async def _ask(self, queued: _Queued) -> Any:
-        has_failed = False
+        told: type[Exception] | None = None
         while True:
             try:
                 await self._client.connect()
                 return await self._client.send(queued.api_key, queued.version, queued.request)
-            except BrokerDisconnected as error:
-                if not has_failed:
+            except Exception as error:
+                if type(error) is not told:
+                    told = type(error)
+                    unforeseen = None if isinstance(error, BrokerDisconnected) else error
+                    level = logging.WARNING if unforeseen is None else logging.ERROR
+                    text = "%s to broker %d: %s; trying again"
                     name = ApiKey(queued.api_key).name
-                    self._logger.warning("%s to broker %d: %s; trying again", name, self._broker_id, error)
-                has_failed = True
+                    self._logger.log(level, text, name, self._broker_id, error, exc_info=unforeseen)
                 await self._clock.sleep(_PAUSE_S)
 
 
