@@ -108,7 +108,6 @@ class AlterPartitionQueue:
         if response.error_code:
             self._say(f"it is refused with {ErrorCode.of(response.error_code).name}")
             return batch
-        self._refusal = ""
         is_by_name = version <= _LAST_BY_NAME
         answers = {
             (topic.topic_name if is_by_name else topic.topic_id, data.partition_index): data
@@ -116,28 +115,43 @@ class AlterPartitionQueue:
             for data in topic.partitions
         }
         again = []
+        unforeseen: Exception | None = None
         for asked in batch:
-            partition, state, leader_epoch = asked
+            partition = asked[0]
             data = answers.get((partition.topic if is_by_name else partition.topic_id, partition.index))
             if data is None:
                 again.append(asked)
                 continue
-            code = ErrorCode.of(data.error_code)
-            answer = partition.on_isr_answer(
-                state, leader_epoch, code, data.leader_epoch, data.partition_epoch, tuple(data.isr)
-            )
-            self._logger.info(
-                "ISR of %s: %s -> %s answered %s (%s), now %s",
-                partition.topic_partition,
-                list(state.committed),
-                list(state.proposed),
-                code.name,
-                answer.value,
-                list(partition.in_sync.committed),
-            )
+            try:
+                answer = self._hand_out(asked, data)
+            except Exception as error:
+                # Of one partition: the changes of the others would stay under way, with nobody to ask again.
+                unforeseen = error
+                answer = Answer.RETRY
             if answer is Answer.RETRY:
                 again.append(asked)
+        if unforeseen is None:
+            self._refusal = ""
+        else:
+            self._say(f"an answer cannot be used: {unforeseen!r}", unforeseen)
         return again
+
+    def _hand_out(self, asked: _Asked, data: Any) -> Answer:
+        partition, state, leader_epoch = asked
+        code = ErrorCode.of(data.error_code)
+        answer = partition.on_isr_answer(
+            state, leader_epoch, code, data.leader_epoch, data.partition_epoch, tuple(data.isr)
+        )
+        self._logger.info(
+            "ISR of %s: %s -> %s answered %s (%s), now %s",
+            partition.topic_partition,
+            list(state.committed),
+            list(state.proposed),
+            code.name,
+            answer.value,
+            list(partition.in_sync.committed),
+        )
+        return answer
 
     def _say(self, refusal: str, unforeseen: Exception | None = None) -> None:
         """Why the changes wait. Once: every try finds the same until something changes."""

@@ -1,0 +1,76 @@
+"""The queue of ISR changes, without a fleet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.protocol.generated.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication import alter_partition
+from ottla_broker.replication.alter_partition import AlterPartitionQueue
+from ottla_broker.replication.isr import Answer, Change, InSyncState
+
+TOPIC_ID = bytes(range(16))
+
+
+class Led:
+    """A partition that asks for an ISR; `failures` come before it takes an answer."""
+
+    is_leader = True
+    leader_epoch = partition_epoch = 0
+    topic, topic_id = "t", TOPIC_ID
+
+    def __init__(self, index: int, failures: int = 0) -> None:
+        self.index = index
+        self.topic_partition = TopicPartition("t", index)
+        self.in_sync = InSyncState((1, 2), Change.SHRINK, (1,), (-1,))
+        self.failures = failures
+        self.is_answered = asyncio.Event()
+
+    def on_isr_answer(self, *answer: Any) -> Answer:
+        if self.failures:
+            self.failures -= 1
+            raise ValueError("nobody thought of this")
+        self.is_answered.set()
+        return Answer.COMMITTED
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LoopClock]:
+    monkeypatch.setattr(alter_partition, "RETRY_DELAY_S", 0.0)
+    made = LoopClock()
+    made.on_task_failure = lambda name, error: None
+    yield made
+    made.cancel_all()
+
+
+async def test_a_partition_that_cannot_use_its_answer_takes_the_others_answers_from_nobody(
+    clock: LoopClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their changes stayed under way until the next LeaderAndIsr: no high watermark behind a follower that is gone."""
+
+    async def send(version: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        asked = [data.partition_index for topic in request.topics for data in topic.partitions]
+        data = [ResponsePartitionData(partition_index=index, leader_id=1, isr=[1]) for index in asked]
+        return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=data)])
+
+    logger = logging.LoggerAdapter(logging.getLogger("test"), {})
+    queue = AlterPartitionQueue(clock, 1, lambda: 7, send, 3, logger)
+    first, second = Led(0, failures=3), Led(1)
+    for partition in (first, second):
+        made: Any = partition
+        queue.submit(made)
+    for partition in (second, first):
+        await asyncio.wait_for(partition.is_answered.wait(), 10)
+    assert caplog.text.count("AlterPartition is tried again until it is answered") == 1
