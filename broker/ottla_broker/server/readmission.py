@@ -85,6 +85,8 @@ class Readmission:
                     self._logger.warning("replicas that are back cannot be admitted yet: %s", error)
                 if self._waiting:
                     await self._clock.sleep(_ASK_AGAIN_S)
+                else:
+                    await self._replica_manager.log_manager.returns.settled()  # others may come back meanwhile
         finally:
             self._is_running = False
 

@@ -13,7 +13,7 @@ from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_directory import LogDirectory, LogDirectoryError, check, claim, inspect, lacks_leave
-from ottla_broker.storage.names import STRAY_DIRECTORY, parse_partition_directory, set_aside_name
+from ottla_broker.storage.names import POWER_LOST, STRAY_DIRECTORY, parse_partition_directory, set_aside_name
 
 if TYPE_CHECKING:
     from ottla_broker.storage.log_manager import LogManager, OfflineLog
@@ -100,6 +100,15 @@ class DirectoryReturns:
         except KafkaError as error:
             # Told by the manager. What is set aside stays so, and a directory's id is noted at the next start.
             manager.notice(error.message)
+
+    async def settled(self) -> None:
+        """Every replica that came back has been held against its partition's state: nobody takes it for what it was
+        before the power was lost, and a start that finds that written down would wait for nothing."""
+        for directory in self._manager.directories:
+            # One that was live at the start waits for the registration (`LogManager.doubts_are_over`).
+            if directory.is_doubtful and directory.has_failed:
+                directory.is_doubtful = False
+                await self._manager.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
 
     def _counts(self, partition: TopicPartition, path: str) -> bool:
         """Whether the copy at `path` is still the replica. If so, it is not to be found, nor made elsewhere, before all

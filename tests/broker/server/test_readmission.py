@@ -169,6 +169,25 @@ async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_faile
         broker.disks.fail(0)
 
 
+async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_waiting(
+    broker: Readmitting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as what it brought back is held against the partitions' states, and not before."""
+    monkeypatch.setattr(readmission, "_ASK_AGAIN_S", 0.001)
+    partition = await broker.topic("t", OTHER, (OTHER, ME), (ME, OTHER))
+    await broker.write(partition, 0, b"one")
+    broker.disks.fail(0)
+    path = Path(broker.disks.paths[0])
+    path.joinpath("ottla.boot-id").write_text("another boot")
+    await give_back(broker.disks, 0)
+    await broker.readmission._admit_some()
+    assert path.joinpath("ottla.power-lost").exists(), "the other one in sync may have more"
+    state = znodes.PartitionState(OTHER, 1, 1, (OTHER,))
+    await broker.coordination.set(znodes.PartitionState.path(*partition), state.encode())
+    await until(lambda: not path.joinpath("ottla.power-lost").exists(), "the doubt is over")
+    assert not broker.log_manager.is_doubtful
+
+
 async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_away_behind_it(
     broker: Readmitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
