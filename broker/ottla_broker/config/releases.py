@@ -67,7 +67,10 @@ def any_release(value: Any) -> str | None:
 
 
 def throttled_replicas(value: Any) -> str | None:
-    """Validator of the throttled replica lists: `*`, or PARTITION:BROKER separated by commas."""
-    if value in ((), ("*",)) or all(re.fullmatch(r"\d+:\d+", item) for item in value):
+    """Validator of the throttled replica lists: `*`, or PARTITION:BROKER separated by commas.
+
+    Items may be empty, as in Apache Kafka: who takes one out of the list may leave a comma behind.
+    """
+    if "".join(value) == "*" or all(re.fullmatch("([0-9]+:[0-9]+)?", item) for item in value):
         return None
     return "* or PARTITION:BROKER,PARTITION:BROKER,..."

@@ -65,19 +65,30 @@ class ThrottledReplicas:
     >>> some = ThrottledReplicas(("0:101", "1:102"))
     >>> some.has(0, 101), some.has(1, 101), ThrottledReplicas(("*",)).has(7, 7), bool(ThrottledReplicas(()))
     (True, False, True, False)
+    >>> ThrottledReplicas(("00:101", "")).has(0, 101), bool(ThrottledReplicas(("",)))
+    (True, False)
     """
 
     __slots__ = ("_all", "_named")
 
     def __init__(self, values: Sequence[str]) -> None:
         self._all = "*" in values
-        self._named = frozenset(() if self._all else values)
+        self._named = frozenset(map(_plain, filter(None, values)))
 
     def __bool__(self) -> bool:
         return self._all or bool(self._named)
 
     def has(self, partition: int, broker: int) -> bool:
         return self._all or f"{partition}:{broker}" in self._named
+
+
+def _plain(replica: str) -> str:
+    """Without leading zeros, which Apache Kafka reads over.
+
+    >>> _plain("00:0101")
+    '0:101'
+    """
+    return ":".join(number.lstrip("0") or "0" for number in replica.split(":"))
 
 
 class LogConfig:

@@ -63,6 +63,7 @@ def test_internal_topics_carry_compact() -> None:
         {"cleanup.policy": "delete", "compression.type": "producer", "message.timestamp.type": "CreateTime"},
         {"min.insync.replicas": "2", "unclean.leader.election.enable": "true", "segment.jitter.ms": "0"},
         {"leader.replication.throttled.replicas": "0:1,1:2", "follower.replication.throttled.replicas": "*"},
+        {"leader.replication.throttled.replicas": "0:1,", "follower.replication.throttled.replicas": "0:1,, 01:2"},
         {"leader.replication.throttled.replicas": "", "local.retention.ms": "-2"},
     ],
 )
@@ -85,6 +86,7 @@ def test_good_overrides_pass(overrides: dict[str, str]) -> None:
         ("message.timestamp.before.max.ms", "-1", "at least 0"),
         ("remote.storage.enable", "true", "tiered storage is not built"),
         ("leader.replication.throttled.replicas", "0-1", "PARTITION:BROKER"),
+        ("leader.replication.throttled.replicas", "*,0:1", "PARTITION:BROKER"),
         ("min.compaction.lag.ms", "9223372036854775808", "whole number"),
     ],
 )
