@@ -79,10 +79,10 @@ class Recreating:
     async def _pass(self) -> None:
         without_log, refused = self._candidates()
         recreations = self._recreations
-        for known in (recreations.waiting, recreations.lost):
-            for partition in [one for one in known if one not in without_log]:
-                del known[partition]
         pending = [*refused, *without_log]
+        for known in (recreations.waiting, recreations.lost):
+            for partition in [one for one in known if one not in pending]:
+                del known[partition]
         first = self._next if self._next < len(pending) else 0
         chosen = pending[first : first + _READ_PER_PASS]
         self._next = first + len(chosen)

@@ -1,0 +1,74 @@
+"""Replicas of failed log directories that are made anew, while the controller says something else."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.coordination import znodes
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.commands import LeadershipCommand
+from ottla_broker.server.recreating import Recreating
+from tests.broker.server.test_readmission import ME, OTHER, Readmitting
+from tests.broker.server.test_remade_replicas import Disks
+
+
+class Away(Readmitting):
+    """Directory 1 is offline since the start, so nobody knows whether it holds a replica."""
+
+    def __init__(self, disks: Disks) -> None:
+        super().__init__(disks)
+        logger = logging.LoggerAdapter(logging.getLogger("ottla.test"), {})
+        self.recreating = Recreating(ME, self.coordination, self.clock, self.replicas, self._report, logger)
+
+    async def tell(self, partition: TopicPartition, isr: Sequence[int] = (OTHER,)) -> ErrorCode:
+        """LeaderAndIsr, led by the other one."""
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, partition.topic).bytes
+        command = LeadershipCommand(partition, topic_id, OTHER, 0, 0, 1, tuple(isr), (ME, OTHER), False)
+        answer = await self.replicas.apply_leadership(1, [command])
+        assert isinstance(answer, dict)
+        return answer[partition]
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Away]:
+    disks = Disks(tmp_path, 2)
+    await disks.store.open()
+    await disks.coordination.start()
+    await disks.start()
+    await disks.restart_with(0)
+    made = Away(disks)
+    made.log_manager.states[disks.paths[0]].free_bytes = 1 << 40  # nobody watches the directories here
+    await made.start()
+    yield made
+    disks.stop()
+    await disks.workers.wait_closed()
+    await disks.coordination.close()
+    await disks.store.close()
+    assert not made.failures, made.failures
+
+
+async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(broker: Away) -> None:
+    partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
+    assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is not None and broker.reports
+
+
+async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, caplog: pytest.LogCaptureFixture) -> None:
+    partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
+    await broker.tell(partition)
+    await broker.recreating._pass()
+    # It is elected without having had everything, and nobody else is in sync.
+    state = znodes.PartitionState(ME, 1, 1, (ME,))
+    await broker.coordination.set(znodes.PartitionState.path(*partition), state.encode())
+    broker.replicas._told_offline[partition] = None
+    for _ in range(3):
+        await broker.recreating._pass()
+    assert list(broker.replicas.recreations.lost) == [partition]
+    assert caplog.text.count("is lost here") == 1
