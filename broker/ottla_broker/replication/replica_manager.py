@@ -379,17 +379,18 @@ class ReplicaManager:
             is_whole=is_whole,
         )
 
-    async def readmit(self, commands: Sequence[LeadershipCommand]) -> None:
+    async def readmit(self, commands: Sequence[LeadershipCommand], *, told_only: bool = False) -> None:
         """Replicas that are back lead and follow by what the coordination says of them, not by the controller's word.
 
-        A repeated command of the controller is answered NONE: that is how it learns that they are back.
+        A repeated command of the controller is answered NONE: that is how it learns that they are back. `told_only`:
+        one without a partition only while the controller takes it for offline.
         """
         async with self._commands:
             if self._is_stopped:
                 return
             # What has no log was deleted since its state was read: the nodes of a topic stand until all of it is gone.
             here = [command for command in commands if self.log_manager.get(command.topic_partition) is not None]
-            new = [command for command in here if self._is_newer(command)]
+            new = [command for command in here if self._is_newer(command, told_only)]
             leaders, followers = await self._carry_out_all(new, {})
             self._fetchers.add(followers)
             self._tell_listeners(leaders, followers)
@@ -406,9 +407,11 @@ class ReplicaManager:
                     self._held.pop(tp, None)
                     await self._take_away(self.log_manager.set_aside, tp)
 
-    def _is_newer(self, command: LeadershipCommand) -> bool:
+    def _is_newer(self, command: LeadershipCommand, told_only: bool) -> bool:
         partition = self.partition(*command.topic_partition)
-        return partition is None or command.leader_epoch > partition.leader_epoch
+        if partition is None:
+            return not told_only or command.topic_partition in self._told_offline
+        return command.leader_epoch > partition.leader_epoch
 
     def told_offline(self) -> list[TopicPartition]:
         """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""

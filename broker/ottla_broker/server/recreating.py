@@ -140,6 +140,12 @@ class Recreating:
 
     async def _create(self, command: LeadershipCommand, path: str, reason: str) -> bool:
         partition = command.topic_partition
+        manager = self._replica_manager
+        # One of unknown place has been deleted, as far as the controller knows, once it is told offline no more. Of
+        # one whose place is known a deletion is answered KAFKA_STORAGE_ERROR for as long as that directory is offline.
+        told_only = partition not in manager.log_manager.offline_logs
+        if told_only and partition not in manager.told_offline():
+            return False
         self._logger.info("%s is made anew on %s, leader %d: %s", partition, path, command.leader, reason)
         try:
             await self._recreations.create(partition, command.topic_id, path)
@@ -147,14 +153,18 @@ class Recreating:
             self._logger.warning("%s cannot be made anew yet: %s", partition, error.message)
             self._recreations.waiting[partition] = error.message
             return False
-        return await self._follow(partition)
+        return await self._follow(partition, told_only=told_only)
 
-    async def _follow(self, partition: TopicPartition) -> bool:
-        """As the state says by now: an order to delete the replica, which came while it had no log, is not repeated."""
+    async def _follow(self, partition: TopicPartition, *, told_only: bool) -> bool:
+        """As the state says by now: an order to delete the replica, which came while it had no log, is not repeated;
+        and the nodes of a topic that is deleted stand until the last broker has answered."""
         assignment = await read_assignment(self._coordination, partition.topic)
         command = await read_command(self._coordination, partition, assignment)
         if command is None or self._broker_id not in command.replicas:
             await self._replica_manager.leave([partition])
             return False
-        await self._replica_manager.readmit([command])
+        await self._replica_manager.readmit([command], told_only=told_only)
+        if told_only and self._replica_manager.partition(*partition) is None:
+            await self._replica_manager.leave([partition])
+            return False
         return True

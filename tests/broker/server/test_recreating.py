@@ -6,14 +6,16 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import LeadershipCommand
+from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.server.recreating import Recreating
+from ottla_broker.storage.log import Log
 from tests.broker.server.test_readmission import ME, OTHER, Readmitting
 from tests.broker.server.test_remade_replicas import Disks
 
@@ -33,6 +35,10 @@ class Away(Readmitting):
         answer = await self.replicas.apply_leadership(1, [command])
         assert isinstance(answer, dict)
         return answer[partition]
+
+    async def delete(self, partition: TopicPartition) -> None:
+        answer = await self.replicas.stop_replicas(1, [StopCommand(partition, -2, True)])
+        assert answer == {partition: ErrorCode.NONE}
 
 
 @pytest.fixture
@@ -58,6 +64,34 @@ async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(brok
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
     await broker.recreating._pass()
     assert broker.replicas.partition(*partition) is not None and broker.reports
+
+
+@pytest.mark.parametrize("moment", ["before it is made", "while it is made"])
+async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_more(
+    broker: Away, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes of its topic stand until the other broker has answered; then nothing would have ended it, and a later
+    topic of that name had INCONSISTENT_TOPIC_ID here."""
+    partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
+    assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
+    get, make = broker.coordination.get, broker.log_manager.creation.make
+
+    async def get_late(path: str, *arguments: Any) -> Any:
+        found = await get(path, *arguments)
+        if path == znodes.PartitionState.path(*partition) and broker.replicas.told_offline():
+            await broker.delete(partition)
+        return found
+
+    async def make_late(*arguments: Any, **named: Any) -> Log:
+        await broker.delete(partition)
+        return await make(*arguments, **named)
+
+    if moment == "before it is made":
+        monkeypatch.setattr(broker.coordination, "get", get_late)
+    else:
+        monkeypatch.setattr(broker.log_manager.creation, "make", make_late)
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is None and broker.log_manager.get(partition) is None
 
 
 async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, caplog: pytest.LogCaptureFixture) -> None:
