@@ -201,10 +201,7 @@ class Controller:
                 active, some, config=self._config, clock=self._clock, mode=mode, validate_only=validate_only
             )
 
-        results: list[TopicResult] = []
-        for start in range(0, len(topics), TOPICS_AT_ONCE):
-            some = topics[start : start + TOPICS_AT_ONCE]
-            results += await self._request("create topics", partial(act, some))
+        results = await self._in_parts("create topics", topics, act, lambda topic: topic.name)
         return await self._wait_for(results, timeout_ms)
 
     async def create_partitions(
@@ -227,11 +224,32 @@ class Controller:
         def act(some: Sequence[str], active: ActiveController) -> Awaitable[list[TopicResult]]:
             return administration.delete_topics(active, some, clock=self._clock)
 
-        results: list[TopicResult] = []
-        for start in range(0, len(names), TOPICS_AT_ONCE):
-            some = names[start : start + TOPICS_AT_ONCE]
-            results += await self._request("delete topics", partial(act, some))
+        results = await self._in_parts("delete topics", names, act, lambda name: name)
         return await self._wait_for(results, timeout_ms)
+
+    async def _in_parts(
+        self,
+        event: str,
+        wanted: Sequence[T],
+        act: Callable[[Sequence[T], ActiveController], Awaitable[list[TopicResult]]],
+        name_of: Callable[[T], str],
+    ) -> list[TopicResult]:
+        """A few topics at a time, so that no other event waits for all of them. Raises KafkaError while nothing is
+        done; then what is left has the error."""
+        results: list[TopicResult] = []
+        for start in range(0, len(wanted), TOPICS_AT_ONCE):
+            some = wanted[start : start + TOPICS_AT_ONCE]
+            try:
+                results += await self._request(event, partial(act, some))
+            except KafkaError as error:
+                if all(result.done is None for result in results):
+                    raise
+                # For a single NOT_CONTROLLER a client sends the whole request again, and finds its own work in the way.
+                has_moved = error.code is ErrorCode.NOT_CONTROLLER
+                code = ErrorCode.REQUEST_TIMED_OUT if has_moved else error.code
+                message = "The controller moved before it came to this topic." if has_moved else error.message
+                return results + [TopicResult(name_of(one), code, message) for one in wanted[start:]]
+        return results
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]

@@ -51,6 +51,36 @@ async def test_a_new_partition_is_told_as_new_also_when_the_answer_to_its_state_
     assert not coordination.armed and channels.leadership(1, "t").is_new
 
 
+@pytest.mark.parametrize("is_deletion", [False, True], ids=["created", "deleted"])
+async def test_what_is_done_of_many_topics_is_not_refused_when_the_controller_moves_in_between(
+    fleet, is_deletion, monkeypatch
+):
+    """A client that hears NOT_CONTROLLER asks the next controller for all of it, and was told that its own topics exist
+    already, or exist no more."""
+    controller, _ = await fleet_of(fleet)
+    names = [f"t{number}" for number in range(30)]
+    many = [NewTopic(name, assignment={0: (1, 2)}) for name in names]
+    if is_deletion:
+        await controller.create_topics(many, timeout_ms=WAIT_MS)
+    request = controller._request
+
+    async def request_and_go(*arguments):
+        found = await request(*arguments)
+        controller._resign("of the test")
+        return found
+
+    monkeypatch.setattr(controller, "_request", request_and_go)
+    if is_deletion:
+        results = await controller.delete_topics(names, timeout_ms=WAIT_MS)
+    else:
+        results = await controller.create_topics(many, timeout_ms=WAIT_MS)
+    assert [result.name for result in results] == names
+    assert {result.error for result in results} <= {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT}
+    assert {result.error for result in results[20:]} == {ErrorCode.REQUEST_TIMED_OUT}
+    done = znodes.DELETE_TOPICS if is_deletion else znodes.TOPICS
+    assert set(await fleet.tool.children(done)) == set(names[:20])
+
+
 async def test_many_topics_are_told_of_together_and_hold_up_nobody(fleet):
     controller, channels = await fleet_of(fleet)
     channels.forget()
