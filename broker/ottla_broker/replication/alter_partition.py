@@ -63,6 +63,8 @@ class AlterPartitionQueue:
         self._waiting: dict[Partition, InSyncState] = {}
         self._is_running = False
         self._refusal = ""
+        self._is_reverted = False
+        """A change of the last batch was refused: the next fetch of that follower asks for it once more."""
 
     def submit(self, partition: Partition) -> None:
         """Asks for `partition.in_sync.proposed`; a newer change of the same partition replaces it."""
@@ -75,12 +77,13 @@ class AlterPartitionQueue:
         try:
             while self._waiting:
                 batch = self._take_batch()
+                self._is_reverted = False
                 again = await self._ask(batch) if batch else []
                 for partition, state, _ in again:
                     # A partition whose leadership changed meanwhile may have submitted anew.
                     if partition.in_sync is state:
                         self._waiting[partition] = state
-                if again:
+                if again or self._is_reverted:
                     await self._clock.sleep(RETRY_DELAY_S)
         finally:
             self._is_running = False
@@ -128,6 +131,7 @@ class AlterPartitionQueue:
                 # Of one partition: the changes of the others would stay under way, with nobody to ask again.
                 unforeseen = error
                 answer = Answer.RETRY
+            self._is_reverted |= answer is Answer.REVERT
             if answer is Answer.RETRY:
                 again.append(asked)
         if unforeseen is None:

@@ -46,6 +46,12 @@ class Led:
         return Answer.COMMITTED
 
 
+async def send(version: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    asked = [data.partition_index for topic in request.topics for data in topic.partitions]
+    data = [ResponsePartitionData(partition_index=index, leader_id=1, isr=[1]) for index in asked]
+    return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=data)])
+
+
 @pytest.fixture
 async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LoopClock]:
     monkeypatch.setattr(alter_partition, "RETRY_DELAY_S", 0.0)
@@ -60,11 +66,6 @@ async def test_a_partition_that_cannot_use_its_answer_takes_the_others_answers_f
 ) -> None:
     """Their changes stayed under way until the next LeaderAndIsr: no high watermark behind a follower that is gone."""
 
-    async def send(version: int, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        asked = [data.partition_index for topic in request.topics for data in topic.partitions]
-        data = [ResponsePartitionData(partition_index=index, leader_id=1, isr=[1]) for index in asked]
-        return AlterPartitionResponse(topics=[ResponseTopicData(topic_id=TOPIC_ID, partitions=data)])
-
     logger = logging.LoggerAdapter(logging.getLogger("test"), {})
     queue = AlterPartitionQueue(clock, 1, lambda: 7, send, 3, logger)
     first, second = Led(0, failures=3), Led(1)
@@ -74,3 +75,32 @@ async def test_a_partition_that_cannot_use_its_answer_takes_the_others_answers_f
     for partition in (second, first):
         await asyncio.wait_for(partition.is_answered.wait(), 10)
     assert caplog.text.count("AlterPartition is tried again until it is answered") == 1
+
+
+async def test_a_follower_that_the_controller_refuses_is_not_asked_for_with_each_of_its_fetches(
+    clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load that is some hundred requests a second, until the controller has heard that the replica works."""
+    pauses: list[float] = []
+    sleep = clock.sleep
+
+    async def note(delay_s: float) -> None:
+        pauses.append(delay_s)
+        await sleep(delay_s)
+
+    class Refused(Led):
+        def on_isr_answer(self, *answer: Any) -> Answer:
+            if not self.failures:
+                return super().on_isr_answer()
+            self.failures -= 1
+            self.in_sync = InSyncState((1,), Change.EXPAND, (1, 2), (-1, -1))  # the next fetch is there already
+            queue.submit(made)
+            return Answer.REVERT
+
+    monkeypatch.setattr(clock, "sleep", note)
+    queue = AlterPartitionQueue(clock, 1, lambda: 7, send, 3, logging.LoggerAdapter(logging.getLogger("test"), {}))
+    partition = Refused(0, failures=3)
+    made: Any = partition
+    queue.submit(made)
+    await asyncio.wait_for(partition.is_answered.wait(), 10)
+    assert len(pauses) == 3
