@@ -104,11 +104,12 @@ class DirectoryReturns:
     async def settled(self) -> None:
         """Every replica that came back has been held against its partition's state: nobody takes it for what it was
         before the power was lost, and a start that finds that written down would wait for nothing."""
-        for directory in self._manager.directories:
-            # One that was live at the start waits for the registration (`LogManager.doubts_are_over`).
-            if directory.is_doubtful and directory.has_failed:
-                directory.is_doubtful = False
-                await self._manager.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
+        # One that was live at the start waits for the registration (`LogManager.doubts_are_over`); one that comes back
+        # while the others are written is not settled yet.
+        back = [directory for directory in self._manager.directories if directory.is_doubtful and directory.has_failed]
+        for directory in back:
+            directory.is_doubtful = False
+            await self._manager.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
 
     def _counts(self, partition: TopicPartition, path: str) -> bool:
         """Whether the copy at `path` is still the replica. If so, it is not to be found, nor made elsewhere, before all
