@@ -43,14 +43,13 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
 
     coordination.exists = noting_exists  # type: ignore[method-assign]
     coordination.add_session_listener(lambda event: event is SessionEvent.CONNECTED and is_connected.set())
-    kept: list[object] = []
     registration = Registration(
         ME,
         {"zookeeper.session.timeout.ms": 3_600_000, "broker.rack": None},
         coordination,
         SocketNetwork(asyncio.get_running_loop()),
         LoopClock(),
-        _on_disk(kept),
+        _nothing,
         (ENDPOINT,),
         "PLAINTEXT",
         logging.LoggerAdapter(logging.getLogger("test")),
@@ -73,8 +72,5 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
     await store.close()
 
 
-def _on_disk(calls: list[object]) -> Callable[[Any], Any]:
-    async def call(act: object) -> None:
-        calls.append(act)
-
-    return call
+async def _nothing(write: Callable[..., Any]) -> None:
+    """In place of the file that keeps the session for the next process."""
