@@ -80,8 +80,9 @@ class Recreating:
         without_log, refused = self._candidates()
         recreations = self._recreations
         pending = [*refused, *without_log]
+        still = dict.fromkeys(pending)  # a dead disk may have held thousands, and a pass runs every second
         for known in (recreations.waiting, recreations.lost):
-            for partition in [one for one in known if one not in pending]:
+            for partition in [one for one in known if one not in still]:
                 del known[partition]
         first = self._next if self._next < len(pending) else 0
         chosen = pending[first : first + _READ_PER_PASS]
