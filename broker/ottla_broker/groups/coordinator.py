@@ -215,6 +215,10 @@ class GroupCoordinator:
         else:
             owned.end_transaction(producer_id, is_commit=is_commit)
 
+    def owns(self, partition: int) -> bool:
+        """Whether the groups of this partition of `__consumer_offsets` are here, or on their way from its log."""
+        return partition in self._partitions
+
     def partition_for(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count() or self.config.offsets_topic_num_partitions)
 

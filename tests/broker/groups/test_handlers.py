@@ -87,13 +87,17 @@ class Server:
             um.UpdateMetadataPartitionState(partition_index=index, leader=leader, isr=[leader], replicas=[leader])
             for index in range(partitions)
         ]
-        endpoint = um.UpdateMetadataEndpoint(host="kafka-7", port=9092, listener="CLIENT", security_protocol=0)
+        live_brokers = []
+        for broker_id in {7, leader} - {-1}:
+            host = f"kafka-{broker_id}"
+            endpoint = um.UpdateMetadataEndpoint(host=host, port=9092, listener="CLIENT", security_protocol=0)
+            live_brokers.append(um.UpdateMetadataBroker(id=broker_id, endpoints=[endpoint]))
         self.metadata.update(
             um.UpdateMetadataRequest(
                 controller_id=7,
                 controller_epoch=1,
                 topic_states=[um.UpdateMetadataTopicState(topic_name=name, partition_states=states)],
-                live_brokers=[um.UpdateMetadataBroker(id=7, endpoints=[endpoint])],
+                live_brokers=live_brokers,
             )
         )
 
@@ -193,6 +197,31 @@ def test_find_coordinator_names_the_leader_of_the_groups_partition(version: int)
         response = await server.call(ApiKey.FIND_COORDINATOR, version, **fields)
         headless = response if version < 4 else response.coordinators[0]
         assert headless.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    served(scenario)
+
+
+@versions(ApiKey.FIND_COORDINATOR)
+def test_a_broker_that_has_not_heard_that_it_leads_is_not_named_by_itself(version: int) -> None:
+    """The controller's UpdateMetadata comes before its LeaderAndIsr: who was sent here met NOT_COORDINATOR, which
+    librdkafka hands to the application."""
+
+    async def scenario(server: Server) -> None:
+        async def found() -> tuple[int, int]:
+            fields = {"key": "g"} if version < 4 else {"coordinator_keys": ["g"]}
+            response = await server.call(ApiKey.FIND_COORDINATOR, version, **fields)
+            one = response if version < 4 else response.coordinators[0]
+            return one.error_code, one.node_id
+
+        coordinator = server.broker.coordinator
+        server.add_topic(OFFSETS_TOPIC, PARTITIONS)
+        coordinator.on_resignation(coordinator.partition_for("g"), 1)
+        assert await found() == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+        server.add_topic(OFFSETS_TOPIC, PARTITIONS, leader=8)
+        assert await found() == (0, 8), "of another broker's turn to lead we know the metadata alone"
+        server.add_topic(OFFSETS_TOPIC, PARTITIONS)
+        server.broker.elect(coordinator.partition_for("g"), 2)
+        assert await found() == (0, 7)
 
     served(scenario)
 

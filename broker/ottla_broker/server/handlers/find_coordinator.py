@@ -3,7 +3,9 @@
 Behaviour
     Names the broker that leads the group's partition of `__consumer_offsets`, with its endpoint on the listener that
     was asked. While the topic does not exist it is created, and the client hears COORDINATOR_NOT_AVAILABLE until the
-    partition has a leader.
+    partition has a leader. So it does while this broker is the leader and has not taken the partition over: the
+    controller's UpdateMetadata may come before its LeaderAndIsr, and who is sent here meanwhile meets NOT_COORDINATOR,
+    which not every client retries (librdkafka hands it to the application).
     Key type 0 is a group. Transactions (1) are not served: their ids are refused with an error that every client takes
     as final. Share groups (2) do not exist here.
 Errors, per key
@@ -66,8 +68,12 @@ async def _find(
     metadata = services.metadata
     if metadata.partition_count(OFFSETS_TOPIC) == 0:
         await services.auto_create_internal(OFFSETS_TOPIC)
-    partition = metadata.partition(OFFSETS_TOPIC, services.group_coordinator.partition_for(key))
+    coordinator = services.group_coordinator
+    index = coordinator.partition_for(key)
+    partition = metadata.partition(OFFSETS_TOPIC, index)
     endpoint = None if partition is None else metadata.endpoint(partition.leader, context.listener)
     if partition is None or endpoint is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY
+    if partition.leader == services.broker_id and not coordinator.owns(index):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, _NOBODY
     return ErrorCode.NONE, partition.leader, endpoint
