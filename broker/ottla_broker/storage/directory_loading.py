@@ -50,10 +50,6 @@ class LoadingKeeper(LogOwner, Protocol):
         """Those of one directory so far, copies that are being made there included."""
         ...
 
-    async def checkpoint_clean_offsets(self, disk: Disk) -> None:
-        """Of one directory. Raises OSError."""
-        ...
-
 
 class DirectoryLoader:
     """See the module. `config_of` gives a topic's log configuration."""

@@ -57,6 +57,10 @@ class LogOwner(Protocol):
         """Writes the high watermarks of the directory's logs; False when there is no room. Raises OSError."""
         ...
 
+    async def checkpoint_clean_offsets(self, disk: Disk) -> None:
+        """Writes how far the directory's logs have been compacted. Raises OSError."""
+        ...
+
     def notice(self, message: str) -> None:
         """A line for the broker's log: something was repaired, or a person should know."""
         ...

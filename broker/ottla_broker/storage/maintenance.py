@@ -296,11 +296,16 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         self._assigned = self.log_end_offset = self._flush_requested = end
         was_committed = self.high_watermark > end
         self.high_watermark = min(self.high_watermark, end)
+        was_clean = self.clean_offset > end
         self.clean_offset = min(self.clean_offset, end)
         if self.recovery_point > end:
             self.recovery_point = end
             await self._owner.checkpoint_recovery_points(self.disk)
         self.flushed_offset = min(self.flushed_offset, end)
+        if was_clean:
+            # A start would take what is written here in its place for compacted, and a deletion among it would go one
+            # day and leave the value that it deleted.
+            await self._owner.checkpoint_clean_offsets(self.disk)
         if was_committed:
             # An unclean election, or a leader that lost power: after a crash the checkpoint would have whatever is
             # written here in its place for committed.

@@ -61,6 +61,9 @@ class Owner:
     async def checkpoint_high_watermarks_in(self, disk: Disk) -> bool:
         return True
 
+    async def checkpoint_clean_offsets(self, disk: Disk) -> None:
+        return None
+
     def notice(self, message: str) -> None:
         self.notices.append(message)
 

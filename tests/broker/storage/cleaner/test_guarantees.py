@@ -279,3 +279,26 @@ async def test_what_is_clean_is_remembered_over_a_restart(storage: Storage) -> N
     assert await storage.cleaner.clean_dirtiest() is None
     await storage.manager.delete(T0)
     assert (storage.path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_what_takes_the_place_of_records_that_were_cut_off_is_not_clean_after_a_restart(
+    storage: Storage, is_clean: bool
+) -> None:
+    """After an unclean election: a key that was deleted behind the cut had its old value again, for good."""
+    log = await storage.start()
+    append(log, keyed((b"gone", b"1")))
+    append(log, keyed((b"a", b"1"), (b"b", b"1")))
+    await storage.clean(log)
+    await log.truncate_to(1)
+    append(log, keyed((b"gone", None)))
+    append(log, keyed((b"a", b"2"), (b"b", b"2")))
+    await close_segment(log)
+    log = await storage.again(is_clean=is_clean)
+    log.maybe_advance_high_watermark(log.log_end_offset)
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(1, b"gone", None), (2, b"a", b"2"), (3, b"b", b"2")]
+    storage.pass_time(DAY_MS)
+    append(log, keyed((b"a", b"3")))
+    await storage.clean(log)
+    assert pairs(await consume(log)) == [(3, b"b", b"2"), (4, b"a", b"3")]
