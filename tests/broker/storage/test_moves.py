@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
+from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import ONLINE
 from ottla_broker.storage.log import Log
 from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.moves import Move
 from ottla_broker.storage.settings import LogManagerSettings
+from tests.broker.storage.cleaner.cleaning import DAY_MS, LoopWorkers, close_segment, consume, keyed, pairs
 from tests.broker.storage.logs import batch, read_values, until, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
@@ -417,3 +420,45 @@ async def test_a_log_whose_move_is_refused_is_cleaned_on(tmp_path: Path) -> None
     assert cleaner.asked == [("pause", T0), ("resume", T0)]
     broker.stop()
     await broker.workers.wait_closed()
+
+
+async def test_a_key_that_was_deleted_stays_so_when_its_log_begins_to_move_while_the_cleaner_looks_for_work(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy had the old value from before the cleaning, the deletion from after it, and counted as clean."""
+    broker.config = LogConfig(
+        {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0, "min.compaction.lag.ms": 1}
+    )
+    manager = await broker.start()
+    cleaner = LogCleaner(manager, broker.clock, LoopWorkers(), CleanerSettings, Metrics())
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for value in (b"old", None):
+        log.append_as_leader(keyed((b"gone", value)), 0, is_prepared=True)
+        await close_segment(log)
+    broker.clock.wall_ms += 1000
+    is_looking, may_go_on = asyncio.Event(), asyncio.Event()
+    largest_timestamp = Log.largest_timestamp
+
+    async def from_a_slow_disk(self: Log, segment: Any) -> int:
+        is_looking.set()
+        await may_go_on.wait()
+        return await largest_timestamp(self, segment)
+
+    monkeypatch.setattr(Log, "largest_timestamp", from_a_slow_disk)
+    cleaning = asyncio.ensure_future(cleaner.clean_dirtiest())
+    await is_looking.wait()
+    move = await begun(broker, log)
+    manager.moves.max_bytes_per_second = 1
+    moving = asyncio.ensure_future(swapped(broker, move))
+    await until(lambda: move.lag == 1)
+    may_go_on.set()
+    await cleaning
+    manager.moves.max_bytes_per_second = 2**63 - 1
+    moved = await moving
+    for _ in range(2):
+        moved.append_as_leader(keyed((b"stays", b"1")), 0, is_prepared=True)
+        await close_segment(moved)
+        broker.clock.wall_ms += DAY_MS
+        while await cleaner.clean_dirtiest() is not None:
+            pass
+    assert pairs(await consume(moved)) == [(3, b"stays", b"1")]

@@ -228,7 +228,8 @@ class LogCleaner:
             candidates.append(Candidate(number, part, log.config.min_cleanable_dirty_ratio, delay))
         self.gauges.max_dirty_percent.set(int(dirtiest * 100))
         self.gauges.max_compaction_delay_s.set(longest_delay // 1000)
-        chosen = choose(candidates)
+        # One that has begun to move while it, or another one, was looked at is not cleaned either.
+        chosen = choose([one for one in candidates if logs[one.number].topic_partition not in self._paused])
         return None if chosen is None else (logs[chosen.number], chosen.part, truncations[chosen.number])
 
     async def _flush(self, log: Log) -> None:
