@@ -22,7 +22,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_broker.protocol.generated.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ottla_broker.records.batch import batches
+from ottla_broker.records.formats import batches
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
@@ -252,12 +252,12 @@ class Follower:
         size = 0 if records is None else len(records)
         if size:
             self._pace(size)
-            if log.log_start_offset == log.assigned_offset:
-                first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
-                if first < log.assigned_offset:
-                    self._run(partial(self._begin_within, first, records), "first batch")
-                    return size
             try:
+                if log.log_start_offset == log.assigned_offset:
+                    first = next((header.base_offset for _, header in batches(records)), log.assigned_offset)
+                    if first < log.assigned_offset:
+                        self._run(partial(self._begin_within, first, records), "first batch")
+                        return size
                 log.append_as_follower(records, self._leader_epoch)
             except KafkaError as error:
                 self._logger.error(

@@ -13,12 +13,16 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.protocol.generated import leader_and_isr as leader_and_isr_api
 from ottla_broker.protocol.generated import stop_replica as stop_replica_api
+from ottla_broker.records import legacy
+from ottla_broker.records.formats import MAGIC_OFFSET
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.storage.directory_record import Remade
 from ottla_broker.storage.log import Log
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
+from tests.broker.storage.logs import read_bytes
 
 
 def ends(fleet: Fleet, topic: str = "orders") -> list[int]:
@@ -234,6 +238,45 @@ async def test_a_follower_below_the_leaders_log_start_begins_anew_there(hasty: F
     await hasty.elect("orders", 1, (1, 2))
     await until(lambda: hasty.nodes[3].partition("orders").log.log_start_offset == 4, "broker 3 begins at 4")
     await until(lambda: 3 in hasty.topics["orders"].states[0].isr, "broker 3 joins the ISR")
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_a_new_replica_takes_a_log_that_begins_with_an_old_message_format(tmp_path: Path, magic: int) -> None:
+    fleet = Fleet(tmp_path)
+    await fleet.start(1)
+    try:
+        await fleet.create("orders", (1, 2), isr=(1,))
+        log = fleet.nodes[1].partition("orders").log
+        old = [Record(offset, 1000 + offset, b"key", b"%d" % offset) for offset in range(3)]
+        log.append_as_follower(memoryview(legacy.build_message_set(old, magic)))
+        await fleet.produce(1, "orders", "new")
+        await fleet.start(2)
+        await fleet.elect("orders", 1, (1,))
+        await until(lambda: fleet.topics["orders"].states[0].isr == (1, 2), "the new replica is in sync")
+        assert await read_bytes(fleet.nodes[2].partition("orders").log, 0) == await read_bytes(log, 0)
+    finally:
+        fleet.stop()
+
+
+async def test_a_leaders_damaged_first_batch_keeps_no_other_partition_from_a_replica_that_begins_anew(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path)
+    await fleet.start(1)
+    try:
+        for topic in ("damaged", "orders"):
+            await fleet.create(topic, (1, 2), isr=(1,))
+            await fleet.produce(1, topic, "a")
+        with (tmp_path / "broker-1" / "damaged-0" / f"{0:020d}.log").open("r+b") as file:
+            file.seek(MAGIC_OFFSET)
+            file.write(b"\x63")
+        await fleet.start(2)
+        for topic in ("damaged", "orders"):
+            await fleet.elect(topic, 1, (1,))
+        await until(lambda: fleet.topics["orders"].states[0].isr == (1, 2), "the sound partition is in sync")
+        assert fleet.nodes[2].partition("damaged").log.log_end_offset == 0
+    finally:
+        fleet.stop()
 
 
 async def test_a_leader_that_hangs_while_it_is_asked_for_its_offsets_holds_up_no_other_leadership(
