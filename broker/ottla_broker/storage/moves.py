@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.batch import batches
+from ottla_broker.records.formats import batches
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_partition_metadata
 from ottla_broker.storage.epochs import LeaderEpochs

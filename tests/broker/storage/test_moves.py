@@ -13,7 +13,9 @@ import pytest
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.records import legacy
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.records.record import Record
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import ONLINE
@@ -22,7 +24,7 @@ from ottla_broker.storage.log_manager import LogManager
 from ottla_broker.storage.moves import Move
 from ottla_broker.storage.settings import LogManagerSettings
 from tests.broker.storage.cleaner.cleaning import DAY_MS, LoopWorkers, close_segment, consume, keyed, pairs
-from tests.broker.storage.logs import batch, read_values, until, written
+from tests.broker.storage.logs import batch, read_bytes, read_values, until, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
 SMALL_SEGMENTS = {"segment.bytes": 500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
@@ -181,6 +183,19 @@ async def test_a_log_that_starts_in_the_middle_of_a_batch_moves(broker: Broker) 
     moved = await swapped(broker, await begun(broker, log))
     assert moved.log_start_offset == 2
     assert await read_values(moved, 2) == values(2, 6)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_a_log_that_holds_an_old_message_format_moves(broker: Broker, magic: int) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    old = [Record(offset, 1000 + offset, b"key", b"%d" % offset) for offset in range(20)]
+    log.append_as_follower(memoryview(legacy.build_message_set(old, magic)))
+    await append(log, 20, 20)
+    held = [await read_bytes(log, offset) for offset in (0, 10, 30)]
+    moved = await swapped(broker, await begun(broker, log))
+    assert [await read_bytes(moved, offset) for offset in (0, 10, 30)] == held
+    assert moved.log_end_offset == 40
 
 
 async def test_a_move_goes_on_after_a_crash(broker: Broker) -> None:
