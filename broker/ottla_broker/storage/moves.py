@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -115,6 +116,15 @@ class Move:
         return not self.is_over and self.current.future is not self.future
 
     @property
+    def is_lost(self) -> bool:
+        """The copy will not take the log's place: one of their directories has failed, or it is adrift."""
+        return self.current.is_failed or self.future.is_failed or self.is_adrift
+
+    @property
+    def is_waiting_for_room(self) -> bool:
+        return self.future.is_full and not self.is_lost
+
+    @property
     def lag(self) -> int:
         """Records that the copy lacks."""
         return max(0, self.current.log_end_offset - self.future.log_end_offset)
@@ -205,17 +215,21 @@ class Moves:
         return move
 
     async def take_back(self, current: Log, future: Log) -> None:
-        """After a start: the copy goes on from where it still agrees with the log. Raises KafkaError."""
+        """After a start: the copy goes on from where it still agrees with the log. Raises KafkaError.
+
+        It begins anew when the log has been compacted since: the move had been given up, as its destination had failed.
+        The copy would go on with values whose deletions are gone from the log.
+        """
         async with self._not_cleaned(current.topic_partition):
             if future.assigned_offset > current.assigned_offset:
                 # Records that a power loss took from the log: what it gets at these offsets will be others.
                 await future.truncate_to(current.assigned_offset)
-            if not await _ends_alike(current, future):
-                await future.truncate_fully_and_start_at(current.log_start_offset)
             marker = f"{future.directory}/{MOVE_MARKER}"
-            if not await self._keeper.guarded(future.disk, future.disk.exists(marker)):
-                # Another program's copy.
-                await self._keeper.guarded(future.disk, future.disk.write_file(marker, marker_text(current)))
+            found = await self._keeper.guarded(future.disk, _content(future.disk, marker))
+            if _clean_offset_in(found) != current.clean_offset or not await _ends_alike(current, future):
+                await future.truncate_fully_and_start_at(current.log_start_offset)
+            if found != (text := marker_text(current)):
+                await self._keeper.guarded(future.disk, future.disk.write_file(marker, text))
             self._add(current, future)
 
     async def cancel(self, partition: TopicPartition) -> None:
@@ -259,19 +273,21 @@ class Moves:
         move.task = self._clock.spawn(self._run(move, finish), name=f"move of {move.current.topic_partition}")
 
     async def _run(self, move: Move, finish: Finish) -> None:
-        async with self._slots:
-            while not move.is_over:
-                try:
-                    await self._copy(move)
-                    if await finish(move):
-                        return
-                except KafkaError as error:
-                    if move.current.is_failed or move.future.is_failed or move.is_adrift:
-                        await self._lose(move)
-                    elif error.code not in _RACES and not move.future.is_full:
-                        move.failure = error
-                        return
-                await self._clock.sleep(_ROOM_S if move.future.is_full else _AGAIN_S)
+        while not move.is_over:
+            # Whoever waits for room leaves its slot to others: they may be what makes the room.
+            if not move.is_waiting_for_room:
+                async with self._slots:
+                    try:
+                        await self._copy(move)
+                        if await finish(move):
+                            return
+                    except KafkaError as error:
+                        if move.is_lost:
+                            await self._lose(move)
+                        elif error.code not in _RACES and not move.future.is_full:
+                            move.failure = error
+                            return
+            await self._clock.sleep(_ROOM_S if move.future.is_full else _AGAIN_S)
 
     async def _lose(self, move: Move) -> None:
         """A directory of the two is offline, or the copy could not be cut with the log. One whose log has failed stays
@@ -313,26 +329,28 @@ class Moves:
             future.append_as_follower(memoryview(data))
             self._throttle.spend(len(data))
             self.on_copied(len(data))
-            while future.log_end_offset < future.assigned_offset and not future.is_failed:
+            while future.log_end_offset < future.assigned_offset and not (future.is_failed or future.is_full):
                 move.progress.clear()
                 await move.progress.wait()
+            if future.is_full:
+                raise future.storage_error()
             future.maybe_advance_high_watermark(current.high_watermark)
             unflushed += len(data)
             if unflushed >= _FLUSH_BYTES:
                 unflushed = 0
                 await self._keeper.guarded(future.disk, future.flush())
-        if current.is_failed or future.is_failed or move.is_adrift:
+        if move.is_lost:
             raise (current if current.is_failed else future).storage_error()
 
     # -- the swap -----------------------------------------------------------------------------------------------
 
     async def swap(self, move: Move, take_over: Callable[[Log], None]) -> bool:
         """Copies what is left and has the copy take the log's place as soon as both are level; `take_over` is called
-        with it in that turn of the loop. False when the move is over or a log fails. Nothing is harmed when this is
-        cancelled; it ends only if the appends pause for a moment."""
+        with it in that turn of the loop. False when the move is over, a log fails or the copy's directory is full.
+        Nothing is harmed when this is cancelled; it ends only if the appends pause for a moment."""
         current, future = move.current, move.future
         try:
-            while not move.is_over:
+            while not (move.is_over or future.is_full):
                 await self._copy(move, is_throttled=False)
                 if future.flushed_offset < current.flushed_offset:
                     await self._keeper.guarded(future.disk, future.flush())
@@ -444,8 +462,23 @@ class Moves:
 
 
 def marker_text(source: Log) -> bytes:
-    """What the marker of a copy says to a person."""
-    return f"{source.topic_partition} moves here from {source.disk.path}\n".encode()
+    """What the marker of a copy says to a person, and to `take_back`."""
+    text = f"{source.topic_partition} moves here from {source.disk.path}\ncompacted to offset {source.clean_offset}\n"
+    return text.encode()
+
+
+def _clean_offset_in(marker: bytes) -> int:
+    """To where the log was compacted when its copy was begun; 0 where the marker does not say."""
+    found = re.search(rb"^compacted to offset (\d+)$", marker, re.MULTILINE)
+    return int(found[1]) if found is not None else 0
+
+
+async def _content(disk: Disk, name: str) -> bytes:
+    """Empty when there is no such file, as in the copy of another program."""
+    try:
+        return await disk.read_file(name)
+    except FileNotFoundError:
+        return b""
 
 
 def _are_level(current: Log, future: Log) -> bool:
@@ -455,7 +488,7 @@ def _are_level(current: Log, future: Log) -> bool:
         current.log_end_offset == future.assigned_offset == future.log_end_offset == end
         and future.flushed_offset >= current.flushed_offset
         and future.log_start_offset >= current.log_start_offset
-        and not current.is_held_back
+        and not (current.is_held_back or future.is_full)
         and not (current.is_truncating or future.is_truncating or current.is_failed or future.is_failed)
     )
 

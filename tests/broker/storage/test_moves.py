@@ -328,6 +328,52 @@ async def test_a_full_destination_holds_the_copy_back_until_there_is_room(broker
     assert await read_values(await moving, 0) == values(0, 20)
 
 
+async def test_a_level_copy_does_not_take_the_logs_place_while_its_directory_is_full(broker: Broker) -> None:
+    """Producers would get KAFKA_STORAGE_ERROR for a replica that has room where it is."""
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+    arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
+    refused: list[bool] = []
+
+    async def finish(one: Move) -> bool:
+        if not refused:
+            manager.directory_full(one.future.disk, OSError(errno.ENOSPC, "no room"))
+        has_swapped = await manager.moves.swap(one, arrived.set_result)
+        refused.append(not has_swapped)
+        return has_swapped
+
+    manager.moves.run(move, finish)
+    await until(lambda: refused)
+    assert refused == [True] and manager.get(T0) is log and not log.is_full
+    await append(log, 20, 1)
+    manager.judged(move.future.disk.path, ONLINE)
+    moved = await asyncio.wait_for(arrived, 60)
+    assert await read_values(moved, 0) == values(0, 21)
+    await manager.moves.cancel(T0)
+
+
+async def test_a_move_that_waits_for_room_lets_others_make_it(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, 3, SMALL_SEGMENTS, LogManagerSettings(num_replica_alter_log_dirs_threads=1))
+    manager = await broker.start()
+    log = await filled(manager)
+    other = await manager.get_or_create(TopicPartition("t", 1), TOPIC_ID, True)
+    await append(other, 0, 5)
+    full = other.disk
+    (roomy,) = [broker.disks[path] for path in broker.paths if path not in (log.disk.path, full.path)]
+    waiting = await manager.moves.begin(log, full)
+    manager.directory_full(full, OSError(errno.ENOSPC, "no room"))
+    away = await manager.moves.begin(other, roomy)
+    assert waiting is not None and away is not None
+    manager.moves.run(waiting, lambda one: manager.moves.swap(one, lambda log: None))
+    arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
+    manager.moves.run(away, lambda one: manager.moves.swap(one, arrived.set_result))
+    assert (await asyncio.wait_for(arrived, 60)).disk is roomy
+    await manager.moves.cancel(other.topic_partition)
+    broker.stop()
+    await broker.workers.wait_closed()
+
+
 async def test_a_rate_holds_the_copy_back_and_a_new_one_is_in_force_at_once(broker: Broker) -> None:
     manager = await broker.start()
     log = await filled(manager, 3)
@@ -477,3 +523,38 @@ async def test_a_key_that_was_deleted_stays_so_when_its_log_begins_to_move_while
         while await cleaner.clean_dirtiest() is not None:
             pass
     assert pairs(await consume(moved)) == [(3, b"stays", b"1")]
+
+
+async def test_a_deleted_key_does_not_come_back_with_the_copy_of_a_move_that_was_given_up(tmp_path: Path) -> None:
+    """The destination failed, the log was compacted, its tombstone went, then the destination was back."""
+    broker = Broker(tmp_path, 2, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}, LogManagerSettings())
+    manager = await broker.start()
+    cleaner = LogCleaner(manager, broker.clock, LoopWorkers(), CleanerSettings, Metrics())
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    for key, value in ((b"gone", b"old"), (b"stays", b"1"), (b"gone", None)):
+        log.append_as_leader(keyed((key, value)), 0, is_prepared=True)
+        await written(log)
+    await close_segment(log)
+    move = await begun(broker, log)
+    manager.moves.max_bytes_per_second = 100
+    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    await until(lambda: move.lag == 1)
+    manager.directory_failed(move.future.disk, OSError(errno.EIO, "broken"))
+    await until(lambda: move.is_over)
+    for _ in range(2):
+        log.append_as_leader(keyed((b"new", b"1")), 0, is_prepared=True)
+        await close_segment(log)
+        while await cleaner.clean_dirtiest() is not None:
+            pass
+        broker.clock.wall_ms += DAY_MS
+    now_ms = broker.clock.wall_ms
+    broker.stop()
+    broker.make()
+    broker.clock.wall_ms = now_ms
+    manager = await broker.start()
+    taken_back = manager.moves.get(T0)
+    assert taken_back is not None
+    moved = await swapped(broker, taken_back)
+    assert b"gone" not in [key for _, key, _ in pairs(await consume(moved))]
+    broker.stop()
+    await broker.workers.wait_closed()
