@@ -350,6 +350,9 @@ class ActiveController:
         names = await self.store.topic_names(self._watches.topics)
         for name in sorted(set(context.topic_names()) - set(names)):
             logger.warning("topic %s has vanished from the store: forgotten", name)
+            if context.is_deleting(name):
+                # Its marker would delete the next topic of that name.
+                await self.store.unmark_for_deletion(name)
             context.remove_topic(name)
         await self.reassignments.topics_gone()
         unknown = [name for name in names if not context.has_topic(name)]

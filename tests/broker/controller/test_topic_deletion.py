@@ -141,6 +141,27 @@ async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet)
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_topic_made_after_one_that_was_removed_by_hand_is_not_deleted_in_its_place(fleet):
+    """Its deletion waited for a dead broker: what administrators then do is to remove its znodes."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    await create(controller, "other", {0: (0, 2)})
+    await fleet.kill(1)
+    await channels.until(lambda: channels.metadata(2, "t").leader == 2)
+    await controller.delete_topics(["t"], timeout_ms=WAIT_MS)
+    partition = znodes.partition_path("t", 0)
+    for path in (f"{partition}/state", partition, "/brokers/topics/t/partitions", "/brokers/topics/t"):
+        await fleet.tool.delete(path)
+    await fleet.until_gone("/admin/delete_topics/t")
+    assert (await create(controller, "t", {0: (2, 0)})).error is ErrorCode.NONE
+    channels.forget()
+    await controller.delete_topics(["other"], timeout_ms=WAIT_MS)
+    await fleet.until_gone("/admin/delete_topics/other")
+    await create(controller, "fence", {0: (0,)})
+    assert channels.deleted(0) == channels.deleted(2) == {("other", 0)}
+    assert (await fleet.state("t"))[0].leader == 2
+
+
 async def test_a_marker_is_taken_away_when_deletion_is_switched_off(tmp_path):
     async with Fleet(tmp_path, delete_topic_enable="false") as fleet:
         controller, channels = await fleet_of(fleet)
