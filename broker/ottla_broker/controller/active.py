@@ -115,8 +115,6 @@ class ActiveController:
             lambda: queue("more topics to delete", lambda active: active.deletions.go_on()),
         )
         self.reassignments = Reassignments(self, watches.reassignments)
-        self._unreadable: set[TopicPartition] = set()
-        """Partitions whose state znode cannot be read: nothing is decided about them."""
         self._unreadable_topics: set[str] = set()
         self._is_over = False
 
@@ -163,10 +161,6 @@ class ActiveController:
         await self.directories_changed()
         await self.preferred_elections_requested()
 
-    def is_unreadable(self, partition: TopicPartition) -> bool:
-        """Whether the partition's state znode cannot be read: nothing is decided about it."""
-        return partition in self._unreadable
-
     async def _read_topics(self, names: Sequence[str]) -> list[Topic]:
         """The topics, watched, each with an id; those that cannot be read are remembered and left alone."""
         found, unreadable = await self.store.topics(names, self._watches.topic)
@@ -193,12 +187,12 @@ class ActiveController:
         """
         found = await self.store.leadership(partitions)
         for partition in partitions:
-            self._unreadable.discard(partition)
+            self.context.unreadable.discard(partition)
             leadership = found.get(partition)
             if leadership is None:
                 self.context.leadership.pop(partition, None)
                 if partition in found:
-                    self._unreadable.add(partition)
+                    self.context.unreadable.add(partition)
                 continue
             if leadership.controller_epoch > self.context.epoch:
                 raise ControllerFenced(f"{partition} was written by controller epoch {leadership.controller_epoch}")
@@ -323,7 +317,7 @@ class ActiveController:
     def _is_everything_known(self) -> bool:
         """While some znode cannot be read, no request claims to be full: a broker deletes what a full LeaderAndIsr does
         not name, and forgets the topics that a full UpdateMetadata does not name."""
-        return not self._unreadable and not self._unreadable_topics
+        return not self.context.unreadable and not self._unreadable_topics
 
     def _tell_all_metadata(self, brokers: Iterable[int], batch: RequestBatch) -> None:
         """A full UpdateMetadata: brokers that live on without a session, or whose controller died, may have missed the
@@ -436,7 +430,7 @@ class ActiveController:
         answer was lost) is read again and decided again.
         """
         context = self.context
-        wanted = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in self._unreadable})
+        wanted = sorted({p for p in partitions if not context.is_deleting(p.topic) and p not in context.unreadable})
         held = 0
         for start in range(0, len(wanted), ELECTIONS_AT_ONCE):
             some = wanted[start : start + ELECTIONS_AT_ONCE]
@@ -485,7 +479,7 @@ class ActiveController:
         await self.read_leadership(sorted(conflicts))
         again = []
         for partition in sorted(conflicts):
-            if partition in self._unreadable:
+            if partition in context.unreadable:
                 continue
             if partition in context.leadership:
                 # One that was new is our own write: nobody has been told of it yet.

@@ -30,6 +30,8 @@ class ControllerContext:
         """Topics with a marker in /admin/delete_topics."""
         self.deletion_started: set[str] = set()
         """Those of them that the brokers have been told to forget."""
+        self.unreadable: set[TopicPartition] = set()
+        """Partitions whose state znode cannot be read: nothing is decided about them."""
         self._topics: dict[str, bytes | None] = {}
         self._names: dict[bytes, str] = {}
         self._assignments: dict[str, dict[int, ReplicaAssignment]] = {}
@@ -59,6 +61,7 @@ class ControllerContext:
                 self._failed_directories.discard(replica)
             self._partition_states.pop(partition, None)
             self.leadership.pop(partition, None)
+            self.unreadable.discard(partition)
         topic_id = self._topics.pop(name, None)
         if topic_id is not None:
             self._names.pop(topic_id, None)

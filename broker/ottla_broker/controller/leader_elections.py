@@ -113,7 +113,7 @@ async def hold_elections(
     await active.elect(partitions, batch, decide=decide)
     active.send(batch)
     for partition in partitions:
-        if partition not in verdicts or active.is_unreadable(partition):
+        if partition not in verdicts or partition in context.unreadable:
             verdicts[partition] = Verdict(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 f"{znodes.PartitionState.path(*partition)} cannot be read; the controller's log says why",

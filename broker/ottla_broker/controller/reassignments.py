@@ -232,7 +232,7 @@ class Reassignments:
         context = self._active.context
         if context.is_deleting(partition.topic) or not context.replicas_of(partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-        if self._active.is_unreadable(partition):
+        if partition in context.unreadable:
             raise _unreadable()
 
     def _plan(
@@ -265,7 +265,7 @@ class Reassignments:
         for partition in vanished:
             answers[partition] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         for partition in wanted:
-            if self._active.is_unreadable(partition):
+            if partition in self._active.context.unreadable:
                 answers[partition] = _unreadable()
         return answers
 
@@ -304,7 +304,7 @@ class Reassignments:
 
         batch = RequestBatch()
         await active.elect(partitions, batch, decide=decide)
-        for partition in [partition for partition in turns if active.is_unreadable(partition)]:
+        for partition in [partition for partition in turns if partition in context.unreadable]:
             del turns[partition]  # what was decided has not been written
         vanished: list[TopicPartition] = []
         # Also of what ends at once: the brokers are about to hear of it, and the next controller has to know that it is

@@ -213,9 +213,12 @@ def _metadata_topics(
     topics: dict[str, update_metadata.UpdateMetadataTopicState] = {}
     for partition in partitions:
         leadership = context.leadership.get(partition)
+        is_deleted = context.is_deleting(partition.topic)
+        if leadership is None and is_deleted and partition in context.unreadable:
+            # An earlier controller may have told of it.
+            leadership = LeaderAndIsr(LEADER_DURING_DELETE, 0, (), 0, context.epoch)
         if leadership is None:
             continue
-        is_deleted = context.is_deleting(partition.topic)
         topic = topics.get(partition.topic)
         if topic is None:
             topic = topics[partition.topic] = update_metadata.UpdateMetadataTopicState(

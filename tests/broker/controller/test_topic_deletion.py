@@ -141,6 +141,26 @@ async def test_a_marker_made_by_a_tool_deletes_and_one_without_topic_goes(fleet)
     assert result.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+async def test_a_topic_of_which_a_state_cannot_be_read_can_be_deleted_and_made_anew(fleet):
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2), 1: (1, 2)})
+    heard = list(channels.sent)
+    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"")
+    await controller.stop()
+    successor, to = await fleet.start_controller(1)
+    await successor.delete_topics(["t"], timeout_ms=WAIT_MS)
+    await fleet.until_gone("/admin/delete_topics/t")
+    assert "t" not in metadata_of(2, heard, to.sent).topics
+    asking = asyncio.ensure_future(create(successor, "t", {0: (1, 2)}))
+    await to.until(lambda: to.leadership(2, "t"))
+    assert (await asking).error is ErrorCode.NONE
+    assert (await fleet.state("t"))[0].leader == 1
+    to.forget()
+    await fleet.bounce(2)
+    await to.until(lambda: to.requests(2, ApiKey.LEADER_AND_ISR))
+    assert [request.type for request in to.requests(2, ApiKey.LEADER_AND_ISR)] == [2], "what it holds besides is stray"
+
+
 async def test_a_topic_made_after_one_that_was_removed_by_hand_is_not_deleted_in_its_place(fleet):
     """Its deletion waited for a dead broker: what administrators then do is to remove its znodes."""
     controller, channels = await fleet_of(fleet)
