@@ -135,7 +135,8 @@ class MetadataCache:
                     self._names.pop(topic.topic_id, None)
             return
         if topic is not None and topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, topic_id):
-            # A topic of this name was deleted and created again: nothing of the old one holds.
+            # A topic of this name was deleted, unheard, and created again: nothing of the old one holds.
+            deleted.extend(TopicPartition(name, old) for old in topic.partitions)
             self._names.pop(topic.topic_id, None)
             topic = None
         if topic is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,11 @@ from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import update_metadata as um
+from ottla_broker.replication.fencing import CommandFence
+from ottla_broker.server.handlers import update_metadata
 from ottla_broker.server.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, Store
@@ -26,6 +30,7 @@ from simulation.world import World
 from tests.broker.groups.surroundings import Broker
 
 PARTITIONS = 4
+LOGGER = logging.LoggerAdapter(logging.getLogger("test"))
 HANDLERS = {
     ApiKey.OFFSET_COMMIT: "offset_commit",
     ApiKey.OFFSET_FETCH: "offset_fetch",
@@ -74,6 +79,9 @@ class Server:
             producer_ids=ProducerIds(7, coordination),
             auto_create_internal=self._create,
             config={},
+            replica_manager=SimpleNamespace(
+                fence=CommandFence(clock, lambda: -1, LOGGER), on_metadata_changed=lambda: None
+            ),
         )
         self.add_topic("t", 2)
 
@@ -81,8 +89,17 @@ class Server:
         self.created.append(name)
         return 0
 
-    def add_topic(self, name: str, partitions: int, leader: int = 7) -> None:
+    def add_topic(self, name: str, partitions: int, leader: int = 7, topic_id: bytes = ZERO_UUID) -> None:
         """As an UpdateMetadata of the controller tells it."""
+        self.metadata.update(self._update(name, partitions, leader, topic_id))
+
+    async def tell(self, name: str, partitions: int, topic_id: bytes) -> None:
+        """An UpdateMetadata of the controller, taken in by its handler."""
+        context: Any = SimpleNamespace(api_version=8, connection_number=1)
+        services: Any = self.services
+        await update_metadata.handle(services, context, self._update(name, partitions, 7, topic_id))
+
+    def _update(self, name: str, partitions: int, leader: int, topic_id: bytes) -> um.UpdateMetadataRequest:
         states = [
             um.UpdateMetadataPartitionState(partition_index=index, leader=leader, isr=[leader], replicas=[leader])
             for index in range(partitions)
@@ -92,13 +109,9 @@ class Server:
             host = f"kafka-{broker_id}"
             endpoint = um.UpdateMetadataEndpoint(host=host, port=9092, listener="CLIENT", security_protocol=0)
             live_brokers.append(um.UpdateMetadataBroker(id=broker_id, endpoints=[endpoint]))
-        self.metadata.update(
-            um.UpdateMetadataRequest(
-                controller_id=7,
-                controller_epoch=1,
-                topic_states=[um.UpdateMetadataTopicState(topic_name=name, partition_states=states)],
-                live_brokers=live_brokers,
-            )
+        topic = um.UpdateMetadataTopicState(topic_name=name, topic_id=topic_id, partition_states=states)
+        return um.UpdateMetadataRequest(
+            controller_id=7, controller_epoch=1, topic_states=[topic], live_brokers=live_brokers
         )
 
     async def call(self, api: ApiKey, version: int, **fields: Any) -> Any:
@@ -418,6 +431,27 @@ def test_version_0_keeps_offsets_in_zookeeper() -> None:
         assert server.broker.coordinator.list()[1] == []
         refused = await server.call(ApiKey.OFFSET_COMMIT, 0, **(server.commit_fields(0, 1) | {"group_id": ""}))
         assert refused.topics[0].partitions[0].error_code == ErrorCode.INVALID_GROUP_ID
+
+    served(scenario)
+
+
+def test_a_topic_made_again_begins_without_the_offsets_of_the_one_whose_deletion_was_not_heard() -> None:
+    """The controller died with the news queued, or this broker had no session: readers went on in the middle."""
+
+    async def scenario(server: Server) -> None:
+        module = codec.module(ApiKey.OFFSET_FETCH)
+
+        async def committed() -> int:
+            topic = module.OffsetFetchRequestTopic(name="t", partition_indexes=[1])
+            response = await server.call(ApiKey.OFFSET_FETCH, 7, group_id="simple", topics=[topic])
+            return int(response.topics[0].partitions[0].committed_offset)
+
+        server.add_topic("t", 2, topic_id=b"a" * 16)
+        await server.call(ApiKey.OFFSET_COMMIT, 7, **server.commit_fields(7, 40))
+        await server.tell("t", 3, b"a" * 16)
+        assert await committed() == 40
+        await server.tell("t", 2, b"b" * 16)
+        assert await committed() == -1
 
     served(scenario)
 

@@ -103,7 +103,8 @@ def test_full_is_what_a_controller_in_zookeeper_mode_calls_so_in_version_eight()
 def test_a_topic_made_again_under_its_old_name_has_nothing_of_the_old_one() -> None:
     cache = MetadataCache(1)
     cache.update(update(topic("orders", ORDERS, (0, 1), (1, 1))))
-    cache.update(update(topic("orders", FLIGHTS, (0, 2))))
+    _, deleted = cache.update(update(topic("orders", FLIGHTS, (0, 2))))
+    assert [tuple(name) for name in deleted] == [("orders", 0), ("orders", 1)]
     assert cache.partition_count("orders") == 1
     assert cache.topic_name(ORDERS) is None and cache.topic_name(FLIGHTS) == "orders"
 

@@ -323,10 +323,12 @@ async def test_high_watermarks_survive_a_restart_through_their_checkpoint(tmp_pa
 # Fetches as a replica
 
 
-async def replica_fetch(fleet: Fleet, replica_id: int, offset: int, *, last_epoch: int = -1, epoch: int = 0) -> object:
+async def replica_fetch(
+    fleet: Fleet, replica_id: int, offset: int, topic: str = "orders", *, last_epoch: int = -1, epoch: int = 0
+) -> object:
     request = fetch_request(
-        fleet.topics["orders"].topic_id,
-        "orders",
+        fleet.topics[topic].topic_id,
+        topic,
         offset,
         current_leader_epoch=epoch,
         last_fetched_epoch=last_epoch,
@@ -338,16 +340,15 @@ async def replica_fetch(fleet: Fleet, replica_id: int, offset: int, *, last_epoc
 
 async def test_a_follower_of_an_unknown_epoch_is_told_where_the_logs_part(one: Fleet) -> None:
     await one.create("flights", (1, 2), isr=(1,))
-    one.topics["orders"] = one.topics["flights"]  # asked for by its id
     await one.produce(1, "flights", "a", "b")
     await one.elect("flights", 1, (1,))  # nothing is written in epoch 1
     await one.elect("flights", 1, (1,))
     await one.produce(1, "flights", "c")
-    diverging = await replica_fetch(one, 2, 5, last_epoch=1, epoch=2)
+    diverging = await replica_fetch(one, 2, 5, "flights", last_epoch=1, epoch=2)
     assert diverging.error_code == 0 and bytes(diverging.records) == b""  # type: ignore[attr-defined]
     end = diverging.diverging_epoch  # type: ignore[attr-defined]
     assert (end.epoch, end.end_offset) == (0, 2)
-    agreed = await replica_fetch(one, 2, 2, last_epoch=0, epoch=2)
+    agreed = await replica_fetch(one, 2, 2, "flights", last_epoch=0, epoch=2)
     assert agreed.diverging_epoch is None and agreed.records  # type: ignore[attr-defined]
 
 
@@ -358,17 +359,16 @@ async def test_a_fetch_of_another_epoch_tells_the_leader_nothing_of_its_follower
     one: Fleet, epoch: int, code: ErrorCode
 ) -> None:
     await one.create("flights", (1, 2), isr=(1,))
-    one.topics["orders"] = one.topics["flights"]  # asked for by its id
     await one.elect("flights", 1, (1,))
     await one.produce(1, "flights", "a", "b")
     partition = one.nodes[1].partition("flights")
     follower = partition.followers[2]
-    assert (await replica_fetch(one, 2, 0, epoch=1)).error_code == 0  # type: ignore[attr-defined]
+    assert (await replica_fetch(one, 2, 0, "flights", epoch=1)).error_code == 0  # type: ignore[attr-defined]
     assert (follower.log_end_offset, partition.in_sync.committed) == (0, (1,))
-    fenced = await replica_fetch(one, 2, 2, epoch=epoch)
+    fenced = await replica_fetch(one, 2, 2, "flights", epoch=epoch)
     assert fenced.error_code == code and not fenced.records  # type: ignore[attr-defined]
     assert (follower.log_end_offset, partition.in_sync.committed) == (0, (1,)) and not partition.in_sync.is_in_flight
-    assert (await replica_fetch(one, 2, 2, epoch=1)).error_code == 0  # type: ignore[attr-defined]
+    assert (await replica_fetch(one, 2, 2, "flights", epoch=1)).error_code == 0  # type: ignore[attr-defined]
     assert follower.log_end_offset == 2
 
 
