@@ -588,7 +588,9 @@ class LogManager:
                 )
                 del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
-        for log in [log for log in failed if log.give_up()]:  # nobody is told before all of them are
+        given_up = [log for log in failed if log.give_up()]
+        self.moves.directory_failed(disk)
+        for log in given_up:  # nobody is told before all of them are
             log.tell_failure()
 
     def directory_full(self, disk: Disk, error: OSError) -> None:

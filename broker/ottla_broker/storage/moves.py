@@ -116,13 +116,8 @@ class Move:
         return not self.is_over and self.current.future is not self.future
 
     @property
-    def is_lost(self) -> bool:
-        """The copy will not take the log's place: one of their directories has failed, or it is adrift."""
-        return self.current.is_failed or self.future.is_failed or self.is_adrift
-
-    @property
     def is_waiting_for_room(self) -> bool:
-        return self.future.is_full and not self.is_lost
+        return self.future.is_full and not self.is_adrift
 
     @property
     def lag(self) -> int:
@@ -236,7 +231,9 @@ class Moves:
         """Ends a move and deletes the copy; one that has swapped already is waited for."""
         move = self._moves.pop(partition, None)
         if move is not None:
-            await self._give_up(move)
+            ending = self._give_up(move)
+            if ending is not None:
+                await asyncio.wait([ending])
             try:
                 await self._removal.discard(move.future)
             except KafkaError:
@@ -245,14 +242,36 @@ class Moves:
         if concluding is not None:
             await asyncio.wait([concluding])
 
-    async def _give_up(self, move: Move) -> None:
+    def _give_up(self, move: Move) -> asyncio.Task[Any] | None:
+        """The move's task, when it is another than this one and has to be waited for."""
         move.is_over = True
         move.current.future = None
-        if move.task is not None and move.task is not asyncio.current_task():
-            move.task.cancel()
-            await asyncio.wait([move.task])
         if self.cleaning is not None:
             self.cleaning.resume(move.current.topic_partition)
+        if move.task is None or move.task is asyncio.current_task():
+            return None
+        move.task.cancel()
+        return move.task
+
+    def directory_failed(self, disk: Disk) -> None:
+        """Ends the moves from and to a directory that is offline, also those that wait for their turn or a rate: the
+        replica may be made anew on the copy's directory, which would then know two logs of that name."""
+        for move in self.under_way:
+            if disk in (move.current.disk, move.future.disk):
+                self._lose(move)
+
+    def _lose(self, move: Move) -> None:
+        """A directory of the two is offline. A copy whose log has failed stays on its disk: it may be all that there
+        is, and a later start with all directories goes on with it, or not."""
+        partition = move.current.topic_partition
+        if self._moves.get(partition) is move:
+            del self._moves[partition]
+            self._clock.spawn(self._lost(move, self._give_up(move)), name=f"end of the move of {partition}")
+
+    async def _lost(self, move: Move, ending: asyncio.Task[Any] | None) -> None:
+        if ending is not None:
+            await asyncio.wait([ending])
+        await move.future.abandon()
 
     async def stop(self) -> None:
         """The broker stops: nothing is copied any more; the moves go on after the next start."""
@@ -282,24 +301,14 @@ class Moves:
                         if await finish(move):
                             return
                     except KafkaError as error:
-                        if move.is_lost:
-                            await self._lose(move)
+                        if move.current.is_failed or move.future.is_failed:
+                            self._lose(move)
+                        elif move.is_adrift:
+                            await self.cancel(move.current.topic_partition)
                         elif error.code not in _RACES and not move.future.is_full:
                             move.failure = error
                             return
             await self._clock.sleep(_ROOM_S if move.future.is_full else _AGAIN_S)
-
-    async def _lose(self, move: Move) -> None:
-        """A directory of the two is offline, or the copy could not be cut with the log. One whose log has failed stays
-        on its disk: it may be all that there is, and a later start with all directories goes on with it, or not."""
-        partition = move.current.topic_partition
-        if self._moves.get(partition) is move:
-            if move.current.is_failed or move.future.is_failed:
-                del self._moves[partition]
-                await self._give_up(move)
-                await move.future.abandon()
-            else:
-                await self.cancel(partition)
 
     async def _copy(self, move: Move, *, is_throttled: bool = True) -> None:
         """Until the copy holds all that is written. KafkaError when a log fails, or its records are damaged."""
@@ -339,7 +348,7 @@ class Moves:
             if unflushed >= _FLUSH_BYTES:
                 unflushed = 0
                 await self._keeper.guarded(future.disk, future.flush())
-        if move.is_lost:
+        if current.is_failed or future.is_failed or move.is_adrift:
             raise (current if current.is_failed else future).storage_error()
 
     # -- the swap -----------------------------------------------------------------------------------------------

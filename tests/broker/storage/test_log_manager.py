@@ -69,7 +69,9 @@ class Broker:
         self.workers.close()
 
     async def restart(self, **who: Any) -> LogManager:
+        disks = self.manager.disks
         self.stop()
+        await until(lambda: all(disk.has_ended for disk in disks))  # a failed one lets its lock go on its own thread
         self.make()
         return await self.start(**who)
 

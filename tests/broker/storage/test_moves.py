@@ -405,6 +405,30 @@ async def test_checkpoints_speak_of_the_copy_where_it_stands(broker: Broker) -> 
     assert checkpoint.read_text() == "0\n0\n"
 
 
+async def test_a_copy_that_waits_is_not_taken_for_the_log_that_is_made_anew_beside_it(broker: Broker) -> None:
+    """The move stood at rate 0 when its source failed: the copy's positions counted as those of the new log, of which
+    a start after a crash would have looked at nothing."""
+    manager = await broker.start()
+    log = await filled(manager)
+    move = await begun(broker, log)
+
+    async def not_yet(one: Move) -> bool:
+        return False
+
+    manager.moves.run(move, not_yet)
+    await until(lambda: move.lag == 0)
+    await move.future.flush()
+    manager.moves.max_bytes_per_second = 0
+    await append(log, 20, 1)
+    target = move.future.disk
+    manager.directory_failed(log.disk, OSError(errno.EIO, "broken"))
+    anew = await manager.begin_anew(T0, TOPIC_ID, target.path, is_filling=True)
+    assert manager.moves.under_way == [] and anew.future is None
+    await append(anew, 0, 1)
+    await manager.checkpoint_recovery_points(target)
+    assert (Path(target.path) / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+
+
 async def test_an_orderly_stop_keeps_the_copy_for_the_next_start(broker: Broker) -> None:
     manager = await broker.start()
     log = await filled(manager)
