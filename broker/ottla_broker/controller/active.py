@@ -171,7 +171,9 @@ class ActiveController:
     async def _with_topic_id(self, topic: Topic) -> Topic:
         if topic.topic_id is not None:
             return topic
-        return await self.store.give_topic_id(Topic(topic.name, self.new_topic_id(), topic.partitions))
+        # A tool of before topic ids writes a topic anew without the one it has.
+        topic_id = self.context.topic_id(topic.name) or self.new_topic_id()
+        return await self.store.give_topic_id(Topic(topic.name, topic_id, topic.partitions))
 
     def new_topic_id(self) -> bytes:
         """A random id; as Kafka's, its text form does not begin with '-', which tools would take for an option."""

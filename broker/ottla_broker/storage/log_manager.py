@@ -268,7 +268,7 @@ class LogManager:
                 else:
                     await self.moves.take_back(current, future)
             except KafkaError:
-                continue  # told by `directory_failed`
+                await future.abandon()  # told: a directory has failed, or has no room; the next start tries again
         self.loader.futures.clear()
         self.loader.copies.clear()
 

@@ -347,6 +347,8 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         Example: offsets 5 to 9 are assigned, the write of 7 finds no room. 5 and 6 stay, 7 is the next offset again.
         """
         await self._truncate_to(self.log_end_offset, is_own=True)
+        # It may be that a truncation found no room before it could write this.
+        await self._owner.checkpoint_clean_offsets(self.disk)
         self.is_torn = self.is_full = False
         if self.on_append is not None:
             self.on_append()  # whoever follows waits for what was assigned to be written

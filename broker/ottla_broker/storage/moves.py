@@ -90,6 +90,10 @@ class Keeper(Protocol):
         """Writes the checkpoints of a directory as its logs are now. OSError."""
         ...
 
+    def is_in_use(self, disk: Disk) -> bool:
+        """Whether its directory is online, and has not been opened anew since."""
+        ...
+
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
         """Awaits calls on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
         ...
@@ -98,7 +102,7 @@ class Keeper(Protocol):
 class Move:
     """One replica on its way. `is_over`: it has arrived, or was given up."""
 
-    __slots__ = ("current", "failure", "future", "is_over", "progress", "task")
+    __slots__ = ("current", "failure", "future", "is_finishing", "is_over", "progress", "task")
 
     def __init__(self, current: Log, future: Log) -> None:
         self.current = current
@@ -107,6 +111,8 @@ class Move:
         self.failure: KafkaError | None = None
         """Why the copy stands still for good; None while it goes on."""
         self.task: asyncio.Task[Any] | None = None
+        self.is_finishing = False
+        """Its task is in `Finish`, which holds the replica's appends and has to give them back."""
         self.progress = asyncio.Event()
         future.on_append = future.on_failure = self.progress.set
 
@@ -190,7 +196,7 @@ class Moves:
             # The marker of a move that ended in a crash: of two copies only the newer one may have it.
             await self._keeper.guarded(current.disk, _unmark(current))
             future = await self._keeper.open_future(disk, partition, name, current)
-            return self._add(current, future)
+            return await self._add(current, future)
 
     @asynccontextmanager
     async def _not_cleaned(self, partition: TopicPartition) -> AsyncIterator[None]:
@@ -204,7 +210,12 @@ class Moves:
                 self.cleaning.resume(partition)
             raise
 
-    def _add(self, current: Log, future: Log) -> Move:
+    async def _add(self, current: Log, future: Log) -> Move:
+        """KafkaError when a directory of the two has failed since this began: nobody knew the copy then."""
+        for log in (current, future):
+            if log.is_failed or not self._keeper.is_in_use(log.disk):
+                await future.abandon()
+                raise log.storage_error()
         move = self._moves[current.topic_partition] = Move(current, future)
         current.future = future
         return move
@@ -221,19 +232,18 @@ class Moves:
                 await future.truncate_to(current.assigned_offset)
             marker = f"{future.directory}/{MOVE_MARKER}"
             found = await self._keeper.guarded(future.disk, _content(future.disk, marker))
-            if _clean_offset_in(found) != current.clean_offset or not await _ends_alike(current, future):
+            goes_on = _clean_offset_in(found) == current.clean_offset and await _ends_alike(current, future)
+            if not goes_on:
                 await future.truncate_fully_and_start_at(current.log_start_offset)
-            if found != (text := marker_text(current)):
-                await self._keeper.guarded(future.disk, future.disk.write_file(marker, text))
-            self._add(current, future)
+            if not (goes_on and found):
+                await self._keeper.guarded(future.disk, future.disk.write_file(marker, marker_text(current)))
+            await self._add(current, future)
 
     async def cancel(self, partition: TopicPartition) -> None:
         """Ends a move and deletes the copy; one that has swapped already is waited for."""
         move = self._moves.pop(partition, None)
         if move is not None:
-            ending = self._give_up(move)
-            if ending is not None:
-                await asyncio.wait([ending])
+            await _ended(self._give_up(move), by_force=True)
             try:
                 await self._removal.discard(move.future)
             except KafkaError:
@@ -243,19 +253,17 @@ class Moves:
             await asyncio.wait([concluding])
 
     def _give_up(self, move: Move) -> asyncio.Task[Any] | None:
-        """The move's task, when it is another than this one and has to be waited for."""
+        """The move's task, when it is another than this one and has to be ended."""
         move.is_over = True
         move.current.future = None
         if self.cleaning is not None:
             self.cleaning.resume(move.current.topic_partition)
-        if move.task is None or move.task is asyncio.current_task():
-            return None
-        move.task.cancel()
-        return move.task
+        return None if move.task is asyncio.current_task() else move.task
 
     def directory_failed(self, disk: Disk) -> None:
         """Ends the moves from and to a directory that is offline, also those that wait for their turn or a rate: the
-        replica may be made anew on the copy's directory, which would then know two logs of that name."""
+        replica may be made anew on the copy's directory, which would then know two logs of that name. One that is just
+        beginning is refused by `_add`."""
         for move in self.under_way:
             if disk in (move.current.disk, move.future.disk):
                 self._lose(move)
@@ -268,9 +276,8 @@ class Moves:
             del self._moves[partition]
             self._clock.spawn(self._lost(move, self._give_up(move)), name=f"end of the move of {partition}")
 
-    async def _lost(self, move: Move, ending: asyncio.Task[Any] | None) -> None:
-        if ending is not None:
-            await asyncio.wait([ending])
+    async def _lost(self, move: Move, task: asyncio.Task[Any] | None) -> None:
+        await _ended(task, by_force=not move.is_finishing)
         await move.future.abandon()
 
     async def stop(self) -> None:
@@ -298,7 +305,7 @@ class Moves:
                 async with self._slots:
                     try:
                         await self._copy(move)
-                        if await finish(move):
+                        if await self._finished(move, finish):
                             return
                     except KafkaError as error:
                         if move.current.is_failed or move.future.is_failed:
@@ -309,6 +316,13 @@ class Moves:
                             move.failure = error
                             return
             await self._clock.sleep(_ROOM_S if move.future.is_full else _AGAIN_S)
+
+    async def _finished(self, move: Move, finish: Finish) -> bool:
+        move.is_finishing = True
+        try:
+            return await finish(move)
+        finally:
+            move.is_finishing = False
 
     async def _copy(self, move: Move, *, is_throttled: bool = True) -> None:
         """Until the copy holds all that is written. KafkaError when a log fails, or its records are damaged."""
@@ -508,6 +522,13 @@ async def _ends_alike(current: Log, future: Log) -> bool:
     if last < max(future.log_start_offset, current.log_start_offset):
         return True
     return await future.read_bytes(last, 1) == await current.read_bytes(last, 1)
+
+
+async def _ended(task: asyncio.Task[Any] | None, *, by_force: bool) -> None:
+    if task is not None:
+        if by_force:
+            task.cancel()
+        await asyncio.wait([task])
 
 
 async def _named(renamed: asyncio.Future[Any]) -> None:

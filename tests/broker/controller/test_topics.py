@@ -189,6 +189,16 @@ async def test_partitions_grow_by_request_and_by_tool(fleet):
     assert (await fleet.state("t", 3))[0].leader == 0
 
 
+async def test_a_tool_of_before_topic_ids_does_not_make_another_topic_of_it(fleet):
+    """Its records would be set aside, and its groups' offsets removed, when the next controller tells the brokers."""
+    controller, channels = await fleet_of(fleet)
+    await create(controller, "t", {0: (1, 2)})
+    topic_id = (await fleet.assignment("t")).topic_id
+    await fleet.tool.set("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2],"1":[2,1]}}')
+    await channels.until(lambda: channels.metadata(0, "t", 1))
+    assert (await fleet.assignment("t")).topic_id == topic_id
+
+
 @pytest.mark.parametrize(
     ("growth", "code"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import StopCommand
+from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.directories import DirectoryState, Verdict
 from ottla_broker.storage.log_manager import LogManager
@@ -120,5 +123,41 @@ async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
         assert node.partition("orders").log.disk.path == roomy
         assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
         assert manager._fetchers.follows(TP)
+    finally:
+        fleet.stop()
+
+
+async def test_a_follower_goes_on_when_the_copys_directory_fails_in_the_moment_of_the_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had been stopped for the swap; nobody had it follow again before the next leader epoch."""
+    monkeypatch.setattr(fleets, "Node", TwoDirectories)
+    fleet = Fleet(tmp_path)
+    await fleet.start(1, 2)
+    try:
+        await fleet.create("orders", (2, 1))
+        node = fleet.nodes[1]
+        assert isinstance(node, TwoDirectories)
+        manager, storage = node.manager, node.log_manager
+        here = node.partition("orders").log.disk.path
+        there = next(path for path in storage.paths if path != here)
+        has_failed = asyncio.Event()
+
+        async def remove(partitions: list[TopicPartition]) -> None:
+            await Fetchers.remove(manager._fetchers, partitions)
+            if not has_failed.is_set():
+                error = OSError(errno.EIO, "broken")
+                asyncio.get_running_loop().call_soon(storage.directory_failed, storage.disk(there), error)
+                has_failed.set()
+                await asyncio.sleep(0)  # the follower's last call on the copy
+
+        monkeypatch.setattr(manager._fetchers, "remove", remove)
+        assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
+        await has_failed.wait()
+        async with manager._commands:
+            assert storage.moves.under_way == [] and node.partition("orders").log.disk.path == here
+            assert manager._fetchers.follows(TP)
+        assert [type(error) for error in node.failures] == [OSError]
+        node.failures.clear()
     finally:
         fleet.stop()

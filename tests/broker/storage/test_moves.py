@@ -12,6 +12,7 @@ import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.metrics import Metrics
+from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records import legacy
 from ottla_broker.records.ids import TopicPartition
@@ -427,6 +428,26 @@ async def test_a_copy_that_waits_is_not_taken_for_the_log_that_is_made_anew_besi
     await append(anew, 0, 1)
     await manager.checkpoint_recovery_points(target)
     assert (Path(target.path) / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+async def test_a_directory_that_fails_while_a_move_begins_refuses_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_source: bool
+) -> None:
+    manager = await broker.start()
+    log = await filled(manager)
+    open_future = manager.open_future
+
+    async def opened(disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
+        future = await open_future(disk, partition, name, source)
+        manager.directory_failed(log.disk if is_source else disk, OSError(errno.EIO, "broken"))
+        return future
+
+    monkeypatch.setattr(manager, "open_future", opened)
+    with pytest.raises(KafkaError) as caught:
+        await begun(broker, log)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert manager.moves.under_way == [] and log.future is None
 
 
 async def test_an_orderly_stop_keeps_the_copy_for_the_next_start(broker: Broker) -> None:
