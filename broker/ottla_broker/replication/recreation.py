@@ -1,19 +1,21 @@
 """Replicas whose log directory has failed: which are made anew on a healthy one, where, and when they may lead. Pure.
 
     1  the directory fails; the broker writes the log-directory event and answers KAFKA_STORAGE_ERROR (56)
-    2  the controller takes the broker out of the ISR, and elects another leader where it led
-    3  the state znode shows that: the replica is made anew, empty, and follows                   `decide_recreation`
+    2  the controller takes the broker out of the ISR, elects another leader where it led, and tells everybody by
+       UpdateMetadata that the replica is offline: it takes no AlterPartition any more that adds it to the ISR
+    3  the state znode, read after that, shows it: the replica is made anew, empty, and follows   `decide_recreation`
     4  the event again: the controller repeats LeaderAndIsr, and the answer NONE brings the replica back online
 
 An empty replica must never be elected, for it would take what the others have for its own end. Three things stand
-against that: it is made only when the partition's state counts this broker neither as leader nor in sync (2); the
+against that: it is made only when the partition's state counts this broker neither as leader nor in sync, and no
+request that the leader sent while there was a log can change that (2); the
 leader takes it into the ISR only when it has caught up, as any follower; and until it has once had everything that
 its leader said was committed it refuses to lead, with 56, whoever asks (`may_lead`), across restarts. The last holds
 against an unclean election, and against a fetch of the old replica that reaches the leader late and puts the broker
 back into the ISR.
 
     >>> d1, d2 = Target("/d1", 900), Target("/d2", 500)
-    >>> known = {"replicas": (1, 2, 3), "targets": [d1, d2], "is_slot_free": True}
+    >>> known = {"replicas": (1, 2, 3), "targets": [d1, d2], "is_slot_free": True, "is_known_offline": True}
     >>> decide_recreation(1, leader=2, isr=(2, 3), size_bytes=100, **known)
     Decision(act=<Act.CREATE: 'create'>, reason='900 bytes are free there beyond the reserve', path='/d1')
     >>> decide_recreation(1, leader=2, isr=(2, 1), size_bytes=100, **known).reason
@@ -71,11 +73,13 @@ def decide_recreation(
     size_bytes: int,
     targets: Sequence[Target],
     is_slot_free: bool,
+    is_known_offline: bool,
     is_filling: bool = False,
 ) -> Decision:
     """`leader` and `isr` as the partition's state says now; `size_bytes` of the log that is lost, -1 when not known.
 
-    `is_slot_free`: not too many are being filled already. `is_filling`: it was made anew, and has answered 56 since.
+    `is_slot_free`: not too many are being filled already. `is_known_offline`: the controller had said that it takes the
+    replica for offline before `leader` and `isr` were read. `is_filling`: it was made anew, and has answered 56 since.
     """
     if broker_id not in replicas:
         return Decision(Act.LEAVE, "the partition is not assigned to this broker any more")
@@ -89,6 +93,8 @@ def decide_recreation(
         return Decision(Act.WAIT, "nobody leads whom it could follow")
     if is_filling:
         return Decision(Act.REJOIN, f"broker {leader} leads")
+    if not is_known_offline:
+        return Decision(Act.WAIT, "the controller does not say yet that it takes the replica for offline")
     if not is_slot_free:
         return Decision(Act.WAIT, "others are filled first")
     best = max(targets, key=lambda one: one.room_bytes, default=None)

@@ -413,9 +413,9 @@ class ReplicaManager:
             return not told_only or command.topic_partition in self._told_offline
         return command.leader_epoch > partition.leader_epoch
 
-    def told_offline(self) -> list[TopicPartition]:
-        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
-        return list(self._told_offline)
+    def told_offline(self) -> Collection[TopicPartition]:
+        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR, as they are at any time."""
+        return self._told_offline.keys()
 
     def _stopped_followers(
         self, errors: Mapping[TopicPartition, ErrorCode], accepted: Sequence[LeadershipCommand]

@@ -93,14 +93,26 @@ class Recreating:
             try:
                 if partition.topic not in assignments:
                     assignments[partition.topic] = await read_assignment(self._coordination, partition.topic)
+                # Before the state is read: what a leader had asked for by then stands in it.
+                is_known_offline = self._is_known_offline(partition)
                 command = await read_command(self._coordination, partition, assignments[partition.topic])
-                has_changed |= await self._look(partition, command, is_filling=partition in refused)
+                has_changed |= await self._look(
+                    partition, command, is_filling=partition in refused, is_known_offline=is_known_offline
+                )
             except znodes.ZnodeError as error:
                 recreations.waiting[partition] = str(error)
         if has_changed:
             self._report()
 
-    async def _look(self, partition: TopicPartition, command: LeadershipCommand | None, *, is_filling: bool) -> bool:
+    def _is_known_offline(self, partition: TopicPartition) -> bool:
+        """Whether the controller has said that it takes the replica for offline, and has not heard otherwise since."""
+        known = self._replica_manager.metadata.partition(*partition)
+        is_offline = known is not None and self._broker_id in known.offline_replicas
+        return is_offline and partition in self._replica_manager.told_offline()
+
+    async def _look(
+        self, partition: TopicPartition, command: LeadershipCommand | None, *, is_filling: bool, is_known_offline: bool
+    ) -> bool:
         """Whether the controller has to hear that the replica works."""
         recreations = self._recreations
         recreations.waiting.pop(partition, None)
@@ -117,6 +129,7 @@ class Recreating:
             size_bytes=recreations.size_bytes(partition),
             targets=recreations.targets(),
             is_slot_free=recreations.is_slot_free,
+            is_known_offline=is_known_offline,
             is_filling=is_filling,
         )
         if decision.act is Act.WAIT:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.coordination import znodes
+from ottla_broker.metadata.cache import PartitionMetadata
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.commands import LeadershipCommand, StopCommand
@@ -35,6 +36,11 @@ class Away(Readmitting):
         answer = await self.replicas.apply_leadership(1, [command])
         assert isinstance(answer, dict)
         return answer[partition]
+
+    def say(self, partition: TopicPartition, offline: Sequence[int] = (ME,)) -> None:
+        """UpdateMetadata: the controller has taken the answer in."""
+        known = PartitionMetadata(OTHER, 0, (OTHER,), (ME, OTHER), tuple(offline))
+        self.metadata.topics[partition.topic].partitions[partition.partition] = known
 
     async def delete(self, partition: TopicPartition) -> None:
         answer = await self.replicas.stop_replicas(1, [StopCommand(partition, -2, True)])
@@ -62,8 +68,35 @@ async def broker(tmp_path: Path) -> AsyncIterator[Away]:
 async def test_a_replica_is_made_anew_that_the_controller_takes_for_offline(broker: Away) -> None:
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
+    broker.say(partition)
     await broker.recreating._pass()
     assert broker.replicas.partition(*partition) is not None and broker.reports
+
+
+async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_one_for_offline(broker: Away) -> None:
+    """What the leader had asked for would put an empty replica into the ISR, and nobody could lead (fleet 86284)."""
+    partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
+    broker.say(partition)  # of a failure before this one
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is None
+    assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
+    broker.say(partition, offline=())
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is None
+    assert "takes the replica for offline" in broker.replicas.recreations.waiting[partition]
+    get = broker.coordination.get
+
+    async def get_late(path: str, *arguments: Any) -> Any:
+        found = await get(path, *arguments)
+        if path == znodes.PartitionState.path(*partition):
+            broker.say(partition)  # a leader's request may have been granted since this was read
+        return found
+
+    broker.coordination.get = get_late  # type: ignore[method-assign]
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is None
+    await broker.recreating._pass()
+    assert broker.replicas.partition(*partition) is not None
 
 
 @pytest.mark.parametrize("moment", ["before it is made", "while it is made"])
@@ -74,6 +107,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
     topic of that name had INCONSISTENT_TOPIC_ID here."""
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
+    broker.say(partition)
     get, make = broker.coordination.get, broker.log_manager.creation.make
 
     async def get_late(path: str, *arguments: Any) -> Any:
@@ -97,6 +131,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
 async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, caplog: pytest.LogCaptureFixture) -> None:
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     await broker.tell(partition)
+    broker.say(partition)
     await broker.recreating._pass()
     # It is elected without having had everything, and nobody else is in sync.
     state = znodes.PartitionState(ME, 1, 1, (ME,))
