@@ -170,7 +170,8 @@ _decide_recreation = recreation.decide_recreation
 
 def _made_anew_in_the_isr(broker_id: int, *, leader: int, isr: Any, **known: Any) -> Any:
     others = [broker for broker in isr if broker != broker_id]
-    return _decide_recreation(broker_id, leader=others[0] if others else leader, isr=others or isr, **known)
+    known |= {"leader": others[0] if others else leader, "isr": others or isr, "is_known_offline": True}
+    return _decide_recreation(broker_id, **known)
 
 
 # -- controller -------------------------------------------------------------------------------------------------------
