@@ -115,7 +115,6 @@ async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
     """Waits until every partition has a leader and all its replicas are in sync: the fault is healed."""
     deadline = fleet.world.loop.time() + SETTLE_S
     behind: list[str] = []
-    expected = [(topic, number) for topic, count in checker.topics.items() for number in range(count)]
     while fleet.world.loop.time() < deadline:
         try:
             state = await client.refresh()
@@ -125,8 +124,10 @@ async def all_in_sync(fleet: Fleet, client: Client, checker: Checker) -> None:
                 if topic in checker.topics and (part.leader < 0 or sorted(part.in_sync) != sorted(part.replicas))
             ]
             # Asked may be one that has not heard of the newest partitions.
-            missing = [name for name in expected if name not in state.partitions]
-            behind += [f"{topic}-{number} (not known)" for topic, number in missing]
+            expected = [(topic, number) for topic, count in checker.topics.items() for number in range(count)]
+            behind += [
+                f"{topic}-{number} (not known)" for topic, number in expected if (topic, number) not in state.partitions
+            ]
             if not behind:
                 return
         except Unavailable as error:
