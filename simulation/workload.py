@@ -341,7 +341,8 @@ class Producer:
         if code in _SEQUENCE_ERRORS:
             if not is_first:
                 return  # a batch before it was not taken: both are sent again
-            if self.workload.losses(self.partition) == self._forgiven_at and not self._began_late:
+            is_excused = self._began_late or not self.workload.still_exists(self.partition[0])
+            if self.workload.losses(self.partition) == self._forgiven_at and not is_excused:
                 raise Violation(
                     f"{self.name} sent sequence {sent.sequence} next to {self.partition}"
                     f" with acks={self.acks} and got {code.name}: {self._message}"
