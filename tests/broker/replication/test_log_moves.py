@@ -100,10 +100,9 @@ class TwoDirectories(Node):
             disk.close()
 
 
-async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its directory stays full, and says nothing; nothing keeps the replica from being used where it is now."""
+@pytest.fixture
+async def roomy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Fleet, TwoDirectories]]:
+    """Broker 2 leads orders-0, and broker 1, which has two directories, follows."""
     monkeypatch.setattr(fleets, "Node", TwoDirectories)
     fleet = Fleet(tmp_path)
     await fleet.start(1, 2)
@@ -111,53 +110,53 @@ async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
         await fleet.create("orders", (2, 1))
         node = fleet.nodes[1]
         assert isinstance(node, TwoDirectories)
-        manager, storage = node.manager, node.log_manager
-        full = node.partition("orders").log.disk.path
-        roomy = next(path for path in storage.paths if path != full)
-        storage.judged(full, Verdict(DirectoryState.FULL, "less free than the reserve"))
-        assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
-        await fleet.elect("orders", 2, (2,), to=[2])
-        await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
-        assert await manager.moves.alter({TP: roomy}) == {TP: ErrorCode.NONE}
-        await until(lambda: node.reports, "the controller is told that it asks again")
-        assert node.partition("orders").log.disk.path == roomy
-        assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
-        assert manager._fetchers.follows(TP)
+        yield fleet, node
     finally:
         fleet.stop()
+
+
+async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
+    roomy: tuple[Fleet, TwoDirectories],
+) -> None:
+    """Its directory stays full, and says nothing; nothing keeps the replica from being used where it is now."""
+    fleet, node = roomy
+    manager, storage = node.manager, node.log_manager
+    full = node.partition("orders").log.disk.path
+    there = next(path for path in storage.paths if path != full)
+    storage.judged(full, Verdict(DirectoryState.FULL, "less free than the reserve"))
+    assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
+    await fleet.elect("orders", 2, (2,), to=[2])
+    await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
+    assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
+    await until(lambda: node.reports, "the controller is told that it asks again")
+    assert node.partition("orders").log.disk.path == there
+    assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.NONE]}
+    assert manager._fetchers.follows(TP)
 
 
 async def test_a_follower_goes_on_when_the_copys_directory_fails_in_the_moment_of_the_swap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roomy: tuple[Fleet, TwoDirectories], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had been stopped for the swap; nobody had it follow again before the next leader epoch."""
-    monkeypatch.setattr(fleets, "Node", TwoDirectories)
-    fleet = Fleet(tmp_path)
-    await fleet.start(1, 2)
-    try:
-        await fleet.create("orders", (2, 1))
-        node = fleet.nodes[1]
-        assert isinstance(node, TwoDirectories)
-        manager, storage = node.manager, node.log_manager
-        here = node.partition("orders").log.disk.path
-        there = next(path for path in storage.paths if path != here)
-        has_failed = asyncio.Event()
+    _, node = roomy
+    manager, storage = node.manager, node.log_manager
+    here = node.partition("orders").log.disk.path
+    there = next(path for path in storage.paths if path != here)
+    has_failed = asyncio.Event()
 
-        async def remove(partitions: list[TopicPartition]) -> None:
-            await Fetchers.remove(manager._fetchers, partitions)
-            if not has_failed.is_set():
-                error = OSError(errno.EIO, "broken")
-                asyncio.get_running_loop().call_soon(storage.directory_failed, storage.disk(there), error)
-                has_failed.set()
-                await asyncio.sleep(0)  # the follower's last call on the copy
+    async def remove(partitions: list[TopicPartition]) -> None:
+        await Fetchers.remove(manager._fetchers, partitions)
+        if not has_failed.is_set():
+            error = OSError(errno.EIO, "broken")
+            asyncio.get_running_loop().call_soon(storage.directory_failed, storage.disk(there), error)
+            has_failed.set()
+            await asyncio.sleep(0)  # the follower's last call on the copy
 
-        monkeypatch.setattr(manager._fetchers, "remove", remove)
-        assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
-        await has_failed.wait()
-        async with manager._commands:
-            assert storage.moves.under_way == [] and node.partition("orders").log.disk.path == here
-            assert manager._fetchers.follows(TP)
-        assert [type(error) for error in node.failures] == [OSError]
-        node.failures.clear()
-    finally:
-        fleet.stop()
+    monkeypatch.setattr(manager._fetchers, "remove", remove)
+    assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
+    await has_failed.wait()
+    async with manager._commands:
+        assert storage.moves.under_way == [] and node.partition("orders").log.disk.path == here
+        assert manager._fetchers.follows(TP)
+    assert [type(error) for error in node.failures] == [OSError]
+    node.failures.clear()
