@@ -12,6 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 _FLUSH_S = 300.0
 _QUIET = {"log_level": 2}
 """librdkafka would print on every attempt that it cannot reach the broker that the demo has killed."""
+_PACED_TOGETHER = 500
+"""So many records are sent at once before the pace is looked at."""
 _READ_S = 60.0
 """So long nothing at all comes, then reading is given up: how long all of it takes is the machine's matter."""
 
@@ -37,6 +39,10 @@ class Sent:
     def acknowledged(self) -> int:
         return sum(at is not None for at in self.acknowledged_at)
 
+    def acknowledged_by(self, seconds: float) -> int:
+        """How many are acknowledged `seconds` after the start."""
+        return sum(at is not None and at <= seconds for at in self.acknowledged_at)
+
 
 @dataclass(slots=True)
 class Comparison:
@@ -53,12 +59,14 @@ def send(
     bootstrap: str,
     topic: str,
     flights: Sequence[bytes],
+    seconds: float,
     on_progress: Callable[[int], None],
-    in_the_middle: Callable[[], None],
+    on_acknowledged: tuple[int, Callable[[], None]],
 ) -> Sent:
-    """Sends every flight with acks=all from an idempotent producer; calls `in_the_middle` at half of them.
+    """Sends every flight with acks=all from an idempotent producer, evenly over `seconds`.
 
-    The key of flight i is i, so that each record can be found again.
+    The key of flight i is i, so that each record can be found again. `on_acknowledged` is a number of records and what
+    is called once, as soon as so many are acknowledged.
     """
     producer = Producer(
         {
@@ -72,28 +80,35 @@ def send(
         }
     )
     sent = Sent([None] * len(flights))
+    acknowledged = 0
+    call_at, call = on_acknowledged
     start = time.monotonic()
 
     def delivered(error: KafkaError | None, message: Message) -> None:
+        nonlocal acknowledged
         if error is not None:
             sent.errors.append(str(error))
             return
         key = message.key()
         assert key is not None
         sent.acknowledged_at[int(key)] = time.monotonic() - start
+        acknowledged += 1
+        if acknowledged == call_at:
+            call()
 
     for index, flight in enumerate(flights):
-        if index == len(flights) // 2:
-            in_the_middle()
+        if index % _PACED_TOGETHER == 0:
+            due = start + seconds * index / len(flights)
+            while (ahead := due - time.monotonic()) > 0:
+                producer.poll(ahead)
+            producer.poll(0)
+            on_progress(index)
         while True:
             try:
                 producer.produce(topic, value=flight, key=str(index), on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.05)
-        if index % 1000 == 0:
-            producer.poll(0)
-            on_progress(index)
     producer.flush(_FLUSH_S)
     sent.seconds = time.monotonic() - start
     on_progress(len(flights))

@@ -33,7 +33,7 @@ def plot(acknowledged_at: Sequence[float | None], killed_at: float, broker_id: i
     )
     axes.set_xlabel("seconds")
     axes.set_ylabel("acknowledged records per second")
-    axes.set_title(f"{len(times):,} flights, acks=all, three brokers".replace(",", " "))
+    axes.set_title(f"{len(times):,}".replace(",", " ") + " flights, acks=all, three brokers")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
