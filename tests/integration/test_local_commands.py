@@ -197,6 +197,25 @@ def test_what_cannot_be_used_as_data_directory_is_named_and_nothing_else_is_dele
     assert "other" not in (folder / "documents.yaml").read_text()
     assert "something else is in it" in ottla("down", "--delete-data", "--data", str(folder))
     assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    assert "choose another folder with --data" in ottla(*up_arguments("--data", "x,y"), status=1)
+    assert not (ottla.folder / "x,y").exists()
+
+
+@pytest.mark.java
+def test_a_fleet_lives_below_a_path_with_odd_characters_and_says_what_changes_in_a_topic(ottla: Ottla) -> None:
+    """Paths go through Java's properties files: those of a broker and of its ZooKeeper."""
+    data = ottla.folder / " dätä ζ #a=b\\n"
+    topics = ottla.folder / "topics.yaml"
+    topics.write_text((MANIFESTS / "topics.yaml").read_text())
+    up = ["up", "-f", str(MANIFESTS / "cluster.yaml"), "-f", str(topics), "--processes", "--data", str(data)]
+    assert "flights: created" in ottla(*up)
+    assert "records stay in" in ottla("down", "--data", str(data))
+    topics.write_text(topics.read_text().replace("retention.ms: 604800000", "retention.ms: 86400000"))
+    assert "flights: retention.ms from 604800000 to 86400000" in ottla(*up)
+    ottla("down", "--data", str(data))
+    assert "flights: unchanged" in ottla(*up)
+    assert "are deleted" in ottla("down", "--delete-data", "--yes", "--data", str(data))
+    assert [path.name for path in ottla.folder.iterdir()] == ["topics.yaml"]
 
 
 def test_a_fleet_starts_without_a_disk_that_is_gone_and_not_on_a_port_that_is_taken(ottla: Ottla) -> None:

@@ -158,9 +158,20 @@ def down(
     except ControlError as error:
         _fail(str(error))
     if delete_data:
-        is_gone = delete_fleet(directory)
-        rest = "" if is_gone else "; the folder stays, something else is in it"
-        _console.print(f"the records in {directory} are deleted{rest}", soft_wrap=True)
+        _delete(directory)
+
+
+def _delete(directory: Path) -> None:
+    try:
+        stays = delete_fleet(directory)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}; the records in {directory} are not, or not all, deleted")
+    if links := [path.name for path in stays if path.is_symlink() and path.is_dir()]:
+        _fail(
+            f"{', '.join(links)} in {directory}: a symbolic link, and what it points to is not deleted; delete it there"
+        )
+    rest = "; the folder stays, something else is in it" if stays else ""
+    _console.print(f"the records in {directory} are deleted{rest}", soft_wrap=True)
 
 
 def _load(files: list[Path]) -> Any:

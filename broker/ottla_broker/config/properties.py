@@ -1,8 +1,8 @@
-"""Java properties files, read as java.util.Properties reads them. Pure: text in, a dict out."""
+"""Java properties files, read and written as java.util.Properties does. Pure: text in, a dict out, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
@@ -24,6 +24,36 @@ def parse_properties(text: str) -> dict[str, str]:
         found.pop(name, None)
         found[name] = value
     return found
+
+
+def format_properties(config: Mapping[str, str]) -> str:
+    r"""The text that `parse_properties` and java.util.Properties read as these keys and values, in their order.
+
+    ASCII only: what is beyond it stands as \uXXXX, in UTF-16, since Java reads a properties file as ISO 8859-1.
+
+    >>> format_properties({"log.dirs": "C:\\dir\n", "broker.rack": " zöne"})
+    'log.dirs=C:\\\\dir\\n\nbroker.rack=\\ z\\u00f6ne\n'
+    """
+    return "".join(f"{_escaped(name, _IN_KEYS)}={_escaped(value, '')}\n" for name, value in config.items())
+
+
+_IN_KEYS = "=:#! "
+_ESCAPED = {value: f"\\{letter}" for letter, value in _ESCAPES.items()} | {"\\": "\\\\"}
+
+
+def _escaped(text: str, escaped_too: str) -> str:
+    out: list[str] = []
+    for position, character in enumerate(text):
+        if character in escaped_too or (character == " " and position == 0):
+            out.append(f"\\{character}")
+        elif character in _ESCAPED:
+            out.append(_ESCAPED[character])
+        elif " " <= character <= "~":
+            out.append(character)
+        else:
+            units = character.encode("utf-16-be", "surrogatepass")
+            out += (f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    return "".join(out)
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -79,4 +109,5 @@ def _unescape(text: str) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
+    # Two escapes may be the two halves of one character.
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

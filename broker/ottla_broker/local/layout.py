@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from ottla_broker.config.properties import format_properties
 from ottla_broker.local.ports import HOST, RANGE_VARIABLE, free_ports
 from ottla_operator.model.cluster import KafkaCluster, default_broker_config
 
@@ -56,7 +57,7 @@ class FleetState:
 
 
 class FleetStateError(Exception):
-    """fleet.json cannot be used; the message says why and what to do."""
+    """The data directory, or its fleet.json, cannot be used; the message says why and what to do."""
 
 
 class Layout:
@@ -67,6 +68,7 @@ class Layout:
     """
 
     def __init__(self, data: Path, cluster: KafkaCluster, *, first_client_port: int | None = None) -> None:
+        _check_path(data)
         self.data = data
         self.cluster = cluster
         if first_client_port is None:
@@ -155,27 +157,43 @@ class Layout:
         temporary.replace(target)
 
 
-def delete_fleet(data: Path) -> bool:
-    """Deletes a fleet's files, and the data directory when nothing else is in it; True when it is gone.
+def delete_fleet(data: Path) -> list[Path]:
+    """Deletes a fleet's files, and the data directory when nothing else is in it. Gives what stays in it.
 
-    A person may have named any folder with --data: what is not ours stays.
+    A person may have named any folder with --data: what is not ours stays. So does a directory of ours that is a
+    symbolic link, with what it points to: that lies outside the folder. OSError where something cannot be deleted.
     """
     for entry in sorted(data.iterdir()):
-        if entry.is_dir() and _OWN_DIRECTORY.fullmatch(entry.name):
-            shutil.rmtree(entry)
-        elif not entry.is_dir() and _OWN_FILE.fullmatch(entry.name):
+        if entry.is_dir():
+            if _OWN_DIRECTORY.fullmatch(entry.name) and not entry.is_symlink():
+                shutil.rmtree(entry)
+        elif _OWN_FILE.fullmatch(entry.name):
             entry.unlink()
-    if any(data.iterdir()):
-        return False
-    data.rmdir()
-    return True
+    stays = sorted(data.iterdir())
+    if not stays:
+        data.rmdir()
+    return stays
 
 
 def write_properties(path: Path, config: dict[str, str]) -> None:
-    """server.properties as text. Backslashes are the only thing in our values that the format would change."""
-    lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in config.items()]
+    """server.properties as text."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(["# written by ottla local; changes are lost at the next start", *lines, ""]))
+    head = "# written by ottla local; changes are lost at the next start\n"
+    path.write_text(head + format_properties(config), encoding="ascii")
+
+
+def _check_path(data: Path) -> None:
+    """FleetStateError for a path below which no log directory can be configured."""
+    if "," in str(data):
+        raise FleetStateError(
+            f"{data}: the path has a comma, which parts the directories of log.dirs; choose another folder with --data"
+        )
+    try:
+        str(data).encode()
+    except UnicodeEncodeError:
+        raise FleetStateError(
+            f"{str(data)!r}: the path is not text in UTF-8; choose another folder with --data"
+        ) from None
 
 
 def _load_state(data: Path, cluster: str) -> FleetState:

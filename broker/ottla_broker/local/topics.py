@@ -1,4 +1,4 @@
-"""Makes declared topics so on a running fleet: create, grow, alter. Nothing is deleted and no partition is taken away.
+"""Makes declared topics so on a running fleet: create, grow, alter. No topic is deleted, no partition taken away.
 
 Speaks the protocol itself (CreateTopics, Metadata, CreatePartitions, IncrementalAlterConfigs), so that a fleet needs no
 client library to come up.
@@ -6,10 +6,11 @@ client library to come up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ottla_broker.config import TOPIC_KEYS, ConfigError, ConfigSource
 from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -24,11 +25,17 @@ _PASSING = (ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The second of a topic that was just made, or found: a new controller tells the brokers of it a moment later."""
 _TOPIC_RESOURCE = 2
 _SET = 0
+_DELETE = 1
+_SET_BY_TOOLS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""Topic keys that tools set while they move replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What was done about one declared topic: "created", "unchanged", "grown to 12 partitions", or what is wrong."""
+    """What was done about one declared topic, or what is wrong with it.
+
+    `done`: "created", "unchanged", or each change: "grown to 12 partitions, retention.ms from 1000 to 2000".
+    """
 
     name: str
     done: str
@@ -68,11 +75,44 @@ async def _apply(fleet: _Fleet, topic: KafkaTopic) -> TopicOutcome:
         if code != ErrorCode.NONE:
             return TopicOutcome(name, "", f"spec.partitions: {message}")
         done.append(f"grown to {topic.partitions} partitions")
-    if topic.config:
-        code, message = await fleet.alter(topic)
+    code, message, current = await fleet.config(name)
+    if code != ErrorCode.NONE:
+        return TopicOutcome(name, "", f"spec.config: {message}")
+    changes = config_changes(current, topic.config)
+    if changes:
+        code, message = await fleet.alter(name, changes)
         if code != ErrorCode.NONE:
             return TopicOutcome(name, "", f"spec.config: {message}")
+        done += (_shown(key, current.get(key), value) for key, value in changes.items())
     return TopicOutcome(name, ", ".join(done) or "unchanged")
+
+
+def config_changes(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str | None]:
+    """What to set, by key, and with None what to delete, so that a topic's overrides are those of its document.
+
+    Values are compared, not their spelling. Keys that tools set while they move replicas are left alone.
+
+    >>> config_changes({"retention.ms": "1000", "preallocate": "true"}, {"preallocate": "TRUE"})
+    {'retention.ms': None}
+    """
+    changes: dict[str, str | None] = {
+        key: text for key, text in declared.items() if key not in current or not _is_same(key, current[key], text)
+    }
+    changes.update((key, None) for key in current if key not in declared and key not in _SET_BY_TOOLS)
+    return changes
+
+
+def _is_same(key: str, first: str, second: str) -> bool:
+    try:
+        return bool(TOPIC_KEYS[key].parse(first) == TOPIC_KEYS[key].parse(second))
+    except (KeyError, ConfigError):
+        return first == second
+
+
+def _shown(key: str, before: str | None, after: str | None) -> str:
+    if after is None:
+        return f"{key} from {before} to its default"
+    return f"{key} set to {after}" if before is None else f"{key} from {before} to {after}"
 
 
 class _Fleet:
@@ -114,16 +154,39 @@ class _Fleet:
             ApiKey.CREATE_PARTITIONS, 3, request, lambda r: (r.results[0].error_code, r.results[0].error_message)
         )
 
-    async def alter(self, topic: KafkaTopic) -> tuple[int, str]:
+    async def config(self, name: str) -> tuple[int, str, dict[str, str]]:
+        """(error code, message, what is set on the topic itself)."""
+        api = codec.module(ApiKey.DESCRIBE_CONFIGS)
+        resource = api.DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        )
+        found: dict[str, str] = {}
+
+        def result(response: Any) -> tuple[int, str]:
+            answer = response.results[0]
+            found.clear()
+            found.update(
+                (entry.name, entry.value or "")
+                for entry in answer.configs
+                if entry.config_source == ConfigSource.TOPIC_CONFIG
+            )
+            return answer.error_code, answer.error_message
+
+        request = api.DescribeConfigsRequest(resources=[resource])
+        code, message = await self._ask_controller(ApiKey.DESCRIBE_CONFIGS, 4, request, result)
+        return code, message, found
+
+    async def alter(self, name: str, changes: Mapping[str, str | None]) -> tuple[int, str]:
+        """Sets these keys of a topic, and deletes those whose value is None."""
         api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
         request = api.IncrementalAlterConfigsRequest(
             resources=[
                 api.AlterConfigsResource(
                     resource_type=_TOPIC_RESOURCE,
-                    resource_name=topic.topic_name,
+                    resource_name=name,
                     configs=[
-                        api.AlterableConfig(name=key, config_operation=_SET, value=value)
-                        for key, value in topic.config.items()
+                        api.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+                        for key, value in changes.items()
                     ],
                 )
             ]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ottla_broker.config.properties import format_properties
 from ottla_broker.local.jars import find_java, zookeeper_class_path
 from ottla_broker.local.ports import HOST, free_port
 
@@ -134,11 +135,18 @@ class ZooKeeperServer:
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         configuration = self.directory / "zoo.cfg"
-        configuration.write_text(
-            f"dataDir={data}\nclientPort={self.port}\nclientPortAddress={HOST}\ntickTime={self._tick_ms}\n"
-            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr,mntr\n"
-            "autopurge.purgeInterval=1\nautopurge.snapRetainCount=3\n"
-        )
+        settings = {
+            "dataDir": str(data),
+            "clientPort": str(self.port),
+            "clientPortAddress": HOST,
+            "tickTime": str(self._tick_ms),
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,mntr",
+            "autopurge.purgeInterval": "1",
+            "autopurge.snapRetainCount": "3",
+        }
+        configuration.write_text(format_properties(settings), encoding="ascii")
         logging = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command = [java, *self._jvm_options, *logging, "-cp", class_path]
         command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(configuration)]
@@ -150,6 +158,7 @@ class ZooKeeperServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=self._new_session,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # else Java finds no path beyond ASCII
             )
         deadline = time.monotonic() + timeout_s
         while not answers(self.port):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ottla_broker.config import BrokerConfig, ConfigError
+from ottla_broker.config.properties import format_properties
 from ottla_operator.api import names
 from ottla_operator.api.conditions import CONFIG_VALID, bad, good, invalid
 from ottla_operator.api.objects import (
@@ -79,16 +80,12 @@ def broker_properties(cluster: KafkaCluster, broker_id: int, rack: str) -> dict[
 
 
 def properties_text(config: Mapping[str, str]) -> str:
-    r"""The text of server.properties, in a fixed order. Backslashes and line ends would change their meaning.
+    """The text of server.properties, in a fixed order: its hash names the ConfigMap.
 
-    >>> properties_text({"b": "x\\y", "a": "1"})
-    'a=1\nb=x\\\\y\n'
+    >>> properties_text({"b": "x", "a": "1"})
+    'a=1\\nb=x\\n'
     """
-
-    def value(text: str) -> str:
-        return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-    return "".join(f"{key}={value(config[key])}\n" for key in sorted(config))
+    return format_properties({key: config[key] for key in sorted(config)})
 
 
 def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:

@@ -110,11 +110,36 @@ def test_only_the_files_of_a_fleet_are_deleted(tmp_path: Path) -> None:
     for name in ("coordination.sqlite", "coordination.sqlite-wal", "fleet.log", "documents.yaml", "thesis.txt"):
         (tmp_path / name).write_text("")
     (tmp_path / "broker-notes").mkdir()
-    assert not delete_fleet(tmp_path)
+    assert [path.name for path in delete_fleet(tmp_path)] == ["broker-notes", "thesis.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-notes", "thesis.txt"]
 
 
 def test_a_folder_that_held_only_the_fleet_goes_with_it(tmp_path: Path) -> None:
     Layout(tmp_path / "data", cluster("replicas: 1")).assign_ports()
-    assert delete_fleet(tmp_path / "data")
+    assert delete_fleet(tmp_path / "data") == []
     assert not (tmp_path / "data").exists()
+
+
+def test_what_a_symbolic_link_points_to_is_not_deleted_and_named(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    Layout(data, cluster("replicas: 1")).assign_ports()
+    (elsewhere / "d0").mkdir(parents=True)
+    (data / "broker-0").symlink_to(elsewhere)
+    assert delete_fleet(data) == [data / "broker-0"]
+    assert (elsewhere / "d0").is_dir()
+
+
+@pytest.mark.parametrize("name", ["a,b", "bad-\udcff"], ids=["a comma", "not UTF-8"])
+def test_a_path_that_log_dirs_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FleetStateError, match="choose another folder with --data"):
+        Layout(tmp_path / name, cluster())
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "#a=b:c!", " blanks ", "dätä ζ 😀", "two\nlines\t", "100%"])
+def test_a_broker_reads_the_path_of_its_directories_as_it_is(tmp_path: Path, name: str) -> None:
+    layout = Layout(tmp_path / name, cluster("replicas: 1, disks: [{name: a}, {name: b}]"))
+    layout.assign_ports()
+    path = tmp_path / "server.properties"
+    write_properties(path, layout.broker_config(layout.places()[0], "h:1"))
+    config = BrokerConfig.from_properties(path.read_text(encoding="latin-1"))
+    assert config.log_dirs == tuple(str(tmp_path / name / "broker-0" / disk) for disk in "ab")

@@ -9,6 +9,7 @@ import pytest
 
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.config import ConfigSource
 from ottla_broker.local.topics import TopicOutcome, apply_topics
 from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
@@ -31,6 +32,8 @@ class Broker:
     def __init__(self, late: int) -> None:
         self.late = late
         self.asked: list[str] = []
+        self.config = {"retention.ms": "1000", "segment.bytes": "1048576", "cleanup.policy": "compact,delete"}
+        self.altered: list[tuple[str, int, str | None]] = []
         self.port = 0
 
     def accept(self, connection: Connection) -> _Session:
@@ -42,6 +45,16 @@ class Broker:
             api = codec.module(ApiKey.CREATE_TOPICS)
             topic = api.CreatableTopicResult(name="flights", error_code=int(ErrorCode.TOPIC_ALREADY_EXISTS))
             return api.CreateTopicsResponse(topics=[topic])
+        if api_key == ApiKey.DESCRIBE_CONFIGS:
+            api = codec.module(ApiKey.DESCRIBE_CONFIGS)
+            own = [_config(api, name, value, ConfigSource.TOPIC_CONFIG) for name, value in self.config.items()]
+            default = _config(api, "flush.ms", "9223372036854775807", ConfigSource.DEFAULT_CONFIG)
+            return api.DescribeConfigsResponse(results=[api.DescribeConfigsResult(configs=[*own, default])])
+        if api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            api = codec.module(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+            (resource,) = request.resources
+            self.altered = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
+            return api.IncrementalAlterConfigsResponse(responses=[api.AlterConfigsResourceResponse()])
         api = codec.module(ApiKey.METADATA)
         brokers = [api.MetadataResponseBroker(node_id=0, host=HOST, port=self.port)]
         return api.MetadataResponse(
@@ -57,6 +70,10 @@ class Broker:
             api.MetadataResponsePartition(partition_index=number, replica_nodes=[0, 1, 2]) for number in range(12)
         ]
         return api.MetadataResponseTopic(name="flights", partitions=partitions)
+
+
+def _config(api: Any, name: str, value: str, source: ConfigSource) -> Any:
+    return api.DescribeConfigsResourceResult(name=name, value=value, config_source=int(source))
 
 
 class _Session:
@@ -85,10 +102,37 @@ async def network() -> AsyncIterator[SocketNetwork]:
 @pytest.mark.parametrize("late", [0, 2], ids=["at once", "a moment later"])
 async def test_a_topic_that_exists_is_compared_once_the_broker_knows_it(network: SocketNetwork, late: int) -> None:
     broker = Broker(late)
+    broker.config = {}
+    assert await applied(network, broker, DECLARED) == TopicOutcome("flights", "unchanged")
+    assert broker.late == -1
+
+
+async def test_a_changed_configuration_is_applied_and_named_key_by_key(network: SocketNetwork) -> None:
+    broker = Broker(late=0)
+    config = "{retention.ms: 2000, cleanup.policy: 'compact, delete', min.insync.replicas: 2}"
+    found = await applied(network, broker, DECLARED.replace("replicas: 3", f"replicas: 3, config: {config}"))
+    assert found == TopicOutcome(
+        "flights",
+        "retention.ms from 1000 to 2000, min.insync.replicas set to 2, segment.bytes from 1048576 to its default",
+    )
+    assert broker.altered == [
+        ("retention.ms", 0, "2000"),
+        ("min.insync.replicas", 0, "2"),
+        ("segment.bytes", 1, None),
+    ]
+
+
+async def test_a_configuration_written_another_way_is_unchanged(network: SocketNetwork) -> None:
+    broker = Broker(late=0)
+    config = "{retention.ms: 1.0e+3, cleanup.policy: 'compact, delete', segment.bytes: '01048576'}"
+    found = await applied(network, broker, DECLARED.replace("replicas: 3", f"replicas: 3, config: {config}"))
+    assert found == TopicOutcome("flights", "unchanged")
+    assert broker.altered == []
+
+
+async def applied(network: SocketNetwork, broker: Broker, document: str) -> TopicOutcome:
     listener = await network.listen(HOST, 0, broker.accept, max_frame_bytes=1 << 20)
     broker.port = listener.port
-    topics = load_documents([("", DECLARED)]).topics
-    assert await apply_topics(network, LoopClock(), HOST, listener.port, topics) == [
-        TopicOutcome("flights", "unchanged")
-    ]
-    assert broker.late == -1
+    topics = load_documents([("", document)]).topics
+    (outcome,) = await apply_topics(network, LoopClock(), HOST, listener.port, topics)
+    return outcome
