@@ -13,14 +13,21 @@ from rich.progress import track
 
 from ottla_broker.local.zookeeper import ZooKeeperServer
 from tests.beside.comparison import both, difference
+from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests
 
+app = typer.Typer(no_args_is_help=False)
 
+
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     requests: Annotated[int, typer.Option(help="how many are asked", min=1)] = 2000,
     seed: Annotated[int, typer.Option(help="draws them")] = 1,
 ) -> None:
     """Asks a broker of ours and one of Apache Kafka the same; ends with status 1 when an answer differs."""
+    if context.invoked_subcommand is not None:
+        return
     found: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="ottla-beside-") as folder:
         zookeeper = ZooKeeperServer(Path(folder) / "zookeeper")
@@ -42,5 +49,27 @@ def main(
         raise typer.Exit(1)
 
 
+@app.command()
+def configs(key: Annotated[str, typer.Option(help="only this key")] = "") -> None:
+    """Sets every configuration key to values around its bounds on both, and shows the first difference of each key."""
+    asked = [case for case in cases() if key in ("", case.key)]
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="ottla-beside-") as folder:
+        zookeeper = ZooKeeperServer(Path(folder) / "zookeeper")
+        zookeeper.start(timeout_s=120)
+        try:
+            with both(Path(folder), zookeeper) as ask:
+                for case in track(asked, "setting"):
+                    if where := compare(ask, case):
+                        found[case.key] += 1
+                        if found[case.key] == 1:
+                            typer.echo(f"{case}\n  {where}")
+        finally:
+            zookeeper.stop()
+    typer.echo(f"{len(asked)} changes, {sum(found.values())} answered otherwise, of {len(found)} keys")
+    if found:
+        raise typer.Exit(1)
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

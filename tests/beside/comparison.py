@@ -32,6 +32,9 @@ _CONFIG = {
     "log.retention.check.interval.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
     "zookeeper.session.timeout.ms": "10000",
+    "num.io.threads": "2",
+    "num.network.threads": "1",
+    "num.recovery.threads.per.data.dir": "1",
 }
 UNLIKE = {
     "throttle_time_ms": "time",

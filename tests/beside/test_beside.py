@@ -9,6 +9,7 @@ import pytest
 
 from ottla_broker.local.zookeeper import ZooKeeperServer
 from tests.beside.comparison import both, comparable, difference
+from tests.beside.configs import cases, compare
 from tests.beside.requests import Requests
 
 
@@ -17,6 +18,17 @@ def test_random_requests_are_answered_as_apache_kafka_does(tmp_path: Path, zooke
     with both(tmp_path, zookeeper) as ask:
         for request in islice(Requests(1), 600):
             assert difference(*ask(request)) == "", request
+
+
+@pytest.mark.java
+def test_configuration_values_are_taken_and_refused_as_apache_kafka_does(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
+    """A part of `python -m tests.beside configs`: each joined rule and list, and some values of other keys."""
+    every = list(cases())
+    asked = [case for case in every if len(case.operations) > 1 or case.operations[0][1] != 0] + every[::37]
+    with both(tmp_path, zookeeper) as ask:
+        assert {str(case): found for case in asked if (found := compare(ask, case))} == {}
 
 
 def test_one_seed_gives_the_same_requests_again() -> None:

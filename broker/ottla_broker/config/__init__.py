@@ -7,7 +7,7 @@ config.topic_config({"retention.ms": "1000"})["retention.ms"]
 
 from __future__ import annotations
 
-from ottla_broker.config.broker import BrokerConfig, unknown_broker_keys, validate_broker_config
+from ottla_broker.config.broker import BrokerConfig, unknown_broker_keys
 from ottla_broker.config.definitions import BROKER_KEYS, find_key
 from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.description import ConfigDescription, Synonym
@@ -33,6 +33,5 @@ __all__ = [
     "ZooKeeperAddress",
     "find_key",
     "unknown_broker_keys",
-    "validate_broker_config",
     "validate_topic_config",
 ]

@@ -1,16 +1,19 @@
 """The configuration of one broker: static values, dynamic updates over them, and what they mean together.
 
-Here live BrokerConfig and the checks of stored dynamic values. Not here: reading files (the caller's), storing and
-watching dynamic values (`server.dynamic_config`). Pure; one object per broker, no module state.
+Here lives BrokerConfig. Not here: which values may change while a broker runs (`dynamic`), the rules that join keys
+(`rules`), reading files (the caller's), storing and watching dynamic values (`server.dynamic_config`). Pure; one object
+per broker, no module state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from ottla_broker.config.definitions import BROKER_KEYS, LEGACY_ALIASES, SYNONYMS, find_key
 from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of
+from ottla_broker.config.dynamic import Layers, check_update, refuse_unserved, usable
 from ottla_broker.config.listeners import (
     Listeners,
     ZooKeeperAddress,
@@ -19,19 +22,15 @@ from ottla_broker.config.listeners import (
     parse_zookeeper_connect,
 )
 from ottla_broker.config.properties import parse_properties
-from ottla_broker.config.rules import check_static
-from ottla_broker.config.served import BROKER_REFUSALS
+from ottla_broker.config.rules import check, check_start
 from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import (
     ConfigError,
-    ConfigKey,
     ConfigSource,
     Known,
-    NotServed,
     UpdateMode,
     format_value,
 )
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 ChangeListener = Callable[[tuple[str, ...]], None]
 """Called with the names whose value in force has changed, in alphabetical order."""
@@ -47,8 +46,7 @@ class BrokerConfig(Mapping[str, Any]):
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self._static: dict[str, str] = dict(static)
-        self._per_broker: dict[str, str] = {}
-        self._default: dict[str, str] = {}
+        self._layers = Layers({}, {})
         self._values: dict[str, Any] = {}
         self._change_listeners: list[ChangeListener] = []
         self.unknown_keys: tuple[str, ...] = unknown_broker_keys(static)
@@ -59,7 +57,7 @@ class BrokerConfig(Mapping[str, Any]):
                 continue
             if known.known is Known.DYNAMIC:
                 raise ConfigError(name, text, "only a dynamic update sets it")
-            _refuse_unserved(known, known.parse(text, name=name), name, text)
+            refuse_unserved(known, known.parse(text, name=name), name, text)
         for old, new in LEGACY_ALIASES.items():
             if old in self._static and new not in self._static:
                 self._static[new] = self._static[old]
@@ -68,7 +66,8 @@ class BrokerConfig(Mapping[str, Any]):
         elif "node.id" in self._static:
             self._static["broker.id"] = self._static["node.id"]
         self._compute()
-        check_static(self)
+        check(self)
+        check_start(self)
         self.listeners: Listeners = parse_listeners(self._values, self.is_given)
 
     @classmethod
@@ -114,8 +113,13 @@ class BrokerConfig(Mapping[str, Any]):
     @property
     def log_dirs(self) -> tuple[str, ...]:
         """log.dirs, else log.dir; without repeats, in the order given."""
+        return tuple(dict.fromkeys(self.named_log_dirs))
+
+    @property
+    def named_log_dirs(self) -> tuple[str, ...]:
+        """The same as it is written."""
         text = self["log.dirs"] if self["log.dirs"] is not None else self["log.dir"]
-        return tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(",")))))
+        return tuple(filter(None, (part.strip() for part in text.split(","))))
 
     @property
     def formattable_log_dirs(self) -> tuple[str, ...]:
@@ -155,20 +159,20 @@ class BrokerConfig(Mapping[str, Any]):
 
     def is_given(self, name: str) -> bool:
         """Whether anything but the default sets the key."""
-        return name in self._per_broker or name in self._default or name in self._static
+        return name in self._layers.per_broker or name in self._layers.default or name in self._static
 
     def original(self, name: str) -> str | None:
         """The text in force as it was written; None when only the default speaks."""
-        for layer in (self._per_broker, self._default, self._static):
+        for layer in (self._layers.per_broker, self._layers.default, self._static):
             if name in layer:
                 return layer[name]
         return None
 
     def source(self, name: str) -> ConfigSource:
         """Where the value in force of this key comes from."""
-        if name in self._per_broker:
+        if name in self._layers.per_broker:
             return ConfigSource.DYNAMIC_BROKER_CONFIG
-        if name in self._default:
+        if name in self._layers.default:
             return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         return ConfigSource.STATIC_BROKER_CONFIG if name in self._static else ConfigSource.DEFAULT_CONFIG
 
@@ -181,8 +185,8 @@ class BrokerConfig(Mapping[str, Any]):
         """The same for keys in order of precedence."""
         found: list[Synonym] = []
         layers = (
-            (self._per_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
-            (self._default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self._layers.per_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self._layers.default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self._static, ConfigSource.STATIC_BROKER_CONFIG),
         )
         for layer, source in layers:
@@ -223,7 +227,7 @@ class BrokerConfig(Mapping[str, Any]):
             name=name,
             value=None if known.is_sensitive else format_value(value),
             type=known.type,
-            is_read_only=known.update_mode is UpdateMode.READ_ONLY,
+            is_read_only=known.update_mode is UpdateMode.READ_ONLY or known.known is Known.DYNAMIC,
             is_sensitive=known.is_sensitive,
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
             synonyms=synonyms,
@@ -237,23 +241,25 @@ class BrokerConfig(Mapping[str, Any]):
             for entry in BROKER_KEYS.values()
             if entry.known in (Known.KAFKA, Known.OWN) and not entry.internal
         }
-        for layer in (self._static, self._default, self._per_broker):
+        for layer in (self._static, self._layers.default, self._layers.per_broker):
             names.update(dict.fromkeys(layer))
         return [self.describe(name) for name in sorted(names)]
 
     def describe_dynamic_defaults(self) -> list[ConfigDescription]:
         """The cluster-wide dynamic values: what DescribeConfigs gives for the broker named ""."""
         found: list[ConfigDescription] = []
-        for name in sorted(self._default):
+        for name in sorted(self._layers.default):
             known = find_key(name)
-            text = None if known is None or known.is_sensitive else self._default[name]
+            text = None if known is None or known.is_sensitive else self._layers.default[name]
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             found.append(
                 ConfigDescription(
                     name=name,
                     value=text,
                     type=None if known is None else known.type,
-                    is_read_only=known is None or known.update_mode is UpdateMode.READ_ONLY,
+                    is_read_only=known is None
+                    or known.update_mode is UpdateMode.READ_ONLY
+                    or known.known is Known.DYNAMIC,
                     is_sensitive=known is None or known.is_sensitive,
                     source=source,
                     synonyms=(Synonym(name, text, source),),
@@ -271,27 +277,53 @@ class BrokerConfig(Mapping[str, Any]):
     def apply_dynamic(self, per_broker: Mapping[str, str], default: Mapping[str, str]) -> tuple[str, ...]:
         """Takes the stored dynamic values of this broker and of the cluster in place of those before.
 
-        A value that cannot be used (another program may have stored it) is left out, so that the one below it
-        stays in force; the messages about such values are given back. Then the listeners of `on_change` are called
-        once, when anything in force has changed.
+        A value that cannot be used (another program may have stored it) leaves the one before in force; the messages
+        about such values are given back. Then the listeners of `on_change` are called once, when anything in force
+        has changed.
         """
-        problems: list[str] = []
-        self._per_broker = _usable(per_broker, problems, cluster_wide=False)
-        self._default = _usable(default, problems, cluster_wide=True)
+        layers, problems = usable(self, Layers(per_broker, default))
         before = self._values
+        self._layers = layers
         self._compute()
         changed = tuple(sorted(name for name, value in self._values.items() if before.get(name) != value))
         if changed:
             for listener in tuple(self._change_listeners):
                 listener(changed)
-        return tuple(problems)
+        return problems
+
+    def check_update(self, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool) -> None:
+        """Checks a request that makes `new` of the `stored` values; `cluster_wide` for the default of all brokers.
+
+        Raises KafkaError: INVALID_REQUEST for an unknown key, one that cannot change while the broker runs, a
+        per-broker one given cluster-wide, a bad value, or values that do not fit together (Apache Kafka's code here);
+        INVALID_CONFIG for a good one that is not served yet. What is stored already and not changed is not looked at.
+        """
+        check_update(self, stored, new, cluster_wide=cluster_wide)
+
+    @property
+    def layers(self) -> Layers:
+        """The dynamic values in force."""
+        return self._layers
+
+    def with_layers(self, layers: Layers) -> BrokerConfig:
+        """This configuration with other dynamic values, unchecked and without listeners of changes."""
+        other = copy(self)
+        other._layers = layers
+        other._change_listeners = []
+        other._compute()
+        return other
+
+    def check(self) -> None:
+        """ConfigError for the first rule that the values in force break together."""
+        check(self)
+        parse_listeners(self._values, self.is_given)
 
     def on_change(self, listener: ChangeListener) -> None:
         self._change_listeners.append(listener)
 
     def _compute(self) -> None:
         values = {entry.name: entry.default for entry in BROKER_KEYS.values()}
-        for layer in (self._static, self._default, self._per_broker):
+        for layer in (self._static, self._layers.default, self._layers.per_broker):
             for name, text in layer.items():
                 known = BROKER_KEYS.get(name)
                 if known is not None:
@@ -302,56 +334,3 @@ class BrokerConfig(Mapping[str, Any]):
 def unknown_broker_keys(values: Mapping[str, object]) -> tuple[str, ...]:
     """The keys that no table knows, in the order given. A KafkaCluster with one is refused."""
     return tuple(name for name in values if find_key(name) is None)
-
-
-def validate_broker_config(values: Mapping[str, str], *, cluster_wide: bool) -> None:
-    """Checks dynamic values before they are stored; `cluster_wide` for the default of all brokers.
-
-    Raises KafkaError: INVALID_REQUEST for an unknown key, one that cannot change while the broker runs, a per-broker
-    one given cluster-wide, or a bad value (Apache Kafka's code here); INVALID_CONFIG for one that is not served yet.
-    """
-    for name, text in values.items():
-        try:
-            _check_dynamic(name, text, cluster_wide=cluster_wide)
-        except NotServed as error:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-        except ValueError as error:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
-
-
-class _NotDynamic(ValueError):
-    """A key that this kind of update cannot set."""
-
-
-def _check_dynamic(name: str, text: str, *, cluster_wide: bool) -> None:
-    known = find_key(name)
-    if known is None:
-        raise _NotDynamic(f"Unknown broker configuration {name}")
-    if known.update_mode is UpdateMode.READ_ONLY:
-        raise _NotDynamic(f"Cannot update {name} dynamically: it is read when the broker starts")
-    if cluster_wide and (known.update_mode is UpdateMode.PER_BROKER or name.startswith("listener.name.")):
-        raise _NotDynamic(f"Cannot update {name} for the whole cluster: it is set for each broker")
-    value = known.parse(text, name=name)
-    _refuse_unserved(known, value, name, text)
-    if name in ("listeners", "advertised.listeners", "listener.security.protocol.map"):
-        raise NotServed(name, text, "changes of listeners need a restart; a running change is not served yet")
-    if known.is_sensitive:
-        raise NotServed(name, "[hidden]", "secrets cannot be stored yet")
-
-
-def _refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
-    refusal = BROKER_REFUSALS.get(known.name)
-    if refusal is not None and refusal[0](value):
-        raise NotServed(name, text, refusal[1])
-
-
-def _usable(stored: Mapping[str, str], problems: list[str], *, cluster_wide: bool) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in sorted(stored):
-        try:
-            _check_dynamic(name, stored[name], cluster_wide=cluster_wide)
-        except ValueError as error:
-            problems.append(str(error))
-        else:
-            found[name] = stored[name]
-    return found

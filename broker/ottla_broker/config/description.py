@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla_broker.config.types import ConfigKey, ConfigSource, ConfigType
+from ottla_broker.config.types import ConfigError, ConfigKey, ConfigSource, ConfigType, format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,14 @@ class ConfigDescription:
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+def shown(key: ConfigKey, text: str) -> str | None:
+    """A value as DescribeConfigs shows it: parsed and printed, as it is written where it cannot be read."""
+    try:
+        return format_value(key.parse(text))
+    except ConfigError:
+        return text
 
 
 def documentation_of(key: ConfigKey) -> str:

@@ -1,7 +1,16 @@
-"""Rules that join several broker keys, checked once when a broker starts. Pure."""
+"""Rules that join several broker keys, look into a value, or compare it with the present one. Pure.
+
+    check         whenever a configuration comes into force: at start, for a dynamic change, for stored dynamic values
+    check_start   what only a start can meet
+    check_change  what only a request to change dynamic values can meet: bounds by the values in force, directories
+
+Stored values are no request: nobody gets an answer, and the broker that took them had other values in force.
+"""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,14 +19,53 @@ from ottla_broker.config.types import ConfigError
 if TYPE_CHECKING:
     from ottla_broker.config.broker import BrokerConfig
 
+_THREADS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
 
-def check_static(config: BrokerConfig) -> None:
-    """ConfigError for the first broken rule; each is Kafka's own (`KafkaConfig`'s list of requirements)."""
+
+def check(config: BrokerConfig) -> None:
+    """ConfigError for the first broken rule. Source: the requirements of KafkaConfig and of DynamicLogConfig."""
     _check_identity(config)
     _check_logs(config)
     _check_replication(config)
     _check_groups(config)
     _check_network(config)
+
+
+def check_start(config: BrokerConfig) -> None:
+    """ConfigError for the first broken rule about what the file names. Source: LogManager, which takes no directory
+    twice."""
+    paths = [posixpath.normpath(path) for path in config.named_log_dirs]
+    repeated = next((path for path in paths if paths.count(path) > 1), None)
+    if repeated is not None:
+        _refuse(config, "log.dirs", f"each directory once, but {repeated} stands twice")
+    for name in config["ottla.log.dirs.format"] or ():
+        if name not in config.log_dirs:
+            _refuse(config, "ottla.log.dirs.format", f"directories of log.dirs; {name} is none of them")
+    _check_cordoned(config)
+
+
+def check_change(present: BrokerConfig, changed: BrokerConfig) -> None:
+    """ConfigError for the first value that a broker with `present` in force does not change to.
+
+    Source: DynamicThreadPool (thread counts may halve or double) and, of the cleaner's threads, LogCleaner.
+    """
+    threads = [*_THREADS, *(["log.cleaner.threads"] if present["log.cleaner.enable"] else [])]
+    for key in threads:
+        before, after = present[key], changed[key]
+        if after != before and not max(1, before // 2) <= after <= before * 2:
+            _refuse(changed, key, f"between half and double the present number: {max(1, before // 2)} to {before * 2}")
+    if changed["cordoned.log.dirs"] != present["cordoned.log.dirs"]:
+        _check_cordoned(changed)
+    if changed["ottla.log.dirs.forgotten"] != present["ottla.log.dirs.forgotten"]:
+        for path in changed["ottla.log.dirs.forgotten"]:
+            if path not in changed.log_dirs:
+                _refuse(changed, "ottla.log.dirs.forgotten", f"directories of log.dirs; {path} is none of them")
 
 
 def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | None:
@@ -49,12 +97,6 @@ def _check_identity(config: BrokerConfig) -> None:
 def _check_logs(config: BrokerConfig) -> None:
     if not config.log_dirs:
         _refuse(config, "log.dirs", "at least one directory")
-    for name in config["ottla.log.dirs.format"] or ():
-        if name not in config.log_dirs:
-            _refuse(config, "ottla.log.dirs.format", f"directories of log.dirs; {name} is none of them")
-    unknown = unknown_cordoned(config["cordoned.log.dirs"], config.log_dirs)
-    if unknown is not None:
-        _refuse(config, "cordoned.log.dirs", f"directories of log.dirs, or * alone; {unknown} is none of them")
     for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         value = config[key]
         if value is not None and value != -1 and value < 1:
@@ -62,10 +104,30 @@ def _check_logs(config: BrokerConfig) -> None:
     for key, low in (("log.roll.ms", 1), ("log.roll.jitter.ms", 0)):
         if config[key] is not None and config[key] < low:
             _refuse(config, key, f"at least {low}")
-    if config["log.cleaner.enable"]:
-        threads = max(1, config["log.cleaner.threads"])
-        if config["log.cleaner.dedupe.buffer.size"] // threads <= 1024 * 1024:
-            _refuse(config, "log.cleaner.dedupe.buffer.size", "more than 1 MiB for each of log.cleaner.threads")
+    threads = config["log.cleaner.threads"]
+    if threads < 1:
+        _refuse(config, "log.cleaner.threads", "at least 1")
+    if config["log.cleaner.dedupe.buffer.size"] // threads <= 1024 * 1024:
+        _refuse(config, "log.cleaner.dedupe.buffer.size", "more than 1 MiB for each of log.cleaner.threads")
+    _check_local_retention(config, "log.local.retention.ms", "log.retention.ms", _retention_ms(config))
+    _check_local_retention(config, "log.local.retention.bytes", "log.retention.bytes", config["log.retention.bytes"])
+
+
+def _retention_ms(config: BrokerConfig) -> int:
+    return int(config.topic_config({})["retention.ms"])
+
+
+def _check_local_retention(config: BrokerConfig, key: str, whole_key: str, whole: int) -> None:
+    """What stays on local disks is no more than what stays at all; -2 means just that. Without effect here."""
+    local = config[key]
+    if whole != -1 and local != -2 and (local == -1 or local > whole):
+        _refuse(config, key, f"at most {whole_key} ({whole}), or -2")
+
+
+def _check_cordoned(config: BrokerConfig) -> None:
+    unknown = unknown_cordoned(config["cordoned.log.dirs"], config.log_dirs)
+    if unknown is not None:
+        _refuse(config, "cordoned.log.dirs", f"directories of log.dirs, or * alone; {unknown} is none of them")
 
 
 def _check_replication(config: BrokerConfig) -> None:
@@ -92,9 +154,11 @@ def _check_network(config: BrokerConfig) -> None:
     for key in ("socket.send.buffer.bytes", "socket.receive.buffer.bytes"):
         if config[key] < -1:
             _refuse(config, key, "at least 0, or -1 for the system's default")
-    for entry in filter(None, (part.strip() for part in config["max.connections.per.ip.overrides"].split(","))):
-        address, colon, limit = entry.rpartition(":")
-        if not colon or not address or not limit.isdigit():
+    overrides = [entry.strip() for entry in config["max.connections.per.ip.overrides"].split(",") if entry.strip()]
+    for entry in overrides:
+        if re.fullmatch(r".*:\s*[+-]?[0-9]+", entry) is None:
             _refuse(config, "max.connections.per.ip.overrides", "ADDRESS:NUMBER,ADDRESS:NUMBER,...")
+    if config["max.connections.per.ip"] == 0 and not overrides:
+        _refuse(config, "max.connections.per.ip", "at least 1 where max.connections.per.ip.overrides is not given")
     if config["ottla.http.listener"]:
         config.http_listener  # noqa: B018 - raises when malformed

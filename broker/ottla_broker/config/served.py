@@ -20,8 +20,6 @@ TOPIC_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
         "remote.storage.enable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.copy.disable": (lambda value: value, _NO_TIERED_STORAGE),
         "remote.log.delete.on.disable": (lambda value: value, _NO_TIERED_STORAGE),
-        "local.retention.ms": (lambda value: value != -2, _NO_TIERED_STORAGE),
-        "local.retention.bytes": (lambda value: value != -2, _NO_TIERED_STORAGE),
     }
 )
 """(is it refused, what is allowed) by topic-level key."""
@@ -34,6 +32,14 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _REPLICA_SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
 _DEFAULT_PRINCIPALS = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+
+LOADED_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "metric.reporters": ("org.apache.kafka.common.metrics.JmxReporter",),
+        "principal.builder.class": (_DEFAULT_PRINCIPALS,),
+    }
+)
+"""Keys that name Java classes and can change while a broker runs, with the classes whose work is done without Java."""
 
 BROKER_REFUSALS: Mapping[str, _Refusal] = MappingProxyType(
     {

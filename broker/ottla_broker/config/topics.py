@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.config.definitions.topics import BROKER_DEFAULTS, MILLISECONDS, TOPIC_KEYS
-from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of
+from ottla_broker.config.description import ConfigDescription, Synonym, documentation_of, shown
 from ottla_broker.config.served import INTERNAL_TOPIC_MAY, TOPIC_REFUSALS
 from ottla_broker.config.types import ConfigError, ConfigSource, format_value
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -62,7 +62,7 @@ class TopicConfig(Mapping[str, Any]):
         TOPIC_KEYS[name]
         found = self._broker.synonyms_of(BROKER_DEFAULTS.get(name, ()))
         if name in self.overrides:
-            found = (Synonym(name, self.overrides[name], ConfigSource.TOPIC_CONFIG), *found)
+            found = (Synonym(name, shown(TOPIC_KEYS[name], self.overrides[name]), ConfigSource.TOPIC_CONFIG), *found)
         return found
 
     def describe(self, name: str) -> ConfigDescription:

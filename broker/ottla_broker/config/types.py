@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, IntEnum
+from math import isfinite
 from typing import Any, TypeAlias
 
 
@@ -228,6 +230,20 @@ def parse_value(name: str, type: ConfigType, text: str) -> Any:
     return text
 
 
+def _java_double(value: float) -> str:
+    """A double as Java's Double.toString: with an exponent below 0.001 and from 10 million on.
+
+    >>> [_java_double(value) for value in (0.0, 12345678.0, 9999999.0, 0.00012, -2147483648.0)]
+    ['0.0', '1.2345678E7', '9999999.0', '1.2E-4', '-2.147483648E9']
+    """
+    if value == 0 or not isfinite(value) or 1e-3 <= abs(value) < 1e7:
+        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(repr(value), repr(value))
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    power = len(digits) - 1 + int(exponent)
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{power}"
+
+
 def format_value(value: Any) -> str | None:
     """A typed value as Kafka prints it: true/false, lists joined by commas, None stays None.
 
@@ -239,7 +255,7 @@ def format_value(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return repr(value).replace("e+", "E").replace("e", "E")
+        return _java_double(value)
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias, TypeVar
 
-from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_broker_config, validate_topic_config
-from ottla_broker.config.rules import unknown_cordoned
+from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
 from ottla_broker.config.types import ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
@@ -142,16 +141,15 @@ async def change_stored(
 
     def change(stored: dict[str, str]) -> Mapping[str, str]:
         new = _apply(operations, stored, {} if replace else dict(stored), is_topic=entity.type == TOPICS)
-        # What another program stored and nobody touches now stays as it is.
-        touched = {name: value for name, value in new.items() if stored.get(name) != value}
         if entity.type == TOPICS:
+            # What another program stored and nobody touches now stays as it is.
+            touched = {name: value for name, value in new.items() if stored.get(name) != value}
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"):
                 if touched and name in new:
                     touched[name] = new[name]
             validate_topic_config(touched, internal=entity.name in INTERNAL_TOPICS)
         else:
-            validate_broker_config(touched, cluster_wide=entity.name == DEFAULT_ENTITY)
-            _check_directories(touched, dynamic_config)
+            dynamic_config.config.check_update(stored, new, cluster_wide=entity.name == DEFAULT_ENTITY)
         return new
 
     if validate_only:
@@ -161,22 +159,6 @@ async def change_stored(
         await dynamic_config.update(entity.type, entity.name, change)
     except CoordinationError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"The change could not be stored: {error}") from None
-
-
-def _check_directories(values: Mapping[str, str], dynamic_config: DynamicConfig) -> None:
-    """Keys that name directories of this broker: what they mean only this broker knows."""
-    for key in ("cordoned.log.dirs", "ottla.log.dirs.forgotten"):
-        text = values.get(key)
-        if text is None:
-            continue
-        named = [entry.strip() for entry in text.split(",") if entry.strip()]
-        unknown = unknown_cordoned(named, dynamic_config.config.log_dirs)
-        if key != "cordoned.log.dirs" and "*" in named:
-            unknown = "*"
-        if unknown is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Invalid value {text} for configuration {key}: {unknown} is not in log.dirs"
-            )
 
 
 def change_loggers(resource_name: str, broker_id: int, operations: Sequence[Operation], *, validate_only: bool) -> None:
@@ -233,11 +215,24 @@ def _apply(
         current = stored.get(operation.name)
         if current is None:
             current = format_value(known.default) or ""
-        items = [item for item in current.split(",") if item]
-        named = [item for item in value.split(",") if item]
+        items, named = _items(current) if current else [], _items(value)
         if operation.type is OperationType.APPEND:
-            items += [item for item in dict.fromkeys(named) if item not in items]
+            items += [item for item in named if item not in items]
         else:
-            items = [item for item in items if item not in named]
+            for item in named:
+                if item in items:
+                    items.remove(item)
         base[operation.name] = ",".join(items)
     return base
+
+
+def _items(text: str) -> list[str]:
+    """A stored list as Java's String.split takes it apart: nothing is one empty item, empty ones at the end are none.
+
+    >>> _items(""), _items("a,,b,,")
+    ([''], ['a', '', 'b'])
+    """
+    items = text.split(",")
+    while len(items) > 1 and not items[-1]:
+        items.pop()
+    return items

@@ -12,7 +12,6 @@ from ottla_broker.config import (
     Endpoint,
     Synonym,
     unknown_broker_keys,
-    validate_broker_config,
 )
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
@@ -162,7 +161,7 @@ def test_older_names_set_the_newer_keys() -> None:
 
 def test_log_dirs_win_over_log_dir() -> None:
     assert load("log.dir=/a").log_dirs == ("/a",)
-    assert load("log.dir=/a\nlog.dirs=/b, /c,/b").log_dirs == ("/b", "/c")
+    assert load("log.dir=/a\nlog.dirs=/b, /c").log_dirs == ("/b", "/c")
     assert load("log.dirs=/b,/c\nottla.log.dirs.format=/c").formattable_log_dirs == ("/c",)
     assert load("log.dirs=/b,/c").formattable_log_dirs == ("/b", "/c")
     assert load("log.dirs=/b,/c\nottla.log.dirs.format=").formattable_log_dirs == ()
@@ -310,11 +309,75 @@ def test_an_unusable_stored_value_is_told_and_the_one_below_it_stays_in_force() 
     assert [problem.split()[-1] for problem in problems] and len(problems) == 3
 
 
+@pytest.mark.parametrize("default", [False, True], ids=["of this broker", "of all brokers"])
+@pytest.mark.parametrize(
+    ("good", "bad", "named"),
+    [
+        ({"message.max.bytes": "5000"}, {"message.max.bytes": "many"}, "message.max.bytes"),
+        ({"log.retention.ms": "5000"}, {"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"max.connections.per.ip": "7"}, {"max.connections.per.ip": "0"}, "max.connections.per.ip"),
+        (
+            {"max.connections.per.ip.overrides": "127.0.0.1:7"},
+            {"max.connections.per.ip.overrides": "127.0.0.1:many"},
+            "max.connections.per.ip.overrides",
+        ),
+        ({"max.connections": "7"}, {"max.connections": "0"}, "max.connections"),
+        (
+            {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:7"},
+            {"max.connections.per.ip": "0"},
+            "max.connections.per.ip",
+        ),
+        ({"log.cleaner.threads": "2"}, {"log.cleaner.threads": "200"}, "log.cleaner.dedupe.buffer.size"),
+    ],
+)
+def test_stored_values_that_cannot_be_used_leave_the_old_ones_in_force(
+    good: dict[str, str], bad: dict[str, str], named: str, default: bool
+) -> None:
+    def apply(values: dict[str, str]) -> tuple[str, ...]:
+        return config.apply_dynamic({}, values) if default else config.apply_dynamic(values, {})
+
+    config = load("")
+    assert apply(good) == ()
+    before = dict(config)
+    (problem,) = apply(bad)
+    assert named in problem
+    assert dict(config) == before
+    assert apply(good) == ()
+    assert dict(config) == before
+
+
+def test_one_unusable_stored_value_keeps_no_other_from_coming_into_force() -> None:
+    config = load("")
+    problems = config.apply_dynamic({"log.retention.ms": "0", "message.max.bytes": "5000"}, {"num.io.threads": "64"})
+    assert len(problems) == 1
+    assert (config["message.max.bytes"], config["num.io.threads"], config["log.retention.ms"]) == (5000, 64, None)
+
+
 @pytest.mark.parametrize(
     ("values", "cluster_wide", "code"),
     [
         ({"num.io.threads": "9"}, True, None),
-        ({"num.io.threads": "9"}, False, None),
+        ({"num.io.threads": "16"}, False, None),
+        ({"num.io.threads": "17"}, False, ErrorCode.INVALID_REQUEST),
+        ({"num.io.threads": "3"}, True, ErrorCode.INVALID_REQUEST),
+        ({"num.replica.fetchers": "0"}, False, ErrorCode.INVALID_REQUEST),
+        ({"log.retention.ms": "0"}, False, ErrorCode.INVALID_REQUEST),
+        ({"log.roll.ms": "0"}, True, ErrorCode.INVALID_REQUEST),
+        ({"max.connections.per.ip": "0"}, True, ErrorCode.INVALID_REQUEST),
+        ({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:7"}, True, None),
+        ({"max.connections.per.ip.overrides": "127.0.0.1:many"}, False, ErrorCode.INVALID_REQUEST),
+        ({"max.connections": "0"}, False, ErrorCode.INVALID_REQUEST),
+        ({"listener.name.plaintext.max.connections": "0"}, False, ErrorCode.INVALID_REQUEST),
+        ({"listener.name.plaintext.max.connections": "5"}, True, None),
+        ({"log.cleaner.threads": "0"}, False, ErrorCode.INVALID_REQUEST),
+        ({"log.cleaner.dedupe.buffer.size": "1000"}, False, ErrorCode.INVALID_REQUEST),
+        ({"log.local.retention.bytes": "10", "log.retention.bytes": "5"}, False, ErrorCode.INVALID_REQUEST),
+        ({"metric.reporters": "com.example.Reporter"}, False, ErrorCode.INVALID_REQUEST),
+        ({"ssl.keystore.location": "/k"}, False, ErrorCode.INVALID_REQUEST),
+        ({"listeners": "PLAINTEXT://localhost:0"}, False, ErrorCode.INVALID_CONFIG),
+        ({"listeners": "nonsense"}, False, ErrorCode.INVALID_REQUEST),
+        ({"cordoned.log.dirs": "/nowhere"}, False, ErrorCode.INVALID_REQUEST),
+        ({"ottla.log.dirs.forgotten": "*"}, False, ErrorCode.INVALID_REQUEST),
         ({"num.io.threads": "x"}, True, ErrorCode.INVALID_REQUEST),
         ({"leader.replication.throttled.rate": "9"}, False, None),
         ({"follower.replication.throttled.rate": "9"}, True, None),
@@ -327,13 +390,46 @@ def test_an_unusable_stored_value_is_told_and_the_one_below_it_stays_in_force() 
 def test_dynamic_values_are_checked_before_they_are_stored(
     values: dict[str, str], cluster_wide: bool, code: ErrorCode | None
 ) -> None:
+    config = load("")
     if code is None:
-        validate_broker_config(values, cluster_wide=cluster_wide)
+        config.check_update({}, values, cluster_wide=cluster_wide)
         return
     with pytest.raises(KafkaError) as caught:
-        validate_broker_config(values, cluster_wide=cluster_wide)
+        config.check_update({}, values, cluster_wide=cluster_wide)
     assert caught.value.code is code
     assert next(iter(values)) in caught.value.message
+
+
+def test_a_deletion_that_leaves_what_does_not_fit_together_is_refused() -> None:
+    stored = {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:7"}
+    config = load("")
+    config.apply_dynamic(stored, {})
+    with pytest.raises(KafkaError, match=r"max\.connections\.per\.ip"):
+        config.check_update(stored, {"max.connections.per.ip": "0"}, cluster_wide=False)
+    config.check_update(stored, {}, cluster_wide=False)
+
+
+def test_what_is_stored_already_and_cannot_be_used_hinders_no_other_change() -> None:
+    stored = {"log.retention.ms": "0", "nobody.knows": "1"}
+    config = load("")
+    config.apply_dynamic(stored, {})
+    config.check_update(stored, {**stored, "message.max.bytes": "5000"}, cluster_wide=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log.dirs=/a,/b,/a",
+        "log.dirs=/a,/b/../a",
+        "max.connections.per.ip=0",
+        "max.connections.per.ip.overrides=127.0.0.1:many",
+        "log.cleaner.threads=0",
+        "log.retention.bytes=5\nlog.local.retention.bytes=10",
+    ],
+)
+def test_a_broker_does_not_start_with_what_a_dynamic_change_is_refused_for(text: str) -> None:
+    with pytest.raises(ConfigError, match=text.rpartition("\n")[2].partition("=")[0]):
+        load(text)
 
 
 def test_describe_tells_value_source_and_synonyms() -> None:

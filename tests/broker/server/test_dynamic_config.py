@@ -198,6 +198,49 @@ async def test_lists_are_extended_and_shortened(brokers: tuple[Broker, Broker]) 
     assert (await one.dynamic.stored("topics", "t"))["cleanup.policy"] == ""
 
 
+@pytest.mark.parametrize(
+    ("stored", "operation", "value", "becomes"),
+    [
+        ("0:1,1:1", APPEND, "1:1,2:1", "0:1,1:1,2:1"),
+        ("0:1", APPEND, "2:1,2:1", "0:1,2:1,2:1"),
+        ("", APPEND, "0:1", "0:1"),
+        ("0:1", APPEND, "", "0:1,"),
+        ("0:1,0:1,1:1", SUBTRACT, "0:1", "0:1,1:1"),
+        ("0:1, 1:1", SUBTRACT, "1:1", "0:1, 1:1"),
+    ],
+)
+async def test_a_list_grows_by_what_it_has_not_and_loses_one_of_each_as_in_apache_kafka(
+    brokers: tuple[Broker, Broker], stored: str, operation: int, value: str, becomes: str
+) -> None:
+    one, _ = brokers
+    key = "leader.replication.throttled.replicas"
+    await one.change(TOPIC, "t", (key, SET, stored))
+    assert (await one.change(TOPIC, "t", (key, operation, value)))[0] is ErrorCode.NONE
+    assert (await one.dynamic.stored("topics", "t"))[key] == becomes
+
+
+async def test_nothing_cannot_be_appended_to_a_list_of_words(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    assert (await one.change(TOPIC, "t", ("cleanup.policy", APPEND, "")))[0] is ErrorCode.INVALID_CONFIG
+    assert await one.dynamic.stored("topics", "t") == {}
+
+
+async def test_a_refused_broker_value_is_not_stored(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    for name in ("", "1"):
+        code, _ = await one.change(BROKER, name, ("max.connections.per.ip.overrides", SET, "127.0.0.1:many"))
+        assert code is ErrorCode.INVALID_REQUEST
+    assert await one.dynamic.stored("brokers", "<default>") == {}
+    assert await one.dynamic.stored("brokers", "1") == {}
+
+
+async def test_a_synonym_of_a_topic_is_shown_as_it_is_read(brokers: tuple[Broker, Broker]) -> None:
+    one, _ = brokers
+    await one.change(TOPIC, "t", ("retention.ms", SET, "007"))
+    described = next(item for item in (await one.describe(TOPIC, "t")).configs if item.name == "retention.ms")
+    assert (described.value, described.synonyms[0].value) == ("7", "7")
+
+
 async def test_validate_only_stores_nothing(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     assert (await one.change(TOPIC, "t", ("retention.ms", SET, "7"), only=True))[0] is ErrorCode.NONE

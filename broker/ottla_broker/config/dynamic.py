@@ -1,0 +1,159 @@
+"""Which dynamic values a broker takes: those of a request, and those that are stored already (KIP-226). Pure.
+
+One set of rules for both: those of the single key (`check_key`), and on the configuration that would be in force, the
+rules that join keys (`rules.check`). A request is refused. A stored value that breaks a rule leaves the value before
+in force; after a restart, which knows none, the one below it.
+
+    request        check_key of what it changes -> rules.check -> rules.check_change -> what is not served yet
+    stored values  check_key of each            -> rules.check, taking back the key it names until nothing is broken
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.config.definitions import find_key
+from ottla_broker.config.rules import check_change
+from ottla_broker.config.served import BROKER_REFUSALS, LOADED_CLASSES
+from ottla_broker.config.types import ConfigError, ConfigKey, NotServed, UpdateMode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.config.broker import BrokerConfig
+
+_CLUSTER_WIDE_OF_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+"""Keys that one listener may have for the whole cluster. Source: DynamicBrokerConfig.ClusterLevelListenerConfigs."""
+_LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
+_KEYS_AND_CERTIFICATES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password", "ssl.engine.factory.class")
+"""Dynamic for one listener only. Source: DynamicBrokerConfig.DynamicSecurityConfigs."""
+_AT_LEAST_ONE = ("max.connections", "max.connection.creation.rate", "num.replica.fetchers")
+"""Keys that a file may set to less, and a dynamic change may not: it would lock everybody out while the broker runs.
+Source: SocketServer's and ConnectionQuotas' validateReconfiguration, DynamicThreadPool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Dynamic values: of one broker, and below them the default of all brokers."""
+
+    per_broker: Mapping[str, str]
+    default: Mapping[str, str]
+
+    def of(self, *, cluster_wide: bool) -> Mapping[str, str]:
+        return self.default if cluster_wide else self.per_broker
+
+    def replacing(self, values: Mapping[str, str], *, cluster_wide: bool) -> Layers:
+        return Layers(self.per_broker, values) if cluster_wide else Layers(values, self.default)
+
+
+class _NotDynamic(ValueError):
+    """A key that this kind of update cannot set."""
+
+
+def check_key(name: str, text: str, *, cluster_wide: bool) -> None:
+    """The rules of one dynamic value: ValueError, or ConfigError, or for a good one NotServed."""
+    known = find_key(name)
+    if known is None:
+        raise _NotDynamic(f"Unknown broker configuration {name}")
+    if known.update_mode is UpdateMode.READ_ONLY:
+        raise _NotDynamic(f"Cannot update {name} dynamically: it is read when the broker starts")
+    of_listener = name.startswith("listener.name.")
+    is_per_broker = known.name not in _CLUSTER_WIDE_OF_LISTENERS if of_listener else False
+    if cluster_wide and (is_per_broker or known.update_mode is UpdateMode.PER_BROKER):
+        raise _NotDynamic(f"Cannot update {name} for the whole cluster: it is set for each broker")
+    if known.name.startswith(_KEYS_AND_CERTIFICATES) and not of_listener:
+        raise _NotDynamic(f"Cannot update {name}: it is set for each listener, as listener.name.NAME.{name}")
+    value = known.parse(text, name=name)
+    if known.name in _AT_LEAST_ONE and value < 1:
+        raise ConfigError(name, text, "at least 1")
+    loaded = LOADED_CLASSES.get(known.name)
+    if loaded is not None and not all(item in loaded for item in (value if isinstance(value, tuple) else (value,))):
+        raise ConfigError(name, text, f"one of {', '.join(loaded)}: other Java classes cannot be loaded")
+    refuse_unserved(known, value, name, text)
+    if known.name in _LISTENERS:
+        raise NotServed(name, text, "changes of listeners need a restart; a running change is not served yet")
+    if known.is_sensitive:
+        raise NotServed(name, "[hidden]", "secrets cannot be stored yet")
+
+
+def refuse_unserved(known: ConfigKey, value: Any, name: str, text: str) -> None:
+    """NotServed for a value that this release does not serve."""
+    refusal = BROKER_REFUSALS.get(known.name)
+    if refusal is not None and refusal[0](value):
+        raise NotServed(name, text, refusal[1])
+
+
+def check_update(
+    config: BrokerConfig, stored: Mapping[str, str], new: Mapping[str, str], *, cluster_wide: bool
+) -> None:
+    """See `BrokerConfig.check_update`. Source: DynamicBrokerConfig.validate."""
+    touched = {name: text for name, text in new.items() if stored.get(name) != text}
+    not_served: NotServed | None = None
+    try:
+        for name, text in touched.items():
+            try:
+                check_key(name, text, cluster_wide=cluster_wide)
+            except NotServed as error:
+                not_served = not_served or error
+        in_force = config.layers.of(cluster_wide=cluster_wide)
+        layer = {name: in_force[name] for name in new if name in in_force} | touched
+        changed = config.with_layers(config.layers.replacing(layer, cluster_wide=cluster_wide))
+        changed.check()
+        check_change(config, changed)
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if not_served is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(not_served))
+
+
+def usable(config: BrokerConfig, stored: Layers) -> tuple[Layers, tuple[str, ...]]:
+    """The stored values that come into force, and what is wrong with the others.
+
+    A value that cannot be used leaves the one in force, if its layer has one; else it is left out.
+    """
+    problems: list[str] = []
+    layers = Layers(
+        _usable_keys(stored.per_broker, config.layers.per_broker, problems, cluster_wide=False),
+        _usable_keys(stored.default, config.layers.default, problems, cluster_wide=True),
+    )
+    while layers != config.layers:
+        try:
+            config.with_layers(layers).check()
+        except ConfigError as error:
+            problems.append(str(error))
+            layers = _taken_back(config.layers, layers, error.key)
+        else:
+            break
+    return layers, tuple(dict.fromkeys(problems))
+
+
+def _usable_keys(
+    stored: Mapping[str, str], in_force: Mapping[str, str], problems: list[str], *, cluster_wide: bool
+) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in sorted(stored):
+        try:
+            check_key(name, stored[name], cluster_wide=cluster_wide)
+        except ValueError as error:
+            problems.append(str(error))
+            if name in in_force:
+                found[name] = in_force[name]
+        else:
+            found[name] = stored[name]
+    return found
+
+
+def _taken_back(in_force: Layers, layers: Layers, key: str) -> Layers:
+    """The layers without the changes of `key`; without any change where that is none, or changes nothing."""
+    changed = Layers(
+        _without(in_force.per_broker, layers.per_broker, key), _without(in_force.default, layers.default, key)
+    )
+    return changed if changed != layers else in_force
+
+
+def _without(in_force: Mapping[str, str], layer: Mapping[str, str], key: str) -> dict[str, str]:
+    found = {name: text for name, text in layer.items() if name != key}
+    if key in in_force:
+        found[key] = in_force[key]
+    return found
