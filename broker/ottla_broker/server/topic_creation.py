@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla_broker.server.controller_client import ControllerClient
 
 CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
 _TIMEOUT_MS = 5000
 
 
@@ -42,20 +43,37 @@ class TopicCreation:
         return await self._create([CreatableTopic(name=n, num_partitions=-1, replication_factor=-1) for n in names])
 
     async def create_internal(self, name: str) -> int:
-        """The same for `__consumer_offsets`, with the settings that its keys give it."""
-        if name != CONSUMER_OFFSETS:
-            raise ValueError(f"{name} is not an internal topic that is served")
-        topic = CreatableTopic(
-            name=name,
-            num_partitions=self._config["offsets.topic.num.partitions"],
-            replication_factor=self._config["offsets.topic.replication.factor"],
+        """The same for an internal topic, with the settings that its keys give it."""
+        topic = self._offsets_topic() if name == CONSUMER_OFFSETS else self._transaction_topic()
+        return (await self._create([topic]))[name]
+
+    def _offsets_topic(self) -> CreatableTopic:
+        config = self._config
+        return CreatableTopic(
+            name=CONSUMER_OFFSETS,
+            num_partitions=config["offsets.topic.num.partitions"],
+            replication_factor=config["offsets.topic.replication.factor"],
             configs=[
                 CreatableTopicConfig(name="cleanup.policy", value="compact"),
                 CreatableTopicConfig(name="compression.type", value="producer"),
-                CreatableTopicConfig(name="segment.bytes", value=str(self._config["offsets.topic.segment.bytes"])),
+                CreatableTopicConfig(name="segment.bytes", value=str(config["offsets.topic.segment.bytes"])),
             ],
         )
-        return (await self._create([topic]))[name]
+
+    def _transaction_topic(self) -> CreatableTopic:
+        config = self._config
+        return CreatableTopic(
+            name=TRANSACTION_STATE,
+            num_partitions=config["transaction.state.log.num.partitions"],
+            replication_factor=config["transaction.state.log.replication.factor"],
+            configs=[
+                CreatableTopicConfig(name="cleanup.policy", value="compact"),
+                CreatableTopicConfig(name="compression.type", value="uncompressed"),
+                CreatableTopicConfig(name="min.insync.replicas", value=str(config["transaction.state.log.min.isr"])),
+                CreatableTopicConfig(name="segment.bytes", value=str(config["transaction.state.log.segment.bytes"])),
+                CreatableTopicConfig(name="unclean.leader.election.enable", value="false"),
+            ],
+        )
 
     async def _create(self, topics: list[CreatableTopic]) -> dict[str, int]:
         fresh = [topic for topic in topics if topic.name not in self._under_way]
@@ -63,7 +81,9 @@ class TopicCreation:
             for topic in fresh:
                 self._under_way[topic.name] = self._clock.create_future()
             self._clock.spawn(self._ask(fresh), name="create topics")
-        return {topic.name: await asyncio.shield(self._under_way[topic.name]) for topic in topics}
+        # All of them now: an entry goes as soon as its own request is answered, while another's is waited for.
+        futures = {topic.name: self._under_way[topic.name] for topic in topics}
+        return {name: await asyncio.shield(future) for name, future in futures.items()}
 
     async def _ask(self, topics: list[CreatableTopic]) -> None:
         results: dict[str, tuple[int, str | None]] = {}

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.controller import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
@@ -40,7 +41,6 @@ from ottla_broker.server.context import RequestContext, Services
 
 FIRST_WORD_S = 15.0
 """How long a request waits for the first UpdateMetadata; then its client is to ask another broker."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> MetadataResponse:
@@ -97,8 +97,17 @@ async def _named(
     services: Services, context: RequestContext, request: Any, wants_operations: bool
 ) -> list[MetadataResponseTopic]:
     cache = services.metadata
+    missing = [
+        asked.name
+        for asked in request.topics
+        if asked.topic_id == ZERO_UUID and asked.name is not None and asked.name not in cache.topics
+    ]
+    errors: dict[str, int] = {}
+    if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
+        errors = await _create(services, list(dict.fromkeys(missing)))
+    # Only now: while those were created, the others may have got new leaders, or have gone.
     answers: list[MetadataResponseTopic] = []
-    missing: list[str] = []
+    absent: list[str] = []
     seen: set[str] = set()
     for asked in request.topics:
         name: str | None = asked.name
@@ -114,16 +123,8 @@ async def _named(
         if topic is not None:
             answers.append(_topic(cache, topic, context, wants_operations))
         else:
-            missing.append(name)
-    if missing:
-        may_create = request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]
-        errors = await _create(services, missing) if may_create else {}
-        for name in missing:
-            topic = cache.topics.get(name)
-            if topic is not None:
-                answers.append(_topic(cache, topic, context, wants_operations))
-            else:
-                answers.append(_failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name))))
+            absent.append(name)
+    answers += [_failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name))) for name in absent]
     return answers
 
 

@@ -1,0 +1,108 @@
+"""Metadata while topics are created for it: everything in the answer is as it is when the answer goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla_broker.protocol.generated.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from ottla_broker.server.handlers import metadata
+
+LISTENER = "PLAINTEXT"
+ID, ANOTHER_ID = b"\1" * 16, b"\2" * 16
+
+
+def tell(cache: MetadataCache, name: str, leader: int, topic_id: bytes) -> None:
+    """As an UpdateMetadata of the controller does."""
+    brokers = [
+        UpdateMetadataBroker(
+            id=broker,
+            endpoints=[UpdateMetadataEndpoint(host="h", port=9092, listener=LISTENER, security_protocol=0)],
+        )
+        for broker in (1, 2)
+    ]
+    state = UpdateMetadataPartitionState(
+        topic_name=name, partition_index=0, leader=leader, isr=[1, 2], replicas=[1, 2], leader_epoch=leader
+    )
+    topic = UpdateMetadataTopicState(topic_name=name, topic_id=topic_id, partition_states=[state])
+    cache.update(UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers, topic_states=[topic]))
+
+
+async def ask(
+    cache: MetadataCache,
+    request: MetadataRequest,
+    *,
+    version: int = 12,
+    creates: bool = True,
+    meanwhile: Callable[[], None] = lambda: None,
+    error: ErrorCode = ErrorCode.NONE,
+) -> MetadataResponse:
+    """The answer; `meanwhile` happens while topics are created."""
+
+    async def create(names: Sequence[str]) -> dict[str, int]:
+        meanwhile()
+        return dict.fromkeys(names, int(error))
+
+    services: Any = SimpleNamespace(
+        metadata=cache,
+        config={"auto.create.topics.enable": creates},
+        cluster_id="c",
+        broker_id=1,
+        replica_manager=SimpleNamespace(has_offline=False),
+        auto_create=create,
+    )
+    context: Any = SimpleNamespace(api_version=version, listener=LISTENER)
+    return await metadata.handle(services, context, request)
+
+
+def topics_of(response: MetadataResponse) -> dict[str | None, Any]:
+    return {topic.name: topic for topic in response.topics}
+
+
+def asking_for(*names: str, **options: bool) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **options)
+
+
+async def test_a_leader_that_moves_while_another_topic_is_created_is_answered_as_it_is_then() -> None:
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+
+    def move() -> None:
+        tell(cache, "old", 2, ID)
+        tell(cache, "new", 1, ANOTHER_ID)
+
+    found = topics_of(await ask(cache, asking_for("old", "new"), meanwhile=move))
+    assert [partition.leader_id for partition in found["old"].partitions] == [2]
+    assert (found["new"].error_code, found["new"].topic_id) == (ErrorCode.NONE, ANOTHER_ID)
+
+
+async def test_a_topic_that_goes_while_another_is_created_is_answered_as_unknown() -> None:
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+    found = topics_of(
+        await ask(cache, asking_for("old", "new"), meanwhile=lambda: tell(cache, "old", LEADER_DURING_DELETE, ID))
+    )
+    assert found["old"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_id_is_not_answered_with_the_next_topic_of_its_name() -> None:
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+
+    def recreate() -> None:
+        tell(cache, "old", LEADER_DURING_DELETE, ID)
+        tell(cache, "old", 1, ANOTHER_ID)
+
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID), MetadataRequestTopic(name="new")])
+    by_id = {topic.topic_id: topic for topic in (await ask(cache, request, meanwhile=recreate)).topics}
+    assert by_id[ID].error_code == ErrorCode.UNKNOWN_TOPIC_ID and ANOTHER_ID not in by_id
