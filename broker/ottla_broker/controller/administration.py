@@ -114,11 +114,20 @@ async def _grow(active: ActiveController, name: str, added: Mapping[int, tuple[i
     await active.add_partitions(grown)
 
 
-async def delete_topics(active: ActiveController, names: Sequence[str], *, clock: Clock) -> list[TopicResult]:
-    """One result per topic, in their order. One that is being deleted already is unknown to clients."""
+async def delete_topics(
+    active: ActiveController, names: Sequence[str], *, clock: Clock, topic_ids: Mapping[str, bytes]
+) -> list[TopicResult]:
+    """One result per topic, in their order. One that is being deleted already is unknown to clients.
+
+    `topic_ids`: of those that were named by their id. Another topic may have the name by now.
+    """
     results = []
     accepted = []
     for name in names:
+        wanted = topic_ids.get(name)
+        if wanted is not None and active.context.topic_name(wanted) != name:
+            results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
+            continue
         if not active.context.has_topic(name) or active.context.is_deleting(name):
             results.append(TopicResult(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This topic does not exist."))
             continue

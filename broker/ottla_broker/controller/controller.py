@@ -214,15 +214,18 @@ class Controller:
 
         return await self._wait_for(await self._request("create partitions", act), timeout_ms)
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[TopicResult]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int, topic_ids: Mapping[str, bytes] | None = None
+    ) -> list[TopicResult]:
         """Starts the deletion of topics and waits until this broker has forgotten them.
 
         Results and errors as `create_topics`. Files and znodes go later, those on a dead broker when it returns.
-        `delete.topic.enable` is the caller's to check.
+        `delete.topic.enable` is the caller's to check. `topic_ids`: by name, of those that go only as long as they have
+        this id (UNKNOWN_TOPIC_ID).
         """
 
         def act(some: Sequence[str], active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return administration.delete_topics(active, some, clock=self._clock)
+            return administration.delete_topics(active, some, clock=self._clock, topic_ids=topic_ids or {})
 
         results = await self._in_parts("delete topics", names, act, lambda name: name)
         return await self._wait_for(results, timeout_ms)

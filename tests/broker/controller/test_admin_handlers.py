@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from ottla_broker.config.broker import BrokerConfig
+from ottla_broker.controller import administration
+from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.topic_plans import NewTopic
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -202,6 +205,42 @@ async def test_delete_topics_by_id(fleet):
     ]
     await fleet.until_gone("/brokers/topics/t")
     assert await fleet.exists("/brokers/topics/u")
+
+
+async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name(fleet):
+    """Its turn comes behind the events that are queued: the deletion of that topic, and the creation of the next."""
+    controller, _ = await fleet_of(fleet)
+    client = Client(controller)
+    await client.ask(ApiKey.CREATE_TOPICS, 7, ct.CreateTopicsRequest(topics=[topic("t")], timeout_ms=60_000))
+    first = (await fleet.assignment("t")).topic_id.bytes
+    recreated = []
+
+    async def recreate(active):
+        await active.store.mark_for_deletion("t")
+        await active.deletions.start(["t"])
+        active.context.remove_topic("t")
+        await active.store.remove_topic("t")
+        recreated.extend(
+            await administration.create_topics(
+                active,
+                [NewTopic("t", 1, 1)],
+                config=client.services.config,
+                clock=controller._clock,
+                mode=RackMode.ENFORCED,
+                validate_only=False,
+            )
+        )
+
+    controller._queue(None, "the topic is deleted and created again", recreate)
+    response = await client.ask(
+        ApiKey.DELETE_TOPICS,
+        6,
+        dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name=None, topic_id=first)], timeout_ms=60_000),
+    )
+    assert [(entry.name, entry.error_code) for entry in response.responses] == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert [result.error for result in recreated] == [ErrorCode.NONE]
+    assert (await fleet.assignment("t")).topic_id.bytes not in (first, None)
+    assert not await fleet.exists("/admin/delete_topics/t")
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])

@@ -39,12 +39,19 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
         )
     names = [_name_of(services, state) for state in states]
     # A topic asked for twice, perhaps by name and by id, is deleted once and answered twice.
-    results = await _delete(services, list(dict.fromkeys(n for n in names if n is not None)), request.timeout_ms)
+    wanted = list(dict.fromkeys(name for name in names if name is not None))
+    # Its turn in the controller's queue may come when the topic of this id has gone and another has its name.
+    topic_ids = {
+        name: bytes(state.topic_id) for state, name in zip(states, names, strict=True) if name and state.name is None
+    }
+    results = await _delete(services, wanted, topic_ids, request.timeout_ms)
     answers = []
     for state, name in zip(states, names, strict=True):
         topic_id = bytes(state.topic_id)
         if name is not None:
-            answers.append(_answer(name, topic_id, results[name].error, results[name].message))
+            result = results[name]
+            known = None if result.error is ErrorCode.UNKNOWN_TOPIC_ID else name
+            answers.append(_answer(known, topic_id, result.error, result.message))
         elif topic_id != ZERO_UUID:
             answers.append(_answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
         else:
@@ -52,11 +59,13 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     return DeleteTopicsResponse(responses=answers)
 
 
-async def _delete(services: Services, names: list[str], timeout_ms: int) -> dict[str, TopicResult]:
+async def _delete(
+    services: Services, names: list[str], topic_ids: dict[str, bytes], timeout_ms: int
+) -> dict[str, TopicResult]:
     if not names:
         return {}
     try:
-        results = await services.controller.delete_topics(names, timeout_ms=timeout_ms)
+        results = await services.controller.delete_topics(names, timeout_ms=timeout_ms, topic_ids=topic_ids)
     except KafkaError as error:
         return {name: TopicResult(name, error.code, error.message) for name in names}
     return {result.name: result for result in results}
