@@ -91,10 +91,12 @@ class DynamicConfig:
         A new topic's overrides come without a notification, as in Apache Kafka.
         """
         overrides = await self.stored(TOPICS, topic)
-        current = self._topics.get(topic)
-        if current is None or current.overrides != overrides:
-            current = self._topics[topic] = self._make(topic, overrides)
-        return current
+        current = self.topic_config(topic)
+        if current.overrides == overrides:
+            return self._topics.setdefault(topic, current)
+        # Its logs hear of what is new, too: the notification of the change that finds nothing new would not tell them.
+        self._apply(TOPICS, topic, overrides)
+        return self._topics[topic]
 
     def forget_topic(self, topic: str) -> None:
         """The topic is deleted."""

@@ -152,6 +152,18 @@ async def test_a_topic_override_reaches_both_brokers_and_is_described(brokers: t
     assert (await one.next_topic())[1]["retention.ms"] == 7200000
 
 
+async def test_logs_hear_of_a_change_that_a_description_has_seen_before_its_notification(
+    brokers: tuple[Broker, Broker],
+) -> None:
+    one, other = brokers
+    await other.change(TOPIC, "t", ("retention.ms", SET, "6"))
+    await one.coordination.set(znodes.config_path("topics", "t"), znodes.encode_config({"retention.ms": "7"}))
+    (described,) = (await other.describe(TOPIC, "t", ["retention.ms"])).configs
+    assert described.value == "7"
+    seen = [other.seen.get_nowait() for _ in range(other.seen.qsize())]
+    assert [(topic, config["retention.ms"]) for topic, config in seen][-1:] == [("t", 7)]
+
+
 async def test_the_notification_is_the_one_that_apache_kafka_writes(brokers: tuple[Broker, Broker]) -> None:
     one, _ = brokers
     await one.change(TOPIC, "t", ("retention.ms", SET, "7"))
