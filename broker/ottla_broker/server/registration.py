@@ -208,13 +208,16 @@ class Registration:
 
     async def _wait_until_gone(self, path: str, limit_s: float) -> None:
         changed = asyncio.Event()
-        if await self._coordination.exists(path, lambda _event: changed.set()) is None:
-            return
-        timer = self._clock.call_later(max(limit_s, 0.0), changed.set)
+        # Before it looks: the session may end with the answer, and the watch with it, before this goes on.
         self._waiting = changed
-        await changed.wait()
-        self._waiting = None
-        timer.cancel()
+        try:
+            if await self._coordination.exists(path, lambda _event: changed.set()) is None:
+                return
+            timer = self._clock.call_later(max(limit_s, 0.0), changed.set)
+            await changed.wait()
+            timer.cancel()
+        finally:
+            self._waiting = None
 
     async def _keep_session(self) -> None:
         """Without the file, as on a full directory, the next process waits for the session's end after a crash."""

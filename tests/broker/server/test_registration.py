@@ -72,5 +72,47 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
     await store.close()
 
 
+async def test_a_session_that_ends_as_the_former_life_is_looked_for_leaves_nobody_waiting(tmp_path: Path) -> None:
+    """The watch is gone with it; the later call waits for the earlier one, and that waited for the watch."""
+    store = EmbeddedStore(str(tmp_path / "coordination"))
+    await store.open()
+    former, coordination = EmbeddedCoordination(store), EmbeddedCoordination(store)
+    await former.start()
+    await coordination.start()
+    path = znodes.BrokerRegistration.path(ME)
+    await make_path(former, path.rpartition("/")[0])
+    await former.create(path, b"", ephemeral=True)
+    is_connected = asyncio.Event()
+    coordination.add_session_listener(lambda event: event is SessionEvent.CONNECTED and is_connected.set())
+    registration = Registration(
+        ME,
+        {"zookeeper.session.timeout.ms": 3_600_000, "broker.rack": None},
+        coordination,
+        SocketNetwork(asyncio.get_running_loop()),
+        LoopClock(),
+        _nothing,
+        (ENDPOINT,),
+        "PLAINTEXT",
+        logging.LoggerAdapter(logging.getLogger("test")),
+    )
+    exists, again = coordination.exists, []
+
+    async def exists_then_expires(path: str, watcher: Callable[..., None] | None = None) -> Any:
+        stat = await exists(path, watcher)
+        if watcher is not None and not again:
+            store.expire_session(coordination.session_id)
+            await is_connected.wait()
+            again.append(asyncio.ensure_future(registration.register()))
+            await asyncio.sleep(0)
+            await former.close()
+        return stat
+
+    coordination.exists = exists_then_expires  # type: ignore[method-assign]
+    epoch = await asyncio.wait_for(registration.register(), 60)
+    assert await again[0] == epoch == registration.broker_epoch
+    await coordination.close()
+    await store.close()
+
+
 async def _nothing(write: Callable[..., Any]) -> None:
     """In place of the file that keeps the session for the next process."""
