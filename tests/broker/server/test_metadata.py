@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ottla_broker.metadata.cache import LEADER_DURING_DELETE, MetadataCache
+from ottla_broker.metadata.operations import NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla_broker.protocol.generated.update_metadata import (
@@ -106,3 +109,37 @@ async def test_an_id_is_not_answered_with_the_next_topic_of_its_name() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID), MetadataRequestTopic(name="new")])
     by_id = {topic.topic_id: topic for topic in (await ask(cache, request, meanwhile=recreate)).topics}
     assert by_id[ID].error_code == ErrorCode.UNKNOWN_TOPIC_ID and ANOTHER_ID not in by_id
+
+
+@pytest.mark.parametrize("version", [8, 10, 12])
+@pytest.mark.parametrize(
+    ("name", "creates", "error"),
+    [
+        ("absent", False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("new", True, ErrorCode.LEADER_NOT_AVAILABLE),
+        ("bad name", True, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+async def test_the_operations_on_a_topic_are_answered_beside_its_error_too(
+    version: int, name: str, creates: bool, error: ErrorCode
+) -> None:
+    """kafka-python 2.3 fails on the mask of who did not ask."""
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+    for wanted, operations in ((True, TOPIC_OPERATIONS), (False, NOT_ASKED)):
+        request = asking_for("old", name, include_topic_authorized_operations=wanted)
+        found = topics_of(await ask(cache, request, version=version, creates=creates))
+        assert found[name].error_code == error
+        assert [topic.topic_authorized_operations for topic in found.values()] == [operations] * 2
+
+
+async def test_an_id_that_nobody_has_and_a_request_that_is_refused_have_no_operations() -> None:
+    """As Apache Kafka, which knows no name to look them up by."""
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=None, topic_id=ANOTHER_ID)], include_topic_authorized_operations=True
+    )
+    for version, error in ((12, ErrorCode.UNKNOWN_TOPIC_ID), (10, ErrorCode.INVALID_REQUEST)):
+        (topic,) = (await ask(cache, request, version=version)).topics
+        assert (topic.error_code, topic.topic_authorized_operations) == (error, NOT_ASKED)

@@ -5,7 +5,7 @@ Behaviour
     them (v0: an empty list; later: null). A missing topic is created when both `auto.create.topics.enable` and the
     request's AllowAutoTopicCreation say so (before v4 every request does); the answer then has it already, or tells
     the client to ask again. Internal topics are created with their own settings.
-    AuthorizedOperations are computed when asked for (KIP-430).
+    AuthorizedOperations are computed when asked for (KIP-430): of a topic with an error too, where it is known by name.
 Errors, in this order
     whole request: INVALID_REQUEST per topic (a topic id, or no name, before v12).
     topic: UNKNOWN_TOPIC_ID (an id that nobody has), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
@@ -124,7 +124,11 @@ async def _named(
             answers.append(_topic(cache, topic, context, wants_operations))
         else:
             absent.append(name)
-    answers += [_failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name))) for name in absent]
+    for name in absent:
+        failed = _failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name)))
+        if wants_operations:
+            failed.topic_authorized_operations = TOPIC_OPERATIONS
+        answers.append(failed)
     return answers
 
 
