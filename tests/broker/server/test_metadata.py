@@ -98,17 +98,15 @@ async def test_a_topic_that_goes_while_another_is_created_is_answered_as_unknown
     assert found["old"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_an_id_is_not_answered_with_the_next_topic_of_its_name() -> None:
+async def test_beside_an_id_the_names_of_a_request_count_for_nothing() -> None:
     cache = MetadataCache(1)
     tell(cache, "old", 1, ID)
-
-    def recreate() -> None:
-        tell(cache, "old", LEADER_DURING_DELETE, ID)
-        tell(cache, "old", 1, ANOTHER_ID)
-
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ID), MetadataRequestTopic(name="new")])
-    by_id = {topic.topic_id: topic for topic in (await ask(cache, request, meanwhile=recreate)).topics}
-    assert by_id[ID].error_code == ErrorCode.UNKNOWN_TOPIC_ID and ANOTHER_ID not in by_id
+    for asked, error in ((ID, ErrorCode.NONE), (ANOTHER_ID, ErrorCode.UNKNOWN_TOPIC_ID)):
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name=None, topic_id=asked)]
+        )
+        (topic,) = (await ask(cache, request, creates=True)).topics
+        assert (topic.topic_id, topic.error_code) == (asked, error)
 
 
 @pytest.mark.parametrize("version", [8, 10, 12])
@@ -143,3 +141,10 @@ async def test_an_id_that_nobody_has_and_a_request_that_is_refused_have_no_opera
     for version, error in ((12, ErrorCode.UNKNOWN_TOPIC_ID), (10, ErrorCode.INVALID_REQUEST)):
         (topic,) = (await ask(cache, request, version=version)).topics
         assert (topic.error_code, topic.topic_authorized_operations) == (error, NOT_ASKED)
+
+
+async def test_a_refused_request_is_answered_without_brokers() -> None:
+    cache = MetadataCache(1)
+    tell(cache, "old", 1, ID)
+    response = await ask(cache, MetadataRequest(topics=[MetadataRequestTopic(name="old", topic_id=ID)]), version=11)
+    assert (response.brokers, response.cluster_id, response.controller_id) == ([], None, -1)

@@ -3,11 +3,11 @@
 Behaviour
     Answers from the MetadataCache with the endpoints of the listener the request came in by. No topics named: all of
     them (v0: an empty list; later: null). A missing topic is created when both `auto.create.topics.enable` and the
-    request's AllowAutoTopicCreation say so (before v4 every request does); the answer then has it already, or tells
-    the client to ask again. Internal topics are created with their own settings.
+    request's AllowAutoTopicCreation say so (before v4 every request does), none by its id; the answer then has it
+    already, or has the client ask again. Internal topics are created with their own settings.
     AuthorizedOperations are computed when asked for (KIP-430): of a topic with an error too, where it is known by name.
 Errors, in this order
-    whole request: INVALID_REQUEST per topic (a topic id, or no name, before v12).
+    whole request: INVALID_REQUEST per topic, and no brokers (a topic id, or no name, before v12).
     topic: UNKNOWN_TOPIC_ID (an id that nobody has), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
     LEADER_NOT_AVAILABLE (just created), or the error of its creation.
     partition: LEADER_NOT_AVAILABLE (none, or not alive), LISTENER_NOT_FOUND (v6+: the leader does not listen there),
@@ -59,7 +59,10 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
     if topics is None or (version == 0 and not topics):
         answers = [_topic(cache, topic, context, wants_operations) for _, topic in sorted(cache.topics.items())]
     elif version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
-        answers = [_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics]
+        return MetadataResponse(
+            brokers=[],
+            topics=[_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
+        )
     else:
         answers = await _named(services, context, request, wants_operations)
     _add_own_offline(services, answers)
@@ -97,34 +100,26 @@ async def _named(
     services: Services, context: RequestContext, request: Any, wants_operations: bool
 ) -> list[MetadataResponseTopic]:
     cache = services.metadata
-    missing = [
-        asked.name
-        for asked in request.topics
-        if asked.topic_id == ZERO_UUID and asked.name is not None and asked.name not in cache.topics
-    ]
-    errors: dict[str, int] = {}
-    if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
-        errors = await _create(services, list(dict.fromkeys(missing)))
-    # Only now: while those were created, the others may have got new leaders, or have gone.
     answers: list[MetadataResponseTopic] = []
-    absent: list[str] = []
-    seen: set[str] = set()
-    for asked in request.topics:
-        name: str | None = asked.name
-        if asked.topic_id != ZERO_UUID:
-            name = cache.topic_name(asked.topic_id)
-            if name is None:
-                answers.append(_failed(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
-                continue
-        if name is None or name in seen:
-            continue
-        seen.add(name)
+    names: list[str] = []
+    for topic_id in [asked.topic_id for asked in request.topics if asked.topic_id != ZERO_UUID]:
+        name = cache.topic_name(topic_id)
+        if name is None:
+            answers.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+        else:
+            names.append(name)
+    errors: dict[str, int] = {}
+    if not answers and not names:  # no ids: beside one, a name counts for nothing
+        names = [asked.name for asked in request.topics if asked.name is not None]
+        missing = [name for name in dict.fromkeys(names) if name not in cache.topics]
+        if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
+            errors = await _create(services, missing)
+    # Only now: while some were created, the others may have got new leaders, or have gone.
+    for name in dict.fromkeys(names):
         topic = cache.topics.get(name)
         if topic is not None:
             answers.append(_topic(cache, topic, context, wants_operations))
-        else:
-            absent.append(name)
-    for name in absent:
+            continue
         failed = _failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name)))
         if wants_operations:
             failed.topic_authorized_operations = TOPIC_OPERATIONS
