@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.server.dispatch import LISTED
@@ -61,6 +62,23 @@ _APIS = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.DESCRIBE_PRODUCERS: 1,
     ApiKey.DESCRIBE_CLUSTER: 1,
+    ApiKey.METADATA: 3,
+    ApiKey.DESCRIBE_ACLS: 1,
+    ApiKey.CREATE_ACLS: 1,
+    ApiKey.DELETE_ACLS: 1,
+    ApiKey.SASL_HANDSHAKE: 1,
+    ApiKey.SASL_AUTHENTICATE: 1,
+    ApiKey.CREATE_DELEGATION_TOKEN: 1,
+    ApiKey.RENEW_DELEGATION_TOKEN: 1,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 1,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: 2,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 1,
+    ApiKey.UPDATE_FEATURES: 2,
+    ApiKey.DESCRIBE_TRANSACTIONS: 1,
+    ApiKey.LIST_TRANSACTIONS: 1,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 1,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 1,
 }
 """How often each is asked, in proportion."""
 
@@ -85,9 +103,10 @@ class Requests:
     Not drawn, because Apache Kafka answers by accident (UNKNOWN_SERVER_ERROR, a partition answered once that was named
     twice, a topic without partitions left out, no answer at all): a name, a partition or a key twice in a list, lists
     that are empty inside a request, election types, resource types and isolation levels that do not exist, a broker's
-    configuration under a name that is no id. Not drawn either: transactions, which are not served yet, fetch sessions,
-    whose ids are random, what creates topics anew, whose ids are, and the offset of the largest timestamp, where Apache
-    Kafka names records that have been deleted.
+    configuration under a name that is no id, an exact match of a quota's entity without its name, match types that do
+    not exist, users of SCRAM whose names are no part of a path, the owner of a token without a type. Not drawn either:
+    transactions, which are not served yet, fetch sessions, whose ids are random, what creates topics anew, whose ids
+    are, and the offset of the largest timestamp, where Apache Kafka names records that have been deleted.
     """
 
     def __init__(self, seed: int) -> None:
@@ -118,7 +137,7 @@ class Requests:
     def _value(self, module: ModuleType, kind: type, field: str, annotation: str, api_key: ApiKey) -> Any:
         type_name = annotation.strip("'").removesuffix(" | None")
         is_nullable = annotation.endswith((" | None", " | None'"))
-        if field in ("topics", "groups") and is_nullable and self._random.random() < 0.1:
+        if field in ("topics", "groups", "users", "owners") and is_nullable and self._random.random() < 0.1:
             return None
         is_list = type_name.startswith("list[")
         element = getattr(module, type_name[5:-1], None) if is_list else None
@@ -128,7 +147,7 @@ class Requests:
         if element is not None:
             values = [self._object(module, element, api_key) for _ in range(self._random.choice((1, 1, 1, 2)))]
             values = list({_identity(value): value for value in values}.values())
-            return list({getattr(value, "topic_id", id(value)): value for value in values}.values())
+            return list({_topic_id_of(value) or id(value): value for value in values}.values())
         if is_list:
             return list(dict.fromkeys(self._random.choice(pool) for _ in range(self._random.choice((1, 1, 1, 2)))))
         if field == "records":
@@ -148,6 +167,10 @@ class Requests:
             return tuple(TOPICS)
         if api_key is ApiKey.DELETE_TOPICS and field in ("name", "topic_names"):
             return _NAMES[-6:]
+        if field == "topic_id" and api_key is ApiKey.METADATA:
+            return (ZERO_UUID, ZERO_UUID, ZERO_UUID, b"\1" * 16)
+        if api_key is ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS and field == "name":
+            return ("a", "b", "")
         if field in ("topic", "name", "topic_name", "topics", "topic_names", "resource_name"):
             return _NAMES
         if field in _POOLS:
@@ -228,17 +251,63 @@ _POOLS: dict[str, Sequence[Any]] = {
     "generation_id_or_member_epoch": (-1, -1, 0, 1),
     "topic_id": (b"\1" * 16, b"\2" * 16),
     "endpoint_type": (1,),
+    "include_authorized_operations": (False, True),
+    "include_cluster_authorized_operations": (False, True),
+    "include_topic_authorized_operations": (False, True),
+    "resource_type_filter": (1, 2, 3, 4, 77, 0),
+    "pattern_type_filter": (1, 2, 3, 4, 99),
+    "resource_pattern_type": (3, 4, 1, 99),
+    "operation": (1, 2, 3, 99, 0),
+    "permission_type": (1, 2, 3, 99),
+    "principal": ("User:a", "a"),
+    "mechanism": ("PLAIN", "GSSAPI", ""),
+    "auth_bytes": (b"", b"abc"),
+    "hmac": (b"", b"abc"),
+    "principal_type": ("User", "Group"),
+    "principal_name": ("a", ""),
+    "owner_principal_type": ("User", "Group", ""),
+    "owner_principal_name": ("a", "", None),
+    "entity_type": ("user", "user", "client-id", "ip", "nope", ""),
+    "match_type": (0, 1, 2),
+    "match": ("a",),
+    "strict": (False, True),
+    "feature": ("group.version", "metadata.version", "nope", ""),
+    "max_version_level": (-1, 0, 1, 2),
+    "allow_downgrade": (False, True),
+    "upgrade_type": (0, 1, 1, 2, 3, 4),
+    "transactional_ids": ("a", "b", ""),
+    "state_filters": ("Ongoing", "Empty", "nope", ""),
+    "producer_id_filters": (1, -5),
+    "duration_filter": (-1, 0, 5),
+    "group_ids": _GROUPS,
     "key_type": (0,),
     "committed_metadata": ("", "a"),
 }
 """Field to what it may be."""
-IDENTITIES = ("name", "topic", "resource_name", "group_id", "partition_index", "partition", "index", "partition_id")
+IDENTITIES = (
+    "name",
+    "user",
+    "feature",
+    "topic",
+    "resource_name",
+    "group_id",
+    "partition_index",
+    "partition",
+    "index",
+    "partition_id",
+)
 _LEFT_EMPTY = ("forgotten_topics_data", "assignments")
 
 
 def _identity(value: Any) -> Any:
     """What must not stand twice in a list, beside the id of a topic."""
     return next((getattr(value, field) for field in IDENTITIES if hasattr(value, field)), repr(value))
+
+
+def _topic_id_of(value: Any) -> bytes:
+    """b"" for what has none, and for the id that says so."""
+    topic_id: bytes = getattr(value, "topic_id", b"")
+    return b"" if topic_id == ZERO_UUID else topic_id
 
 
 def _class_of(module: ModuleType, api_key: ApiKey) -> type:

@@ -6,7 +6,19 @@ from __future__ import annotations
 import sys
 
 from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.dispatch import LISTED
+
+NOT_LISTED = {
+    24: "its feature comes first: transactions",
+    25: "its feature comes first: transactions",
+    26: "its feature comes first: transactions",
+    28: "its feature comes first: transactions",
+    49: "its feature comes first: what it stores would be in force nowhere",
+    51: "its feature comes first: what it stores would be in force nowhere",
+    58: "a broker in ZooKeeper mode is sent none: it forwards requests to the controllers of KRaft",
+}
+"""Why an API that Apache Kafka 3.9 lists is not listed here, by API key."""
 
 BEGIN = "<!-- table: python -m ottla_broker.server.compatibility -->"
 END = "<!-- end of table -->"
@@ -24,7 +36,7 @@ KAFKA_3_9 = {
 
 
 def table() -> str:
-    """One row per API that we list, in Markdown."""
+    """One row per API that we list, and one per API that we do not, in Markdown."""
     rows = ["| key | API | versions | Apache Kafka 3.9 |", "|---|---|---|---|"]
     for listing in LISTED:
         theirs = KAFKA_3_9[listing.api_key]
@@ -32,7 +44,18 @@ def table() -> str:
             f"| {int(listing.api_key)} | {codec.spec(listing.api_key).name} | {listing.lowest}–{listing.highest} "
             f"| {theirs[0]}–{theirs[1]} |"
         )
+    rows += ["", "Not listed, though Apache Kafka 3.9 lists them:", "", "| key | API | why |", "|---|---|---|"]
+    rows += [f"| {key} | {_name(key)} | {why} |" for key, why in NOT_LISTED.items()]
     return "\n".join(rows)
+
+
+def _name(key: int) -> str:
+    """As the protocol's documentation has it.
+
+    >>> _name(24)
+    'AddPartitionsToTxn'
+    """
+    return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
 
 
 def written_into(page: str) -> str:

@@ -16,6 +16,12 @@ def test_the_page_has_the_table_of_what_is_listed() -> None:
     assert compatibility.written_into(page) == page
 
 
+def test_every_api_of_kafka_is_listed_or_has_a_reason_why_not() -> None:
+    listed = {int(listing.api_key) for listing in LISTED}
+    assert listed | set(compatibility.NOT_LISTED) == set(compatibility.KAFKA_3_9)
+    assert not listed & set(compatibility.NOT_LISTED)
+
+
 def test_nothing_is_listed_beyond_its_definition_or_beyond_kafka() -> None:
     for listing in LISTED:
         defined = codec.spec(listing.api_key)

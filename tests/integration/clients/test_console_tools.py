@@ -34,6 +34,9 @@ OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 API_VERSIONS = "kafka.admin.BrokerApiVersionsCommand"
 DUMP = "kafka.tools.DumpLogSegments"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+ACLS = "kafka.admin.AclCommand"
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 
 
 class Tools:
@@ -366,3 +369,19 @@ def test_the_files_of_the_consumer_offsets_are_decoded(tools: Tools, fleet: Clus
     dumped = dump(tools, files, "--offsets-decoder", "--deep-iteration")
     assert f'"group":"{name}"' in dumped
     assert re.search(rf'"group":"{name}","topic":"{name}","partition":0.*"offset":3', dumped), dumped[-2000:]
+
+
+def test_the_tools_of_what_does_not_exist_say_so(tools: Tools) -> None:
+    """As they do beside a broker of Apache Kafka without an authorizer, quotas, SCRAM users and transactions."""
+    for kind in ("users", "clients", "ips"):
+        assert tools(CONFIGS, "--describe", "--entity-type", kind).strip() == ""
+    assert tools(TRANSACTIONS, "list").split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    assert tools(FEATURES, "describe").strip() == ""
+    allowed = ("--allow-principal", "User:a", "--operation", "Read", "--topic", "t", "--force")
+    for arguments, reason in (
+        (("--list",), "SecurityDisabledException: No Authorizer is configured on the broker"),
+        (("--add", *allowed), "SecurityDisabledException: No Authorizer is configured."),
+        (("--remove", *allowed), "SecurityDisabledException: No Authorizer is configured."),
+    ):
+        refused = tools.machine.tool(ACLS, "--bootstrap-server", tools.bootstrap, *arguments)
+        assert reason in refused.out + refused.err

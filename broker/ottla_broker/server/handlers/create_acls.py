@@ -1,0 +1,24 @@
+"""CreateAcls (key 30): adds ACLs.
+
+Behaviour
+    There is no authorizer that could keep them. One result for each ACL.
+Errors, in this order
+    The connection is closed when a type, operation or permission is 0. SECURITY_DISABLED for each.
+Versions
+    0: KIP-140. 1: pattern types (KIP-290). 2: flexible. 3: user resources.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.generated.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ottla_broker.server.acl_requests import ERROR, NO_AUTHORIZER, close_if_unknown
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(services: Services, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Answers at once."""
+    for acl in request.creations:
+        close_if_unknown(context, acl.resource_type, acl.resource_pattern_type, acl.operation, acl.permission_type)
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=int(ERROR), error_message=NO_AUTHORIZER) for _ in request.creations]
+    )

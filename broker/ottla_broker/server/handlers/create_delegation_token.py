@@ -1,0 +1,44 @@
+"""CreateDelegationToken (key 38): a token by which its holder authenticates as its owner (KIP-48).
+
+Behaviour
+    Tokens are for who has authenticated, and every listener is a plain one. The answer names the owner that was asked
+    for, and the anonymous user who asked.
+Errors, in this order
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Versions
+    0: KIP-48. 1: throttle time counts at the client (KIP-219). 2: flexible. 3: owner and requester (KIP-373).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+_ANONYMOUS = ("User", "ANONYMOUS")
+"""Principal of every connection over a plain listener: type and name."""
+_NEVER = -1
+
+
+async def handle(
+    services: Services, context: RequestContext, request: CreateDelegationTokenRequest
+) -> CreateDelegationTokenResponse:
+    """Answers at once."""
+    requester_type, requester = owner_type, owner = _ANONYMOUS
+    if request.owner_principal_name:
+        owner = request.owner_principal_name
+        owner_type = owner_type if request.owner_principal_type is None else request.owner_principal_type
+    response = CreateDelegationTokenResponse(
+        error_code=int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        principal_type=owner_type,
+        principal_name=owner,
+        issue_timestamp_ms=_NEVER,
+        expiry_timestamp_ms=_NEVER,
+        max_timestamp_ms=_NEVER,
+    )
+    if context.api_version >= 3:
+        response.token_requester_principal_type, response.token_requester_principal_name = requester_type, requester
+    return response

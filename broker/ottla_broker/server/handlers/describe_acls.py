@@ -1,0 +1,29 @@
+"""DescribeAcls (key 29): which ACLs match a filter.
+
+Behaviour
+    There is no authorizer, so there is nothing to match, whatever the filter says.
+Errors, in this order
+    The connection is closed when a type, operation or permission of the filter is 0. SECURITY_DISABLED.
+Versions
+    0: KIP-140. 1: pattern types (KIP-290). 2: flexible. 3: user resources.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.generated.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from ottla_broker.server.acl_requests import ERROR, close_if_unknown
+from ottla_broker.server.context import RequestContext, Services
+
+_MESSAGE = "No Authorizer is configured on the broker"
+
+
+async def handle(services: Services, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Answers at once."""
+    close_if_unknown(
+        context,
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.operation,
+        request.permission_type,
+    )
+    return DescribeAclsResponse(error_code=int(ERROR), error_message=_MESSAGE)

@@ -1,0 +1,25 @@
+"""DescribeDelegationToken (key 41): the tokens of owners (KIP-48).
+
+Behaviour
+    Tokens are for who has authenticated, and every listener is a plain one.
+Errors, in this order
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Versions
+    0: KIP-48. 1: throttle time counts at the client (KIP-219). 2: flexible. 3: requesters (KIP-373).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    """Answers at once."""
+    return DescribeDelegationTokenResponse(error_code=int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED))

@@ -1,0 +1,41 @@
+"""DescribeUserScramCredentials (key 50, KIP-554): how users can authenticate by SCRAM.
+
+Behaviour
+    Nobody can: every listener is a plain one, and what Apache Kafka has left at /config/users is not read. All users
+    (null, or none named) are none; one result for each that is named.
+Errors, in this order, for each user
+    DUPLICATE_RESOURCE (named twice), RESOURCE_NOT_FOUND.
+Versions
+    0 is the only one, and flexible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+
+async def handle(
+    services: Services, context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Answers at once."""
+    times = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(results=[_result(user, count) for user, count in times.items()])
+
+
+def _result(user: str, times: int) -> DescribeUserScramCredentialsResult:
+    code = ErrorCode.RESOURCE_NOT_FOUND
+    message = f"Attempt to describe a user credential that does not exist: {user}"
+    if times > 1:
+        code = ErrorCode.DUPLICATE_RESOURCE
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+    elif not user:
+        message = "Username must not be empty"
+    return DescribeUserScramCredentialsResult(user=user, error_code=int(code), error_message=message)

@@ -1,0 +1,28 @@
+"""ExpireDelegationToken (key 40): ends a token, now or at a time (KIP-48).
+
+Behaviour
+    Tokens are for who has authenticated, and every listener is a plain one.
+Errors, in this order
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Versions
+    0: KIP-48. 1: throttle time counts at the client (KIP-219). 2: flexible.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+_NEVER = -1
+
+
+async def handle(
+    services: Services, context: RequestContext, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    """Answers at once."""
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return ExpireDelegationTokenResponse(error_code=int(code), expiry_timestamp_ms=_NEVER)

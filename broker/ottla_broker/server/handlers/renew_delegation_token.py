@@ -1,0 +1,28 @@
+"""RenewDelegationToken (key 39): moves the expiry of a token (KIP-48).
+
+Behaviour
+    Tokens are for who has authenticated, and every listener is a plain one.
+Errors, in this order
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
+Versions
+    0: KIP-48. 1: throttle time counts at the client (KIP-219). 2: flexible.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from ottla_broker.server.context import RequestContext, Services
+
+_NEVER = -1
+
+
+async def handle(
+    services: Services, context: RequestContext, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    """Answers at once."""
+    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    return RenewDelegationTokenResponse(error_code=int(code), expiry_timestamp_ms=_NEVER)

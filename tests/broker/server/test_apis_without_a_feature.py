@@ -1,0 +1,262 @@
+"""APIs whose feature does not exist here: each answer is that of an Apache Kafka 3.9.1 without the feature."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla_broker.protocol import codec
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from ottla_broker.protocol.generated import create_acls as create
+from ottla_broker.protocol.generated import create_delegation_token as create_token
+from ottla_broker.protocol.generated import delete_acls as delete
+from ottla_broker.protocol.generated import describe_acls as describe
+from ottla_broker.protocol.generated import describe_client_quotas as quotas
+from ottla_broker.protocol.generated import describe_delegation_token as tokens
+from ottla_broker.protocol.generated import describe_transactions as transactions
+from ottla_broker.protocol.generated import describe_user_scram_credentials as scram
+from ottla_broker.protocol.generated import expire_delegation_token as expire
+from ottla_broker.protocol.generated import list_transactions as listing
+from ottla_broker.protocol.generated import renew_delegation_token as renew
+from ottla_broker.protocol.generated import update_features as features
+from ottla_broker.server.dispatch import LISTED, Dispatcher
+
+VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}
+NO_AUTHORIZER = "No Authorizer is configured."
+ACL = {"operation": 3, "permission_type": 3}
+NOT_ALLOWED = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: bool = True) -> Any:
+    """The answer, through the codec both ways; why the connection was closed instead."""
+    frame = b"".join(bytes(chunk) for chunk in codec.frame_request(int(api_key), version, 7, "test", request))
+    view = memoryview(frame)[4:]
+    decoded = codec.module(api_key).read_request(version, view, codec.read_request_header(view).body_offset)
+    closed: list[str] = []
+    services: Any = SimpleNamespace(controller=SimpleNamespace(is_active=is_controller))
+    context: Any = SimpleNamespace(api_version=version, close_connection=closed.append)
+    entry = Dispatcher(None)._entry(api_key)  # type: ignore[arg-type]
+    assert entry is not None
+    response = await entry.handle(services, context, decoded)
+    if closed:
+        return closed[0]
+    answer = b"".join(bytes(chunk) for chunk in codec.frame_response(int(api_key), version, 7, response))
+    return codec.read_response_frame(api_key, version, memoryview(answer)[4:])[1]
+
+
+def quota_filter(*components: tuple[str, int, str | None]) -> quotas.DescribeClientQuotasRequest:
+    return quotas.DescribeClientQuotasRequest(
+        components=[
+            quotas.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in components
+        ]
+    )
+
+
+def update(feature: str, level: int, **how: Any) -> features.UpdateFeaturesRequest:
+    return features.UpdateFeaturesRequest(
+        feature_updates=[features.FeatureUpdateKey(feature=feature, max_version_level=level, **how)]
+    )
+
+
+EVERY_VERSION: list[tuple[ApiKey, Any, Any]] = [
+    (
+        ApiKey.DESCRIBE_ACLS,
+        describe.DescribeAclsRequest(resource_type_filter=1, **ACL),
+        describe.DescribeAclsResponse(error_code=54, error_message="No Authorizer is configured on the broker"),
+    ),
+    (
+        ApiKey.CREATE_ACLS,
+        create.CreateAclsRequest(creations=[create.AclCreation(resource_type=2, principal="User:a", **ACL)] * 2),
+        create.CreateAclsResponse(
+            results=[create.AclCreationResult(error_code=54, error_message=NO_AUTHORIZER)] * 2,
+        ),
+    ),
+    (
+        ApiKey.DELETE_ACLS,
+        delete.DeleteAclsRequest(filters=[delete.DeleteAclsFilter(resource_type_filter=2, **ACL)] * 2),
+        delete.DeleteAclsResponse(
+            filter_results=[delete.DeleteAclsFilterResult(error_code=54, error_message=NO_AUTHORIZER)] * 2
+        ),
+    ),
+    (
+        ApiKey.SASL_HANDSHAKE,
+        sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN"),
+        sasl_handshake.SaslHandshakeResponse(error_code=34),
+    ),
+    (
+        ApiKey.SASL_AUTHENTICATE,
+        sasl_authenticate.SaslAuthenticateRequest(auth_bytes=b"token"),
+        sasl_authenticate.SaslAuthenticateResponse(
+            error_code=34, error_message="SaslAuthenticate request received after successful authentication"
+        ),
+    ),
+    (
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        renew.RenewDelegationTokenRequest(hmac=b"x"),
+        renew.RenewDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1),
+    ),
+    (
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        expire.ExpireDelegationTokenRequest(hmac=b"x"),
+        expire.ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=-1),
+    ),
+    (
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        tokens.DescribeDelegationTokenRequest(owners=None),
+        tokens.DescribeDelegationTokenResponse(error_code=NOT_ALLOWED),
+    ),
+    (
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        quota_filter(("user", 0, "a"), ("client-id", 2, None)),
+        quotas.DescribeClientQuotasResponse(entries=[]),
+    ),
+    (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        scram.DescribeUserScramCredentialsRequest(users=None),
+        scram.DescribeUserScramCredentialsResponse(),
+    ),
+    (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        scram.DescribeUserScramCredentialsRequest(users=[scram.UserName(name=name) for name in ("a", "b", "", "a")]),
+        scram.DescribeUserScramCredentialsResponse(
+            results=[
+                scram.DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=message)
+                for user, code, message in (
+                    ("a", 92, "Cannot describe SCRAM credentials for the same user twice in a single request: a"),
+                    ("b", 91, "Attempt to describe a user credential that does not exist: b"),
+                    ("", 91, "Username must not be empty"),
+                )
+            ]
+        ),
+    ),
+    (
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        transactions.DescribeTransactionsRequest(transactional_ids=["a", ""]),
+        transactions.DescribeTransactionsResponse(
+            transaction_states=[
+                transactions.TransactionState(transactional_id="a", error_code=16),
+                transactions.TransactionState(transactional_id="", error_code=42),
+            ]
+        ),
+    ),
+    (
+        ApiKey.LIST_TRANSACTIONS,
+        listing.ListTransactionsRequest(state_filters=["Ongoing", "ongoing", "nope", "nope"]),
+        listing.ListTransactionsResponse(unknown_state_filters=["nope", "ongoing"]),
+    ),
+    (
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"),
+        consumer_group_heartbeat.ConsumerGroupHeartbeatResponse(error_code=35),
+    ),
+    (
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["a", "a"], include_authorized_operations=True),
+        consumer_group_describe.ConsumerGroupDescribeResponse(
+            groups=[consumer_group_describe.DescribedGroup(group_id="a", error_code=35)] * 2
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "request_", "expected"),
+    [
+        pytest.param(api_key, version, request, expected, id=f"{api_key.name} v{version}")
+        for api_key, request, expected in EVERY_VERSION
+        for version in VERSIONS[api_key]
+    ],
+)
+async def test_an_api_without_its_feature_has_the_answer_of_apache_kafka(
+    api_key: ApiKey, version: int, request_: Any, expected: Any
+) -> None:
+    assert await ask(api_key, version, request_) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.CREATE_DELEGATION_TOKEN])
+async def test_a_token_that_is_not_created_names_its_owner_and_who_asked(version: int) -> None:
+    requested = {"owner_principal_type": "User", "owner_principal_name": "bob"} if version >= 3 else {}
+    for wanted in ({}, requested):
+        response = await ask(
+            ApiKey.CREATE_DELEGATION_TOKEN, version, create_token.CreateDelegationTokenRequest(**wanted)
+        )
+        assert (response.error_code, response.expiry_timestamp_ms) == (NOT_ALLOWED, -1)
+        assert response.principal_name == ("bob" if wanted else "ANONYMOUS")
+        assert response.token_requester_principal_name == ("ANONYMOUS" if version >= 3 else "")
+
+
+@pytest.mark.parametrize("version", VERSIONS[ApiKey.DESCRIBE_ACLS])
+async def test_a_request_about_acls_with_an_unknown_operation_ends_the_connection(version: int) -> None:
+    unknown = {"operation": 0, "permission_type": 3}
+    for api_key, request in (
+        (ApiKey.DESCRIBE_ACLS, describe.DescribeAclsRequest(resource_type_filter=2, **unknown)),
+        (ApiKey.CREATE_ACLS, create.CreateAclsRequest(creations=[create.AclCreation(resource_type=2, **unknown)])),
+        (
+            ApiKey.DELETE_ACLS,
+            delete.DeleteAclsRequest(filters=[delete.DeleteAclsFilter(resource_type_filter=2, **unknown)]),
+        ),
+    ):
+        assert "0 is no type" in await ask(api_key, version, request)
+
+
+@pytest.mark.parametrize(
+    ("components", "code", "message"),
+    [
+        ([("", 1, None)], 42, "Unexpected empty filter component entity type"),
+        ([("nope", 1, None), ("user", 1, None), ("user", 1, None)], 35, "Custom entity type 'nope' not supported"),
+        ([("user", 1, None), ("user", 2, None)], 42, "Duplicate user filter component entity type"),
+        ([("client-id", 1, None), ("client-id", 2, None)], 42, "Duplicate client filter component entity type"),
+        (
+            [("ip", 1, None), ("user", 1, None)],
+            42,
+            "Invalid entity filter component combination, IP filter component should not be used with user or clientId "
+            "filter component.",
+        ),
+        ([("user", 7, None)], 42, "Match type 7 does not exist"),
+        ([("user", 0, None)], 42, "The exact match of entity type 'user' has no name"),
+    ],
+)
+async def test_a_filter_of_quotas_that_cannot_be_is_refused(
+    components: list[tuple[str, int, str | None]], code: int, message: str
+) -> None:
+    response = await ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, quota_filter(*components))
+    assert (response.error_code, response.error_message, response.entries) == (code, message, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "request_", "message"),
+    [
+        (0, update("", 1), "Feature name can not be empty."),
+        (0, update("x", 0, allow_downgrade=True), "Can not delete non-existing finalized feature."),
+        (1, update("x", 1, upgrade_type=4), "Received unknown upgrade type."),
+        (1, update("x", 0, upgrade_type=3), "Can not delete non-existing finalized feature."),
+        (
+            1,
+            update("x", 0),
+            "Can not provide versionLevel: 0 less than 1 without setting the SAFE downgradeType in the request.",
+        ),
+        (
+            1,
+            update("group.version", 1),
+            "Could not apply finalized feature update because the provided feature is not supported.",
+        ),
+    ],
+)
+async def test_no_feature_can_be_finalized(version: int, request_: Any, message: str) -> None:
+    response = await ask(ApiKey.UPDATE_FEATURES, version, request_)
+    assert (response.error_code, response.error_message) == (0, None)
+    assert [(one.error_code, one.error_message) for one in response.results] == [(42, message)]
+
+
+async def test_features_are_the_controllers() -> None:
+    response = await ask(ApiKey.UPDATE_FEATURES, 1, update("x", 1), is_controller=False)
+    assert (response.error_code, response.results) == (ErrorCode.NOT_CONTROLLER, [])
