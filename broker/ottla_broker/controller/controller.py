@@ -96,7 +96,6 @@ class Controller:
         self._office: Office | None = None
         self._holder = NO_CONTROLLER
         self._stand_from = 0.0
-        self._is_registered = False
         self._is_retiring = False
         self._has_stopped = False
         metrics = metrics or Metrics()
@@ -110,7 +109,6 @@ class Controller:
 
         Returns when it is known who is controller (and this broker, if it is, has taken office).
         """
-        self._is_registered = True
         self._coordination.add_session_listener(self._on_session_event)
         first: asyncio.Future[None] = self._clock.create_future()
 
@@ -148,7 +146,6 @@ class Controller:
 
     def broker_registered(self) -> None:
         """The broker has registered again under a new session: it may stand for election."""
-        self._is_registered = True
         self._put(_Event("registered", self._stand))
 
     def _on_session_event(self, event: SessionEvent) -> None:
@@ -156,7 +153,6 @@ class Controller:
             # At once: /controller is gone with the session, and another broker may be in office already.
             self._resign("the session has expired")
             self._holder = NO_CONTROLLER
-            self._is_registered = False
 
     # What others may ask
 
@@ -425,14 +421,18 @@ class Controller:
                 continue
             self._holder = NO_CONTROLLER
             self._resign("/controller is gone")
-            if not self._is_registered or self._is_retiring:
-                # A controller that is no live broker would elect nobody on itself: first the registration.
+            if self._is_retiring:
+                return
+            registration = await election.own_registration(self._coordination, self._clock, self._broker_id)
+            if registration is None:
+                # A controller that is no live broker would elect nobody on itself, and name itself to clients that find
+                # it nowhere. As the store says: by the time a registration is reported its session may have ended.
                 return
             wait_s = self._stand_from - self._clock.monotonic()
             if wait_s > 0:
                 self._clock.call_later(wait_s, self._put, _Event("stand after a pause", self._stand))
                 return
-            office = await election.stand(self._coordination, self._clock, self._broker_id)
+            office = await election.stand(self._coordination, self._clock, self._broker_id, registration)
             if office is not None:
                 await self._take_office(office)
 

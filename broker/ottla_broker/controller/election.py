@@ -67,8 +67,22 @@ async def find_holder(coordination: Coordination, clock: Clock, watch: Watcher) 
         return Holder(znodes.Controller.decode(data).broker_id, stat.ephemeral_owner == coordination.session_id)
 
 
-async def stand(coordination: Coordination, clock: Clock, broker_id: int) -> Office | None:
-    """One candidacy: the office, or None when another broker was faster. SessionExpired when we no longer exist."""
+async def own_registration(coordination: Coordination, clock: Clock, broker_id: int) -> Stat | None:
+    """The broker's registration, None while its present session has made none."""
+    while True:
+        try:
+            stat = await coordination.exists(znodes.BrokerRegistration.path(broker_id))
+        except ConnectionLoss:
+            await clock.sleep(RETRY_S)
+            continue
+        return stat if stat is not None and stat.ephemeral_owner == coordination.session_id else None
+
+
+async def stand(coordination: Coordination, clock: Clock, broker_id: int, registration: Stat) -> Office | None:
+    """One candidacy: the office, or None when another broker was faster, or the registration has gone with its session.
+
+    SessionExpired when we no longer exist.
+    """
     while True:
         try:
             epoch, version = await _read_epoch(coordination)
@@ -77,6 +91,7 @@ async def stand(coordination: Coordination, clock: Clock, broker_id: int) -> Off
             await clock.sleep(RETRY_S)
     office = znodes.Controller(broker_id, clock.now_ms()).encode()
     operations: list[Operation] = [
+        Check(znodes.BrokerRegistration.path(broker_id), registration.version),
         Create(znodes.CONTROLLER, office, ephemeral=True),
         Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version),
     ]
@@ -84,7 +99,7 @@ async def stand(coordination: Coordination, clock: Clock, broker_id: int) -> Off
         results = await coordination.multi(operations)
     except (ConnectionLoss, MultiFailed):
         return await _look_who_won(coordination, clock, epoch + 1)
-    written = results[1]
+    written = results[-1]
     return Office(epoch + 1, written.version if isinstance(written, Stat) else version + 1)
 
 

@@ -302,6 +302,31 @@ async def test_an_expired_session_ends_the_term_and_a_new_registration_begins_an
     assert controller.epoch == 2
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the start", "before it is reported"])
+async def test_a_broker_whose_registration_went_with_its_session_does_not_become_controller(fleet, is_late):
+    """Clients would hear of a controller that no list of brokers has: librdkafka then asks nobody for a minute."""
+    broker = await fleet.register(0)
+    await fleet.register(1)
+    if is_late:
+        controller, channels = await fleet.start_controller(0)
+        await create(controller, "t", {0: (0, 1)})
+    await fleet.expire(broker.session)
+    if is_late:
+        controller.broker_registered()  # of the session that has ended: the next one has made none yet
+    else:
+        controller, channels = await fleet.start_controller(0)
+    with pytest.raises(KafkaError) as refused:
+        await controller.create_topics([NewTopic("u", 1, 1)], timeout_ms=WAIT_MS)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert not controller.is_active and not await fleet.exists(znodes.CONTROLLER)
+    channels.forget()
+    await fleet.announce(broker.session, 0)
+    controller.broker_registered()
+    await channels.until(lambda: controller.is_active and channels.requests(1, ApiKey.UPDATE_METADATA))
+    for request in channels.requests(1, ApiKey.UPDATE_METADATA):
+        assert request.controller_id in {alive.id for alive in request.live_brokers}
+
+
 async def test_what_somebody_has_put_below_the_configuration_of_a_topic_goes_with_it(fleet):
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
