@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from kazoo.client import KazooClient
 
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.local.ports import free_port
+from tests.integration.wire import fleet_named_by
 
 _LIMIT_S = 180.0
 _POLL_S = 0.05
@@ -60,7 +60,7 @@ class ApacheKafka:
         return (self._directory / "out.log").read_text(errors="replace")
 
     def start(self) -> None:
-        """Returns when it listens. Waits for the end of the session of whoever had this id before."""
+        """Returns when it names a controller. Waits for the end of the session of whoever had this id before."""
         until_unregistered(self._connect, self._broker_id)
         properties = self._directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
@@ -72,9 +72,9 @@ class ApacheKafka:
                 stderr=subprocess.STDOUT,
             )
         deadline = time.monotonic() + _LIMIT_S
-        while not self._is_listening():
+        while fleet_named_by(self.address)[0] < 0:
             assert self._process.poll() is None, f"Apache Kafka ended:\n{self.log[-3000:]}"
-            assert time.monotonic() < deadline, f"Apache Kafka does not listen:\n{self.log[-3000:]}"
+            assert time.monotonic() < deadline, f"Apache Kafka is not ready:\n{self.log[-3000:]}"
             time.sleep(_POLL_S)
 
     def kill(self) -> None:
@@ -93,10 +93,6 @@ class ApacheKafka:
         assert self._process is not None
         os.kill(self._process.pid, number)
         self._process.wait(_LIMIT_S)
-
-    def _is_listening(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 def until_unregistered(connect: str, broker_id: int) -> None:

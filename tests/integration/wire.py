@@ -120,3 +120,22 @@ def create_topic(address: str, name: str, *, partitions: int = 1, replicas: int 
             ),
         )
     assert response.topics[0].error_code == 0, response.topics[0].error_message
+
+
+def fleet_named_by(address: str) -> tuple[int, set[int]]:
+    """(controller, brokers) in the Metadata of this one broker; (-1, none) while it does not listen or has not heard.
+
+    Apache Kafka listens before its controller has told it of anybody, and names nobody until then: librdkafka, which
+    hears of the controller once, waits for one for a minute when that was its first answer. The others list it by then.
+    """
+    api = codec.module(ApiKey.METADATA)
+    try:
+        with Wire(address) as wire:
+            wire.send(wire.request_bytes(ApiKey.METADATA, 9, api.MetadataRequest(topics=[])))
+            frame = wire.frame()
+    except ConnectionError:
+        frame = None
+    if frame is None:
+        return -1, set()
+    _, found = codec.read_response_frame(ApiKey.METADATA, 9, memoryview(frame))
+    return found.controller_id, {broker.node_id for broker in found.brokers}

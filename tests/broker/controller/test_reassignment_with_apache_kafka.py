@@ -104,7 +104,7 @@ def test_our_controller_moves_a_partition_to_brokers_of_apache_kafka_and_back(mi
     fleet = start_ours()
     apache = start_apache(7)
     assert controller_of(connect) in (0, 1)
-    wait_until(lambda: knows(fleet.bootstrap, 7) and apache.is_listening(), "broker 7 is there")
+    wait_until(lambda: knows(fleet.bootstrap, 7) and apache.is_ready(), "broker 7 is there")
     move_there_and_back(fleet.bootstrap, [0, 1], [7])
     logs = tmp_path / "apache-7" / "logs"
     wait_until(lambda: not (logs / "t-0").exists(), "Apache Kafka has deleted its replica")
@@ -116,7 +116,7 @@ def test_apache_kafkas_controller_moves_a_partition_to_our_brokers_and_back(mixe
     wait_until(lambda: controller_of(connect) == 7, "Apache Kafka has the office")
     fleet = start_ours()
     assert controller_of(connect) == 7
-    wait_until(lambda: knows(fleet.bootstrap, 7) and apache.is_listening(), "broker 7 is there")
+    wait_until(lambda: knows(fleet.bootstrap, 7) and apache.is_ready(), "broker 7 is there")
     move_there_and_back(fleet.bootstrap, [7], [0, 1])
     wait_until(lambda: not list(fleet.data.glob("broker-1/*/t-0")), "ours have deleted their replica")
 

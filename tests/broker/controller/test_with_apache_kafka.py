@@ -6,7 +6,6 @@ First alone, with Apache brokers only, where every error answer is seen; then wh
 import asyncio
 import contextlib
 import logging
-import socket
 import subprocess
 import threading
 import uuid
@@ -21,6 +20,7 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.controller_channels import NetworkControllerChannels
 from tests.broker.controller.fleet import LISTENER, Fleet, RecordingChannels
+from tests.integration.wire import fleet_named_by
 
 pytestmark = pytest.mark.java
 
@@ -126,10 +126,9 @@ class ApacheBroker:
         """Fails, with what it has printed, when it has ended by itself."""
         assert self.process.poll() is None, f"Apache Kafka ended:\n{self._output.read_text(errors='replace')[-3000:]}"
 
-    def is_listening(self):
-        """It registers before it does."""
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._client_port)) == 0
+    def is_ready(self):
+        """It registers before it listens, and listens before it names a controller."""
+        return fleet_named_by(f"127.0.0.1:{self._client_port}")[0] >= 0
 
     def kill(self):
         self.process.kill()
