@@ -137,12 +137,12 @@ def started(system: str, zookeeper: ZooKeeperServer, directory: Path) -> Iterato
     set_scene(store)
     log_dir = directory / "logs"
     # As long as this ZooKeeper allows: a session that ends on a busy machine makes a new registration and election.
-    session = {"zookeeper.session.timeout.ms": "10000"}
+    config = {"zookeeper.session.timeout.ms": "10000", "log.retention.ms": "-1"}  # its records are old
     broker: BrokerProcess | ApacheKafka
     if system == "ours":
-        broker = BrokerProcess(directory, US, connect, {"log.dirs": str(log_dir), **session})
+        broker = BrokerProcess(directory, US, connect, {"log.dirs": str(log_dir), **config})
     else:
-        broker = ApacheKafka(directory, US, connect, [log_dir], session)
+        broker = ApacheKafka(directory, US, connect, [log_dir], config)
     try:
         broker.start()
         made = Stage(broker.address, log_dir, store)
