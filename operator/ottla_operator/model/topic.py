@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.config import validate_topic_config
+from ottla_broker.config import INTERNAL_TOPICS, validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.topic_config import canonical_text
 
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"
+NAME_FIELDS = ("metadata.name", "spec.topicName")
+"""A problem of one of these leaves it open which topic is meant."""
 DELETION_POLICIES = ("Delete", "Retain")
 
 
@@ -47,12 +50,10 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     topic_name = spec.text("topicName", name, pattern=TOPIC_NAME)
     if topic_name in (".", ".."):
         spec.problem("topicName", f"{topic_name!r} is not a topic name")
-    config = spec.config()
-    for key, value in config.items():
-        try:
-            validate_topic_config({key: value})
-        except KafkaError as error:
-            spec.problem(f"config.{key}", error.message)
+    if topic_name in INTERNAL_TOPICS:
+        spec.problem("topicName", f"{topic_name} belongs to the brokers; kafka-configs changes its configuration")
+    config = {key: canonical_text(key, value) for key, value in spec.config().items()}
+    _check_config(spec, config)
     topic = KafkaTopic(
         name=name,
         namespace=namespace,
@@ -66,3 +67,33 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
     spec.finish()
     root.finish()
     return topic, problems
+
+
+def declared_topic(document: Mapping[str, Any]) -> str:
+    """The topic that a document names, and so has a claim to; "" where it names none that a document may have."""
+    topic, problems = parse_topic({"metadata": document.get("metadata"), "spec": _name_only(document.get("spec"))})
+    return "" if has_unusable_name(problems) else topic.topic_name
+
+
+def has_unusable_name(problems: Iterable[Problem]) -> bool:
+    """Whether the document leaves open which topic it means, or means one that it may not have."""
+    return any(problem.path in NAME_FIELDS for problem in problems)
+
+
+def _name_only(spec: Any) -> dict[str, Any]:
+    return {"topicName": spec["topicName"]} if isinstance(spec, Mapping) and "topicName" in spec else {}
+
+
+def _check_config(spec: Fields, config: Mapping[str, str]) -> None:
+    """Each key by itself, so that every problem names its field, and then what joins several."""
+    usable = {}
+    for key, value in config.items():
+        try:
+            validate_topic_config({key: value})
+            usable[key] = value
+        except KafkaError as error:
+            spec.problem(f"config.{key}", error.message)
+    try:
+        validate_topic_config(usable)
+    except KafkaError as error:
+        spec.problem("config", error.message)

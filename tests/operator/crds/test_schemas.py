@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ottla_broker.config import INTERNAL_TOPICS
 from ottla_operator.model.cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
 from ottla_operator.model.topic import parse_topic
 from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, violations
@@ -87,6 +89,10 @@ def test_a_cluster_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
         ("spec.partitions", "12"),
         ("spec.replicas", 40000),
         ("spec.topicName", "a/b"),
+        ("spec.topicName", ""),
+        ("spec.topicName", "."),
+        ("spec.topicName", ".."),
+        ("spec.topicName", "x" * 250),
         ("spec.deletionPolicy", "Keep"),
         ("spec.partition", 3),
     ],
@@ -94,6 +100,21 @@ def test_a_cluster_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
 def test_a_topic_of_the_wrong_shape_is_refused(path: str, value: Any) -> None:
     assert violations(schema_of("kafkatopics"), TOPIC) == []
     assert violations(schema_of("kafkatopics"), _with(TOPIC, path, value))
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "_", "-", "...", "....", ".a", "..a", "a.", "a..b", "__x", "Flights_v1", "x" * 249]
+)
+def test_every_name_that_a_broker_takes_passes_the_schema_and_the_model(name: str) -> None:
+    wanted = _with(TOPIC, "spec.topicName", name)
+    assert violations(schema_of("kafkatopics"), wanted) == [] and parse_topic(wanted)[1] == []
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a b", "x" * 250, "é", "__consumer_offsets", "__transaction_state"])
+def test_what_the_schema_refuses_of_a_name_the_model_refuses_too(name: str) -> None:
+    """An object may be older than the schema."""
+    found = parse_topic(_with(TOPIC, "spec.topicName", name))[1]
+    assert {problem.path for problem in found} == {"spec.topicName"}
 
 
 @pytest.mark.parametrize("value", ["2", 2, 2.5, True, 6.048e8, {"nested": 1}, [1]])
@@ -155,7 +176,12 @@ def test_only_identity_is_immutable_with_one_rule_each() -> None:
     found = [*rules(schema_of("kafkaclusters")), *rules(schema_of("kafkatopics"))]
     immutable = [path for path, rule in found if "oldSelf" in rule]
     assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef.name"]
-    assert [path for path, rule in found if "oldSelf" not in rule] == [".spec.zookeeper"]
+    assert [path for path, rule in found if "oldSelf" not in rule] == [".spec.zookeeper", ".spec.topicName"]
+
+
+def test_the_internal_topics_of_the_schema_are_the_brokers() -> None:
+    (rule,) = [rule for path, rule in rules(schema_of("kafkatopics")) if path == ".spec.topicName"]
+    assert re.findall('"([^"]+)"', rule) == list(INTERNAL_TOPICS)
 
 
 def test_scale_works_on_the_number_of_brokers() -> None:

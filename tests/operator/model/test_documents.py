@@ -52,10 +52,19 @@ def test_what_is_left_out_has_defaults() -> None:
     assert (declared.topic_name, declared.partitions, declared.replicas) == ("t", -1, -1)
 
 
-@pytest.mark.parametrize("written", ["604800000", "6.048e+08", "'604800000'"])
+@pytest.mark.parametrize(
+    "written",
+    ["604800000", "6.048e+08", "'604800000'", "'6.048e+08'", "'604800000.0'", "'0604800000'", '"604800000\\n"'],
+)
 def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
     (found,) = load(topic(f"config: {{retention.ms: {written}}}")).topics
     assert found.config["retention.ms"] == "604800000"
+
+
+@pytest.mark.parametrize("written", ["'1_000'", "1.5", "'0x10'", "'1e400'", "'9.3e18'", "inf", "''"])
+def test_a_text_that_is_no_whole_number_stays_a_problem(written: str) -> None:
+    with pytest.raises(DocumentError, match=r"spec\.config\.retention\.ms"):
+        load(topic(f"config: {{retention.ms: {written}}}"))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +89,9 @@ def test_a_config_value_may_be_of_any_scalar_type(written: str) -> None:
         (topic("partitions: 0"), "spec.partitions"),
         (topic("topicName: 'a b'"), "spec.topicName"),
         (topic("topicName: '..'"), "spec.topicName"),
+        (topic("topicName: __consumer_offsets"), "spec.topicName"),
+        (topic("topicName: 5"), "spec.topicName"),
+        (topic("config: {min.compaction.lag.ms: 5, max.compaction.lag.ms: 3}"), "spec.config"),
         (topic("config: {retention.ms: soon}"), "spec.config.retention.ms"),
         (topic("config: {retention.ms: [1]}"), "spec.config.retention.ms"),
         (topic("config: {compression.type: best}"), "spec.config.compression.type"),

@@ -64,6 +64,10 @@ def test_a_cluster_that_has_the_wrong_shape_is_refused(api: Kubernetes, path: st
         ("spec.replicas", 0, "spec.replicas"),
         ("spec.deletionPolicy", "Sometimes", "spec.deletionPolicy"),
         ("spec.topicName", "with space", "spec.topicName"),
+        ("spec.topicName", ".", "spec.topicName"),
+        ("spec.topicName", "..", "spec.topicName"),
+        ("spec.topicName", "__consumer_offsets", "belongs to the brokers"),
+        ("spec.topicName", "__transaction_state", "belongs to the brokers"),
         ("spec.clusterRef", None, "spec.clusterRef"),
     ],
 )

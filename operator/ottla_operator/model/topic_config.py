@@ -1,0 +1,78 @@
+"""Values of topic configuration as people write them, and when two of them are the same value.
+
+A document carries text or what YAML made of it ("compact, delete", 0.50, 6.048e+08, True, a block with its newline),
+and brokers answer with the value as they print it. So both sides are read by the key's type before they are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.config import TOPIC_KEYS, ConfigError, ConfigKey, ConfigType
+from ottla_broker.config.types import format_value
+
+_WHOLE = (ConfigType.SHORT, ConfigType.INT, ConfigType.LONG)
+
+
+def canonical_text(key: str, text: str) -> str:
+    """The value as a broker prints it; unchanged where the key or the value is not known to us.
+
+    A whole number may be written with an exponent: a template often makes 6.048e+08 of 604800000, also in quotes.
+
+    >>> canonical_text("cleanup.policy", "compact, delete"), canonical_text("retention.ms", "6.048e+08")
+    ('compact,delete', '604800000')
+    >>> canonical_text("min.cleanable.dirty.ratio", "0.50"), canonical_text("preallocate", " TRUE ")
+    ('0.5', 'true')
+    >>> canonical_text("retention.ms", "soon"), canonical_text("retention.ms", "007")
+    ('soon', '7')
+    """
+    known = TOPIC_KEYS.get(key)
+    if known is None:
+        return text
+    try:
+        return format_value(_parse(known, text)) or ""
+    except ConfigError:
+        return text
+
+
+def is_same_value(key: str, one: str, other: str) -> bool:
+    """Whether two texts mean the same to a broker; the words of a list in any order.
+
+    >>> is_same_value("cleanup.policy", "compact,delete", "delete, compact"), is_same_value("retention.ms", "1", "2")
+    (True, False)
+    """
+    return bool(_comparable(key, one) == _comparable(key, other))
+
+
+def _comparable(key: str, text: str) -> Any:
+    known = TOPIC_KEYS.get(key)
+    if known is None:
+        return text
+    try:
+        value = _parse(known, text)
+    except ConfigError:
+        return text
+    return frozenset(value) if isinstance(value, tuple) else value
+
+
+def _parse(known: ConfigKey, text: str) -> Any:
+    try:
+        return known.parse(text)
+    except ConfigError:
+        whole = _whole(text) if known.type in _WHOLE else None
+        if whole is None:
+            raise
+        return known.parse(whole)
+
+
+def _whole(text: str) -> str | None:
+    """The digits of a number with an exponent or a fraction of zeros, None for another text.
+
+    >>> _whole("1e3"), _whole("2.0"), _whole("2.5"), _whole("1e400"), _whole("0x10")
+    ('1000', '2', None, None, None)
+    """
+    try:
+        value = float(text)
+        return str(int(value)) if value == int(value) and "_" not in text and abs(value) < 2**53 else None
+    except (ValueError, OverflowError):
+        return None
