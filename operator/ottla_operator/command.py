@@ -16,8 +16,12 @@ app = typer.Typer(no_args_is_help=True)
 NEEDED = ("kopf", "kubernetes", "kafka")
 DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-QUIETER = {"kopf": logging.WARNING, "kafka": logging.ERROR, "aiohttp.access": logging.WARNING}
-"""Libraries that have a line for every event of a watch, every connection to a broker, every probe."""
+QUIETER = {"kopf": logging.WARNING, "kafka": logging.CRITICAL, "aiohttp.access": logging.WARNING}
+"""Libraries that have a line for every event of a watch, every connection to a broker, every probe.
+
+kafka-python has one at ERROR for every broker that is not there, as in every roll and after every deleted cluster. What
+fails of what we ask is raised, and logged by whoever asked.
+"""
 
 
 @app.callback()
