@@ -16,7 +16,7 @@ from ottla_operator.planning.disks import log_dir
 from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.store import Store
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.topics.decisions import ALREADY_EXISTS, Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
 
 CLUSTER: dict[str, Any] = {
@@ -48,9 +48,17 @@ class InMemoryKafka:
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
         self.requests: list[TopicChange] = []
+        self.opened = 0
+        self.closed = 0
+        """How many clients were made, and how many of them have been closed."""
+        self.created = 0
         self.asked: list[str] = []
         """The topics that were looked at, in order."""
         self.refusals: dict[str, str] = {}
+        self.errors: dict[str, str] = {".": "InvalidTopic: '.' is no topic name"}
+        """What the brokers answer instead of a topic."""
+        self.unseen: set[str] = set()
+        """Topics of which the brokers that are asked do not know yet."""
         self.answers = True
         self.is_slow = False
         """Changes are done, but not before the client has given up."""
@@ -85,7 +93,11 @@ class InMemoryKafka:
         if not self.answers:
             raise KafkaError("nobody answers")
         self.asked += wanted
-        return {name: self.topics_there[name] for name in wanted if name in self.topics_there}
+        failed = {
+            name: TopicView(name, "", 0, 0, {}, error=self.errors[name]) for name in wanted if name in self.errors
+        }
+        seen = {name: self.topics_there[name] for name in wanted if name in self.topics_there.keys() - self.unseen}
+        return seen | failed
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
         errors = {}
@@ -93,16 +105,20 @@ class InMemoryKafka:
             if change.topic in self.refusals:
                 errors[change.topic] = self.refusals[change.topic]
                 continue
+            if isinstance(change, Create) and change.topic in self.topics_there:
+                errors[change.topic] = f"{ALREADY_EXISTS}: it is there"
+                continue
             self.requests.append(change)
             live = self.topics_there.get(change.topic)
             if isinstance(change, Create):
                 count = change.partitions if change.partitions > 0 else 1
                 replicas = change.replicas if change.replicas > 0 else 1
+                self.created += 1
                 self.topics_there[change.topic] = TopicView(
-                    change.topic, f"id-{len(self.requests)}", count, replicas, dict(change.config)
+                    change.topic, f"id-{self.created}", count, replicas, dict(change.config)
                 )
             elif isinstance(change, DeleteTopic):
-                del self.topics_there[change.topic]
+                self.topics_there.pop(change.topic, None)
             elif live is not None and isinstance(change, Grow):
                 self.topics_there[change.topic] = TopicView(
                     live.name, live.topic_id, change.partitions, live.replicas, live.config
@@ -117,7 +133,7 @@ class InMemoryKafka:
         return errors
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        self.closed += 1
 
 
 @dataclass(slots=True)
@@ -151,6 +167,7 @@ class InMemorySurroundings:
         return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found))
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
+        self.fleet.opened += 1
         return self.fleet
 
 

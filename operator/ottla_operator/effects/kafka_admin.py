@@ -8,20 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import BrokerResponseError, for_code
 from kafka.errors import KafkaError as ClientError
-from kafka.errors import for_code
+from kafka.net.compat import KafkaNetClient
+from kafka.net.selector import NetworkSelector
 
 from ottla_operator.api.fleet import KafkaView, Partition
 from ottla_operator.effects.ports import KafkaError
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.topics.decisions import (
+    ALREADY_EXISTS,
+    Alter,
+    Create,
+    DeleteTopic,
+    Grow,
+    TopicChange,
+    TopicView,
+)
 
 _Result = TypeVar("_Result")
+_Part = TypeVar("_Part")
+_Change = TypeVar("_Change", Create, Alter, Grow, DeleteTopic)
+CLIENT_ID = "ottla-operator"
 REQUEST_TIMEOUT_MS = 30_000
 CHANGE_TIMEOUT_MS = 20_000
 """How long the controller may take for a change. It answers before the client gives the whole request up."""
@@ -70,14 +84,9 @@ class KafkaAdminLane:
     def _on_thread(self, act: Callable[[KafkaAdminClient], _Result]) -> _Result:
         try:
             if self._client is None:
-                self._client = KafkaAdminClient(
-                    bootstrap_servers=self._bootstrap,
-                    client_id="ottla-operator",
-                    request_timeout_ms=REQUEST_TIMEOUT_MS,
-                    bootstrap_timeout_ms=self._bootstrap_timeout_ms,
-                )
+                self._client = _connect(self._bootstrap, self._bootstrap_timeout_ms)
             return act(self._client)
-        except (ClientError, OSError, ValueError) as error:
+        except Exception as error:  # what is one topic's own error does not come here
             self._disconnect()
             raise KafkaError(f"{type(error).__name__}: {error}") from error
 
@@ -85,6 +94,30 @@ class KafkaAdminLane:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
+    """A client that has reached the fleet. One that has not is closed: its thread would go on trying for ever."""
+    network = NetworkSelector(client_id=CLIENT_ID)
+    made: list[KafkaNetClient] = []
+
+    def make(**settings: Any) -> KafkaNetClient:
+        made.append(KafkaNetClient(net=network, **settings))
+        return made[-1]
+
+    try:
+        return KafkaAdminClient(
+            bootstrap_servers=list(bootstrap),
+            client_id=CLIENT_ID,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            bootstrap_timeout_ms=timeout_ms,
+            kafka_client=make,
+        )
+    except BaseException:
+        for client in made:
+            client.close()
+        network.stop()
+        raise
 
 
 def _view(client: KafkaAdminClient) -> KafkaView:
@@ -108,20 +141,35 @@ def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicView]:
-    if not names:
-        return {}
-    described = {topic["name"]: topic for topic in client.describe_topics(list(names))}
-    for topic in described.values():
-        if topic["error_code"] not in (0, UNKNOWN_TOPIC):
-            raise for_code(topic["error_code"])(topic["name"])
-    present = [name for name in names if described.get(name, {}).get("error_code") == 0]
-    if not present:
-        return {}
-    configs = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in present])
+    described: dict[str, Mapping[str, Any]] = {}
     views: dict[str, TopicView] = {}
+
+    def describe(part: Sequence[str]) -> None:
+        described.update({topic["name"]: topic for topic in client.describe_topics(list(part))})
+
+    for name, error in _in_one_request(describe, names):
+        views[name] = _failed(name, error)
+    present = []
+    for name, topic in described.items():
+        if topic["error_code"] == 0:
+            present.append(name)
+        elif topic["error_code"] != UNKNOWN_TOPIC:
+            views[name] = _failed(name, _error_text(topic["error_code"], ""))
+    configs: dict[str, Mapping[str, Any]] = {}
+
+    def describe_configs(part: Sequence[str]) -> None:
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in part]
+        configs.update(client.describe_configs(resources).get("topic", {}))
+
+    for name, error in _in_one_request(describe_configs, present):
+        views[name] = _failed(name, error)
     for name in present:
-        topic = described[name]
-        values = configs.get("topic", {}).get(name, {})
+        topic, values = described[name], configs.get(name)
+        if name in views:
+            continue
+        if values is None:
+            views[name] = _failed(name, "KafkaError: no broker answered for its configuration")
+            continue
         views[name] = TopicView(
             name=name,
             topic_id=_topic_id(topic.get("topic_id")),
@@ -132,8 +180,41 @@ def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicVi
                 for key, value in values.items()
                 if value["config_source"] == DYNAMIC_TOPIC_CONFIG and value["value"] is not None
             },
+            is_internal=bool(topic.get("is_internal")),
         )
     return views
+
+
+def _failed(name: str, error: str) -> TopicView:
+    return TopicView(name, "", 0, 0, {}, error=error)
+
+
+def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Part]) -> list[tuple[_Part, str]]:
+    """Asks for all parts at once, and gives those that failed with their errors.
+
+    Where that cannot be sent, or its answer cannot be read, it asks for each part alone.
+
+    The client raises for a whole request what one of its topics has wrong (a text that it cannot write, a code that it
+    does not know). A fleet that does not answer is no such error: it is raised.
+    """
+    if not parts:
+        return []
+    try:
+        ask(parts)
+        return []
+    except Exception as error:
+        if _is_of_fleet(error):
+            raise
+        if len(parts) == 1:
+            return [(parts[0], f"{type(error).__name__.removesuffix('Error')}: {error}")]
+    return [failed for part in parts for failed in _in_one_request(ask, [part])]
+
+
+def _is_of_fleet(error: Exception) -> bool:
+    """Whether nobody answered, or an answer said nothing of any topic."""
+    if isinstance(error, BrokerResponseError):
+        return bool(error.retriable)
+    return isinstance(error, ClientError | OSError | RuntimeError)
 
 
 def _topic_id(value: object) -> str:
@@ -142,7 +223,8 @@ def _topic_id(value: object) -> str:
     >>> _topic_id("00000000-0000-0000-0000-000000000001")
     'AAAAAAAAAAAAAAAAAAAAAQ'
     """
-    return base64.urlsafe_b64encode(uuid.UUID(str(value)).bytes).decode().rstrip("=") if value else ""
+    number = uuid.UUID(str(value)) if value else uuid.UUID(int=0)
+    return base64.urlsafe_b64encode(number.bytes).decode().rstrip("=") if number.int else ""
 
 
 def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms: int) -> dict[str, str]:
@@ -151,21 +233,19 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
     What the controller has begun and could not finish in time is no error: it goes on, and the next look sees it.
     """
     errors: dict[str, str] = {}
-    creates = {
-        change.topic: {
-            "num_partitions": change.partitions,
-            "replication_factor": change.replicas,
-            "configs": dict(change.config),
+
+    def create(part: Sequence[Create]) -> None:
+        wanted = {
+            change.topic: {
+                "num_partitions": change.partitions,
+                "replication_factor": change.replicas,
+                "configs": dict(change.config),
+            }
+            for change in part
         }
-        for change in changes
-        if isinstance(change, Create)
-    }
-    if creates:
-        for result in client.create_topics(creates, timeout_ms, raise_errors=False)["topics"]:
-            if result["error_code"] != TOPIC_EXISTS:  # metadata lags behind a creation; the next look sees it
-                _note(errors, result["name"], result)
-    alters = [change for change in changes if isinstance(change, Alter)]
-    if alters:
+        _note(errors, client.create_topics(wanted, timeout_ms, raise_errors=False)["topics"])
+
+    def alter(part: Sequence[Alter]) -> None:
         resources = [
             ConfigResource(
                 ConfigResourceType.TOPIC,
@@ -175,23 +255,52 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
                     **dict.fromkeys(change.unset, (AlterConfigOp.DELETE, None)),
                 },
             )
-            for change in alters
+            for change in part
         ]
         answered = client.alter_configs(resources, raise_on_unknown=False, incremental=True)
-        errors |= {name: str(text) for name, text in answered.get("topic", {}).items() if text != "OK"}
-    grows = {change.topic: change.partitions for change in changes if isinstance(change, Grow)}
-    if grows:
-        for grown in client.create_partitions(grows, timeout_ms, raise_errors=False).to_dict()["results"]:
-            _note(errors, grown["name"], grown)
-    deletes = [change.topic for change in changes if isinstance(change, DeleteTopic)]
-    if deletes:
-        for result in client.delete_topics(deletes, timeout_ms, raise_errors=False)["topics"]:
-            if result["error_code"] != UNKNOWN_TOPIC:
-                _note(errors, result["name"], result)
+        for name, text in answered.get("topic", {}).items():
+            if text != "OK":
+                errors.setdefault(name, _without_code(str(text)))
+
+    def grow(part: Sequence[Grow]) -> None:
+        wanted = {change.topic: change.partitions for change in part}
+        _note(errors, client.create_partitions(wanted, timeout_ms, raise_errors=False).to_dict()["results"])
+
+    def delete(part: Sequence[DeleteTopic]) -> None:
+        answered = client.delete_topics([change.topic for change in part], timeout_ms, raise_errors=False)["topics"]
+        _note(errors, [result for result in answered if result["error_code"] != UNKNOWN_TOPIC])
+
+    def do(ask: Callable[[Sequence[_Change]], None], part: Sequence[_Change]) -> None:
+        for change, error in _in_one_request(ask, part):
+            errors.setdefault(change.topic, error)
+
+    do(create, [change for change in changes if isinstance(change, Create)])
+    do(alter, [change for change in changes if isinstance(change, Alter)])
+    do(grow, [change for change in changes if isinstance(change, Grow)])
+    do(delete, [change for change in changes if isinstance(change, DeleteTopic)])
     return errors
 
 
-def _note(errors: dict[str, str], topic: str, result: Mapping[str, Any]) -> None:
-    if result["error_code"] not in (0, REQUEST_TIMED_OUT):
-        message = result.get("error_message") or ""
-        errors[topic] = f"{for_code(result['error_code']).__name__.removesuffix('Error')}: {message}"
+def _note(errors: dict[str, str], results: Iterable[Mapping[str, Any]]) -> None:
+    for result in results:
+        if result["error_code"] not in (0, REQUEST_TIMED_OUT):
+            errors.setdefault(result["name"], _error_text(result["error_code"], result.get("error_message") or ""))
+
+
+def _error_text(code: int, message: str) -> str:
+    """
+    >>> _error_text(36, "it is there"), _error_text(17, "")
+    ('TopicAlreadyExists: it is there', 'InvalidTopic: the brokers refuse it')
+    """
+    name = ALREADY_EXISTS if code == TOPIC_EXISTS else for_code(code).__name__.removesuffix("Error")
+    return f"{name}: {message or 'the brokers refuse it'}"
+
+
+def _without_code(text: str) -> str:
+    """The client's text of an error as a reason and a message.
+
+    >>> _without_code("[Error 40] InvalidConfigurationError: Unknown topic config name: a")
+    'InvalidConfiguration: Unknown topic config name: a'
+    """
+    name, _, message = re.sub(r"^\[Error -?[0-9]+\] ", "", text).partition(": ")
+    return f"{name.removesuffix('Error')}: {message}" if re.fullmatch("[A-Za-z]+", name) else f"KafkaError: {text}"

@@ -11,11 +11,12 @@ import kopf
 from ottla_operator.effects.kubernetes_api import KubernetesClient
 from ottla_operator.effects.ports import ApiError, Surroundings
 from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.store import Store
-from ottla_operator.runtime.supervisor import FIRST_BACK_OFF_S, Supervisor
+from ottla_operator.runtime.supervisor import Supervisor
 
 WATCHES_BEGIN_S = 10.0
 """What is deleted between our first list and the beginning of a watch is seen by a list after this time."""

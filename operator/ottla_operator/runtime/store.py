@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from ottla_operator.api.names import CLUSTER
 from ottla_operator.api.objects import KAFKA_TOPIC, NODE, Kind, Obj, dig, label, name_of, uid_of
+from ottla_operator.model.topic import declared_topic
 
 Key = tuple[str, str]
 """(namespace, name) of a KafkaCluster."""
@@ -24,6 +25,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[str, dict[Key, Obj]] = {}
         self._of_cluster: dict[Key, dict[str, dict[str, Obj]]] = {}
+        self._of_topic: dict[tuple[Key, str], dict[str, Obj]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def put(self, obj: Obj) -> bool:
@@ -40,6 +42,8 @@ class Store:
             self._unindex(before)
         if (cluster := cluster_of(obj)) is not None:
             self._of_cluster.setdefault(cluster, {}).setdefault(kind, {})[name_of(obj)] = obj
+            if kind == KAFKA_TOPIC.kind and (topic := declared_topic(obj)):
+                self._of_topic.setdefault((cluster, topic), {})[name_of(obj)] = obj
         return True
 
     def remove(self, obj: Obj) -> bool:
@@ -74,6 +78,10 @@ class Store:
         """The objects that carry the label of a cluster, by kind and name."""
         return {kind: dict(objects) for kind, objects in self._of_cluster.get(cluster, {}).items()}
 
+    def of_topic(self, cluster: Key, topic: str) -> list[Obj]:
+        """The KafkaTopics of a cluster that name a topic, those that are being deleted among them."""
+        return list(self._of_topic.get((cluster, topic), {}).values())
+
     def all(self, kind: Kind) -> Iterator[Obj]:
         """In the order of namespace and name."""
         objects = self._objects.get(kind.kind, {})
@@ -88,6 +96,11 @@ class Store:
             return
         kinds = self._of_cluster.get(cluster, {})
         kinds.get(str(obj["kind"]), {}).pop(name_of(obj), None)
+        if obj["kind"] == KAFKA_TOPIC.kind and (topic := declared_topic(obj)):
+            documents = self._of_topic.get((cluster, topic), {})
+            documents.pop(name_of(obj), None)
+            if not documents:
+                self._of_topic.pop((cluster, topic), None)
 
 
 def cluster_of(obj: Obj) -> Key | None:

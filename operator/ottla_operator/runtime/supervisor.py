@@ -26,25 +26,16 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, KafkaError, KubernetesApi, Surroundings
+from ottla_operator.model.topic import declared_topic
 from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import RESYNC_S, ClusterTask
 from ottla_operator.runtime.store import Key, Store, cluster_of
 from ottla_operator.runtime.topic_task import TopicTask
 
-FIRST_BACK_OFF_S = 1.0
-LONGEST_BACK_OFF_S = 300.0
 STANDSTILL_S = 600.0
 WITHOUT_KAFKA_S = 5.0
-WAITING_FOR_FLEET_S = 10.0
-"""How often a KafkaTopic is tried again that the fleet cannot serve yet."""
-
-
-def back_off_s(failures: int) -> float:
-    """
-    >>> [back_off_s(count) for count in (1, 2, 5, 50)]
-    [1.0, 2.0, 16.0, 300.0]
-    """
-    return float(min(FIRST_BACK_OFF_S * 2 ** min(failures - 1, 16), LONGEST_BACK_OFF_S))
+"""How often a fleet is asked that does not answer."""
 
 
 @dataclass(slots=True)
@@ -79,9 +70,17 @@ class Supervisor:
 
     def see(self, event: str | None, obj: Obj) -> None:
         """One event of a watch: `event` is ADDED, MODIFIED, DELETED, or None for what was there at the start."""
-        before = self._store.get(NODE, "", name_of(obj)) if obj["kind"] == NODE.kind else None
-        changed = self._store.remove(obj) if event == "DELETED" else self._store.put(obj)
-        if changed and not (event != "DELETED" and before is not None and _has_same_labels(before, obj)):
+        kind = obj["kind"]
+        before = None
+        if kind == NODE.kind:
+            before = self._store.get(NODE, "", name_of(obj))
+        elif kind == KAFKA_TOPIC.kind:
+            before = self._store.get(KAFKA_TOPIC, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
+        if not (self._store.remove(obj) if event == "DELETED" else self._store.put(obj)):
+            return
+        if kind == KAFKA_TOPIC.kind:
+            self._mark_claimants(before)
+        if kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
             self._mark(obj)
 
     def _mark(self, obj: Obj) -> None:
@@ -93,6 +92,7 @@ class Supervisor:
         if obj["kind"] == KAFKA_TOPIC.kind:
             if (key := cluster_of(obj)) is not None:
                 self._topic_task(key).put(name_of(obj))
+            self._mark_claimants(obj)
             return
         key = (str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
         if obj["kind"] != KAFKA_CLUSTER.kind:
@@ -102,8 +102,16 @@ class Supervisor:
             key = owner
         if self._store.get(KAFKA_CLUSTER, *key) is not None:
             self._cluster(key).dirty.set()
-        if obj["kind"] == KAFKA_CLUSTER.kind and key in self._topics:
-            self._topics[key][1].put_all()  # it came, went, or was paused
+        if obj["kind"] == KAFKA_CLUSTER.kind:  # it came, went, or was paused
+            if key in self._clusters:
+                self._clusters[key].dirty.set()
+            if key in self._topics:
+                self._topics[key][1].put_all()
+
+    def _mark_claimants(self, document: Obj | None) -> None:
+        """Makes the other documents be looked at that name the topic of this one: it may be theirs now."""
+        if document is not None and (key := cluster_of(document)) in self._topics:
+            self._topics[key][1].put_claimants(declared_topic(document))
 
     async def resync(self, kinds: Sequence[Kind], namespace: str | None) -> None:
         """Compares the store with what the API server lists, and looks at every topic again. Reads only."""
@@ -203,34 +211,30 @@ class Supervisor:
     async def _run_topics(self, key: Key, topics: TopicTask) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
-        resync_at, retry_at = loop.time() + RESYNC_S, math.inf
+        resync_at, ask_at = loop.time() + RESYNC_S, 0.0
         try:
             while True:
                 running = self._topics[key][0]
                 running.step_at = math.inf
                 await self._may_write()
                 running.step_at = loop.time()
-                if topics.has_waiting and retry_at == math.inf:
-                    retry_at = loop.time() + WAITING_FOR_FLEET_S
-                if loop.time() >= retry_at:
-                    topics.put_waiting()
-                    retry_at = math.inf
+                due = min(resync_at, topics.due_at, ask_at if topics.has_stalled else math.inf)
+                due = min(due, loop.time() + STANDSTILL_S / 2)
                 try:
-                    due = min(resync_at, retry_at, loop.time() + STANDSTILL_S / 2)
                     async with asyncio.timeout(max(0.0, due - loop.time())):
                         await topics.wait()
                 except TimeoutError:
                     if loop.time() >= resync_at:
                         topics.put_all()
                         resync_at = loop.time() + RESYNC_S
-                    continue
+                topics.put_due()
                 try:
-                    await topics.batch_once()
+                    await topics.batch_once(may_ask=loop.time() >= ask_at)
                     failures = 0
                 except KafkaError as error:
                     self._log.info("topics of %s/%s wait: %s", *key, error)
-                    await asyncio.sleep(WITHOUT_KAFKA_S)
-                except Exception as error:  # a mistake of ours, or an API server that refuses
+                    ask_at = loop.time() + WITHOUT_KAFKA_S
+                except Exception as error:  # a mistake of ours
                     failures += 1
                     pause = back_off_s(failures)
                     self._log.warning("topics of %s/%s: %r; again in %.0f s", *key, error, pause)

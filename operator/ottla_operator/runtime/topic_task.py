@@ -1,15 +1,20 @@
 """The KafkaTopics of one cluster: batches in order of arrival, each document once, one request of a kind per batch.
 
-The finalizer is written before a topic is created, the status after. A batch that meets a fleet that does not answer
-keeps its documents queued.
+For each document in this order: what status has to record, the finalizer, the change in Kafka, status. What needs no
+answer of the fleet is done first and never waits for one; the documents that need one stay queued while no broker
+answers. An error that is one document's (a refused write, a refused change, a name that no broker takes) is tried again
+for that document alone, after longer and longer waits; the others of its batch go on.
+
+A topic is deleted only after an uncached read of all KafkaTopics of the namespace: another document may name it by now.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,27 +31,65 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
 from ottla_operator.model.cluster import parse_cluster
-from ottla_operator.model.topic import parse_topic
+from ottla_operator.model.topic import declared_topic, parse_topic
 from ottla_operator.planning.config import internal_address
+from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import events, tell
-from ottla_operator.runtime.store import Key, Store
+from ottla_operator.runtime.store import Key, Store, cluster_of
 from ottla_operator.topics.decisions import (
-    TopicChange,
+    ALREADY_EXISTS,
+    Create,
+    DeleteTopic,
     TopicDecision,
     TopicFacts,
     TopicView,
+    claimant_of,
     decide_topic,
-    oldest_first,
+    found_existing,
     refused,
     waiting,
 )
 
+_Thing = TypeVar("_Thing", "_Item", Obj)
 _Result = TypeVar("_Result")
 BATCH = 100
 LINGER_S = 0.1
 SETTLE_S = 1.0
 """How long it is before a change is looked for again that the brokers did not show at once."""
+SETTLES = 10
+"""How often it is looked for in that rhythm."""
+WAITING_FOR_FLEET_S = 10.0
+"""When a KafkaTopic is tried again that the fleet cannot serve yet; a refused change after twice as long each time."""
 WRITES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One document of a batch on its way. `is_first_try`: `record` was written in this batch."""
+
+    facts: TopicFacts
+    decision: TopicDecision
+    is_first_try: bool = False
+
+    @property
+    def name(self) -> str:
+        return name_of(self.facts.resource)
+
+    @property
+    def topic(self) -> str:
+        return self.facts.topic.topic_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """`is_namespace_going` None: it could not be read, so no document that is being deleted is decided."""
+
+    resource: Obj | None
+    is_namespace_going: bool | None
+
+    @property
+    def is_going(self) -> bool:
+        return self.resource is None or is_deleting(self.resource) or self.is_namespace_going is True
 
 
 class TopicTask:
@@ -59,198 +102,341 @@ class TopicTask:
         api: KubernetesApi,
         surroundings: Surroundings,
         broker_ids: Callable[[], Sequence[int]],
+        *,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         self.key = key
         self._store = store
         self._api = api
         self._surroundings = surroundings
         self._broker_ids = broker_ids
+        self._monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
         self._queue: dict[str, None] = {}
         self._queued = asyncio.Event()
-        self._waiting: dict[str, None] = {}
-        self._settling: set[str] = set()
-        self._first: dict[str, Obj] = {}
+        self._stalled: dict[str, None] = {}
+        self._later: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._settling: dict[str, int] = {}
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}.topics")
 
     def put(self, name: str) -> None:
         """Queues a document by its name, at its first place if it is queued already."""
+        self._stalled.pop(name, None)
+        self._later.pop(name, None)
         self._queue.setdefault(name)
         self._queued.set()
+
+    def put_claimants(self, topic: str) -> None:
+        """Queues every document that names a topic: which of them has it may have changed."""
+        for document in self._store.of_topic(self.key, topic):
+            self.put(name_of(document))
 
     def put_all(self) -> None:
         """Queues every document of the cluster: drift in Kafka sends no event."""
         for name in self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}):
             self.put(name)
+        self._queued.set()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a document waits for the fleet: for more brokers, or because a change was refused."""
-        return bool(self._waiting)
+        """Whether a document waits: for more brokers, or because a change or a write was refused."""
+        return bool(self._later)
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether documents wait for any broker to answer."""
+        return bool(self._stalled)
+
+    @property
+    def due_at(self) -> float:
+        """When the next document that waits is due, by the clock of the loop; infinity when none does."""
+        return min(self._later.values(), default=math.inf)
+
+    def put_due(self) -> None:
+        """Queues the documents that have waited long enough."""
+        now = self._monotonic()
+        for name in [name for name, due in self._later.items() if due <= now]:
+            self.put(name)
 
     def put_waiting(self) -> None:
-        """Queues the documents that wait for the fleet; no event tells when it can do what they ask."""
-        waiting, self._waiting = self._waiting, {}
-        for name in waiting:
+        """Queues all documents that wait; no event tells when the fleet can do what they ask."""
+        for name in list(self._later):
             self.put(name)
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._stalled)
 
     async def wait(self) -> None:
         """Until something is queued, and a little longer, so that a batch fills."""
         await self._queued.wait()
         is_new = any(name not in self._settling for name in self._queue)
-        await asyncio.sleep(LINGER_S if is_new else SETTLE_S)
+        await asyncio.sleep(LINGER_S if is_new or not self._queue else SETTLE_S)
 
-    async def batch_once(self) -> None:
-        """The next batch. On KafkaError and ApiError its documents stay queued, and the error is raised."""
+    async def batch_once(self, *, may_ask: bool = True) -> None:
+        """The next batch. KafkaError when no broker answers: what needs one stays queued, all else is done.
+
+        Args:
+            may_ask: False while the fleet has just not answered: only what needs no answer is done.
+        """
         names = list(self._queue)[:BATCH]
+        if may_ask:
+            names += list(self._stalled)[: BATCH - len(names)]
         for name in names:
-            del self._queue[name]
+            self._queue.pop(name, None)
+            self._stalled.pop(name, None)
         if not self._queue:
             self._queued.clear()
         try:
-            again = await self._do(names)
-        except (KafkaError, ApiError):
+            await self._do(names, may_ask)
+        except KafkaError:
+            raise
+        except BaseException:
             for name in names:
                 self.put(name)
             raise
-        for name in names:
-            self._settling.discard(name)
-        for name in again:
-            self._settling.add(name)
-            self.put(name)
 
     async def close(self) -> None:
-        if self._kafka is not None:
-            await self._kafka.close()
+        """Gives its connections up; a later batch makes new ones."""
+        kafka, self._kafka = self._kafka, None
+        if kafka is not None:
+            await kafka.close()
 
-    async def _do(self, names: Sequence[str]) -> list[str]:
-        """Gives the documents that have to be looked at again."""
+    async def _do(self, names: Sequence[str], may_ask: bool) -> None:
         resources = [
             resource
             for name in names
             if (resource := self._store.get(KAFKA_TOPIC, self.key[0], name)) is not None
         ]  # fmt: skip
-        if not resources:
-            return []
-        self._find_first()
-        going = await self._is_going(any(is_deleting(resource) for resource in resources))
-        lives: Mapping[str, TopicView] = {}
-        brokers = 0
-        kafka = None if going else self._client()
+        there = {name_of(resource) for resource in resources}
+        for name in names:
+            if name not in there:
+                self._is_done(name)
+        cluster = await self._cluster(any(is_deleting(resource) for resource in resources))
+        if cluster.is_going or not self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind):
+            await self.close()
+        if cluster.is_namespace_going is None:
+            for resource in resources:
+                if is_deleting(resource):
+                    self._try_again(name_of(resource), "the namespace could not be read")
+            resources = [resource for resource in resources if not is_deleting(resource)]
+        items = await self._each(partial(self._prepare, cluster), resources)
+        await self._each(self._write, [item for item in items if not item.decision.needs_fleet])
+        need = [item for item in items if item.decision.needs_fleet]
+        if not need:
+            return
+        if not may_ask:
+            await self._stall(need)
+            return
         try:
-            if kafka is not None:
-                brokers = len(await kafka.brokers())
-                lives = await kafka.topics([parse_topic(resource)[0].topic_name for resource in resources])
-            elif not going:
-                raise KafkaError("the cluster has no brokers yet")
+            kafka = await self._client()
+            brokers = len(await kafka.brokers())
+            lives = await kafka.topics(list(dict.fromkeys(item.topic for item in need)))
         except KafkaError:
-            await self._tell_waiting(names)
+            await self._stall(need)
+            raise
+        for name in self._stalled:
+            self._queue.setdefault(name)
+        self._stalled.clear()
+        if self._queue:
+            self._queued.set()
+        decided = await self._each(partial(self._ask, lives, brokers), need)
+        try:
+            await self._change(kafka, cluster, decided)
+        except KafkaError:
+            for item in decided:
+                if item.decision.changes:
+                    self._stalled.setdefault(item.name)
             raise
 
-        async def decide(resource: Obj) -> tuple[TopicFacts, TopicDecision]:
-            facts = self._facts(resource, lives, brokers, going)
+    async def _prepare(self, cluster: _Cluster, resource: Obj) -> _Item:
+        """What can be decided without the fleet, and the finalizer that goes without it."""
+        facts = self._facts(cluster, resource, self._store.of_topic(self.key, declared_topic(resource)))
+        decision = decide_topic(facts)
+        if decision.finalizer is not None:
+            facts = replace(facts, resource=await self._set_finalizer(resource, decision.finalizer))
+        return _Item(facts, decision)
+
+    async def _write(self, item: _Item) -> _Item:
+        """The last step of a document: its status."""
+        if item.decision.status is not None:
+            await self._write_status(item.facts.resource, item.decision.status)
+        if item.decision.requeue_after_wait:
+            self._later[item.name] = self._monotonic() + WAITING_FOR_FLEET_S
+        else:
+            self._is_done(item.name)
+        return item
+
+    async def _stall(self, items: Sequence[_Item]) -> None:
+        """Keeps documents until a broker answers, and shows what they wait for."""
+        for item in items:
+            self._stalled.setdefault(item.name)
+        await self._each(
+            lambda item: self._write_status(item.facts.resource, waiting(item.facts)), items, is_stalled=True
+        )
+
+    async def _ask(self, lives: Mapping[str, TopicView], brokers: int, item: _Item) -> _Item:
+        """Decides with the fleet's answer, and writes what has to stand before anything is changed."""
+        facts = replace(item.facts, is_asked=True, live=lives.get(item.topic), brokers=brokers)
+        decision = decide_topic(facts)
+        if decision.record is not None:
+            facts = replace(facts, resource=await self._write_status(facts.resource, decision.record))
+        if decision.finalizer is not None:
+            facts = replace(facts, resource=await self._set_finalizer(facts.resource, decision.finalizer))
+        return _Item(facts, decision, is_first_try=decision.record is not None)
+
+    async def _change(self, kafka: KafkaAdmin, cluster: _Cluster, decided: Sequence[_Item]) -> None:
+        """The changes of a batch in Kafka, and what status says after them."""
+        await self._each(self._write, [item for item in decided if not item.decision.changes])
+        changing = [item for item in decided if item.decision.changes and not is_deleting(item.facts.resource)]
+        deleting = [item for item in decided if item.decision.changes and is_deleting(item.facts.resource)]
+        if deleting:
+            changing += await self._confirm(deleting)
+        if not changing:
+            return
+        topics = list(dict.fromkeys(item.topic for item in changing))
+        errors = await kafka.change([change for item in changing for change in item.decision.changes])
+        lives = await kafka.topics(topics)  # in time or not: the next look tells what was done
+        await self._each(partial(self._settle, errors, lives), changing)
+
+    async def _confirm(self, items: Sequence[_Item]) -> list[_Item]:
+        """Those whose topic is still to be deleted, after a read of the API server. The others are released."""
+        try:
+            listed = [obj for obj in await self._api.list(KAFKA_TOPIC, self.key[0], "") if cluster_of(obj) == self.key]
+            cluster = await self._api.get(KAFKA_CLUSTER, *self.key)
+        except ApiError as error:
+            for item in items:
+                self._try_again(item.name, f"the documents could not be read before a deletion: {error}")
+            return []
+        found: dict[str, list[Obj]] = {}
+        for obj in listed:
+            found.setdefault(declared_topic(obj), []).append(obj)
+
+        async def again(item: _Item) -> _Item | None:
+            documents = found.get(item.topic, [])
+            fresh = next((obj for obj in documents if uid_of(obj) == uid_of(item.facts.resource)), None)
+            if fresh is None:
+                self._is_done(item.name)
+                return None
+            facts = self._facts(_Cluster(cluster, is_namespace_going=False), fresh, documents)
+            facts = replace(facts, is_asked=True, live=item.facts.live, brokers=item.facts.brokers)
             decision = decide_topic(facts)
+            if any(isinstance(change, DeleteTopic) for change in decision.changes):
+                return _Item(facts, decision)
             if decision.finalizer is not None:
-                resource = await self._set_finalizer(resource, decision.finalizer)
-                facts = self._facts(resource, lives, brokers, going)
-            return facts, decision
+                self._log.info("topic %s is kept: its document has changed, or another one names it", item.topic)
+                facts = replace(facts, resource=await self._set_finalizer(fresh, decision.finalizer))
+            await self._write(_Item(facts, decision))
+            return None
 
-        return await self._change(kafka, await _few_at_once([partial(decide, resource) for resource in resources]))
+        return [item for item in await self._each(again, items) if item is not None]
 
-    async def _tell_waiting(self, names: Sequence[str]) -> None:
-        """Shows on documents that have no topic yet what they wait for. Others keep what they say."""
-        resources = [self._store.get(KAFKA_TOPIC, self.key[0], name) for name in names]
-        new = [
-            resource
-            for resource in resources
-            if resource is not None and not is_deleting(resource) and dig(resource, "status", "topicId") is None
-        ]
-        statuses = [(resource, waiting(self._facts(resource, {}, 0, going=False))) for resource in new]
-        await _few_at_once([partial(self._write_status, *item) for item in statuses])
+    async def _settle(self, errors: Mapping[str, str], lives: Mapping[str, TopicView], item: _Item) -> None:
+        """What a document says after its change, and whether it is looked at again."""
+        after = replace(item.facts, live=lives.get(item.topic))
+        error = errors.get(item.topic, "")
+        creates = any(isinstance(change, Create) for change in item.decision.changes)
+        if creates and error.startswith(ALREADY_EXISTS):
+            error = ""
+            if item.is_first_try:  # nobody but this document's first request could have created it for the document
+                after = replace(after, resource=await self._write_status(after.resource, found_existing(after)))
+        if error:
+            self._log.warning("topic %s: %s", item.topic, error)
+            self._try_again(item.name, "", WAITING_FOR_FLEET_S)
+            await self._write_status(after.resource, refused(after, error))
+            return
+        settled = decide_topic(after)
+        if is_deleting(after.resource) and settled.finalizer is False:
+            await self._set_finalizer(after.resource, wanted=False)
+            self._is_done(item.name)
+            self.put_waiting()  # a name that was taken, or that collides with this one, may be free
+            return
+        if not settled.changes and settled.finalizer is None:
+            await self._write(replace(item, facts=after, decision=settled))
+            return
+        looks = self._settling[item.name] = self._settling.get(item.name, 0) + 1
+        if looks > 1 and settled.status is not None:  # brokers tell of a change a moment after it
+            await self._write_status(after.resource, settled.status)
+        if looks <= SETTLES:
+            self.put(item.name)
+        else:
+            self._later[item.name] = self._monotonic() + back_off_s(looks - SETTLES, WAITING_FOR_FLEET_S)
 
-    async def _change(self, kafka: KafkaAdmin | None, decided: Sequence[tuple[TopicFacts, TopicDecision]]) -> list[str]:
-        changes: list[TopicChange] = [change for _, decision in decided for change in decision.changes]
-        errors: Mapping[str, str] = {}
-        lives: Mapping[str, TopicView] = {}
-        if changes and kafka is not None:
-            errors = await kafka.change(changes)  # in time or not: the next look tells what was done
-            lives = await kafka.topics(list(dict.fromkeys(change.topic for change in changes)))
-        again: list[str] = []
-        statuses: list[tuple[Obj, Obj]] = []
-        for facts, decision in decided:
-            name, topic = facts.topic.name, facts.topic.topic_name
-            status = decision.status
-            if decision.look_again or topic in errors:
-                self._waiting.setdefault(name)
-            if decision.changes:
-                after = replace(facts, live=lives.get(topic))
-                if topic in errors:
-                    self._log.warning("topic %s: %s", topic, errors[topic])
-                    status = None if is_deleting(facts.resource) else refused(after, errors[topic])
-                else:
-                    settled = decide_topic(after)
-                    status = settled.status
-                    if settled.changes or settled.finalizer is not None:
-                        again.append(name)
-                        if name not in self._settling:
-                            status = None  # brokers tell of a change a moment after it; nothing to be told of yet
-            if status is not None:
-                statuses.append((facts.resource, status))
-        await _few_at_once([partial(self._write_status, *item) for item in statuses])
-        return again
+    async def _each(
+        self, act: Callable[[_Thing], Awaitable[_Result]], things: Sequence[_Thing], *, is_stalled: bool = False
+    ) -> list[_Result]:
+        """Does what does not depend on each other; an error of one is its own, and it is tried again later.
 
-    def _facts(self, resource: Obj, lives: Mapping[str, TopicView], brokers: int, going: bool) -> TopicFacts:
+        Args:
+            is_stalled: they are queued already.
+        """
+        limit = asyncio.Semaphore(WRITES_AT_ONCE)
+
+        async def one(thing: _Thing) -> _Result:
+            async with limit:
+                return await act(thing)
+
+        done = await asyncio.gather(*(one(thing) for thing in things), return_exceptions=True)
+        results: list[_Result] = []
+        for thing, result in zip(things, done, strict=True):
+            if not isinstance(result, BaseException):
+                results.append(result)
+            elif not isinstance(result, Exception):
+                raise result
+            else:
+                name = thing.name if isinstance(thing, _Item) else name_of(thing)
+                if not isinstance(result, ApiError):
+                    self._log.error("topic document %s: a mistake of the operator", name, exc_info=result)
+                if not is_stalled:
+                    self._try_again(name, repr(result))
+        return results
+
+    def _try_again(self, name: str, why: str, first_s: float | None = None) -> None:
+        """After a failure that is this document's own."""
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        pause = back_off_s(failures) if first_s is None else back_off_s(failures, first_s)
+        self._later[name] = self._monotonic() + pause
+        if why:
+            self._log.warning("topic document %s: %s; again in %.0f s", name, why, pause)
+
+    def _is_done(self, name: str) -> None:
+        self._failures.pop(name, None)
+        self._settling.pop(name, None)
+
+    def _facts(self, cluster: _Cluster, resource: Obj, documents: Sequence[Obj]) -> TopicFacts:
         topic, problems = parse_topic(resource)
-        cluster = self._store.get(KAFKA_CLUSTER, *self.key)
         return TopicFacts(
             topic=topic,
             problems=tuple(problems),
             resource=resource,
-            live=lives.get(topic.topic_name),
-            brokers=brokers,
-            cluster_is_going=going,
-            cluster_is_paused=dig(cluster, "spec", "paused") is True,
-            rival=self._rival(resource, topic.topic_name),
+            cluster_is_going=cluster.is_going,
+            cluster_is_paused=dig(cluster.resource, "spec", "paused") is True,
+            claimant=claimant_of(resource, documents),
             now=self._surroundings.now(),
         )
 
-    def _rival(self, resource: Obj, topic: str) -> str:
-        """The oldest document of the same topic, "" when it is this one."""
-        first = self._first.get(topic, resource)
-        return "" if uid_of(first) == uid_of(resource) else name_of(first)
-
-    def _find_first(self) -> None:
-        """Once per batch: who has the claim to each topic."""
-        documents = oldest_first(list(self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind, {}).values()))
-        self._first = {str(dig(obj, "spec", "topicName") or name_of(obj)): obj for obj in reversed(documents)}
-
-    async def _is_going(self, someone_waits: bool) -> bool:
-        """Whether nobody is left to have topics; the namespace is asked only when a document is being deleted."""
+    async def _cluster(self, someone_waits: bool) -> _Cluster:
+        """The namespace is asked only when a document is being deleted."""
         cluster = self._store.get(KAFKA_CLUSTER, *self.key)
-        if cluster is None or is_deleting(cluster):
-            return True
-        if not someone_waits:
-            return False
+        if cluster is None or is_deleting(cluster) or not someone_waits:
+            return _Cluster(cluster, False)
         try:
             namespace = await self._api.get(NAMESPACE, "", self.key[0])
         except ApiError as error:
-            if error.status == 403:
-                return False
-            raise
-        return namespace is None or is_deleting(namespace)
+            return _Cluster(cluster, False if error.status == 403 else None)
+        return _Cluster(cluster, namespace is None or is_deleting(namespace))
 
-    def _client(self) -> KafkaAdmin | None:
+    async def _client(self) -> KafkaAdmin:
         cluster = self._store.get(KAFKA_CLUSTER, *self.key)
-        if cluster is None:
-            return None
-        bootstrap = tuple(internal_address(parse_cluster(cluster)[0], number) for number in self._broker_ids())
+        bootstrap = (
+            () if cluster is None else tuple(internal_address(parse_cluster(cluster)[0], i) for i in self._broker_ids())
+        )
+        if bootstrap != self._bootstrap:
+            await self.close()
         if not bootstrap:
-            return None
-        if self._kafka is None or bootstrap != self._bootstrap:
+            raise KafkaError("the cluster has no brokers yet")
+        if self._kafka is None:
             self._kafka, self._bootstrap = self._surroundings.kafka(bootstrap), bootstrap
         return self._kafka
 
@@ -260,34 +446,35 @@ class TopicTask:
             changed = await self._api.set_finalizers(resource, [*others, TOPIC_FINALIZER] if wanted else others)
         except ApiError as error:
             if error.status == 404:
-                self._store.remove(resource)
+                self._remove(resource)
                 return resource
             raise
         if is_deleting(changed) and not dig(changed, "metadata", "finalizers"):
-            self._store.remove(changed)
+            self._remove(changed)
         else:
             self._store.put(changed)
         return changed
 
-    async def _write_status(self, resource: Obj, status: Obj) -> None:
+    def _remove(self, resource: Obj) -> None:
+        """The document is gone, and its event is not: whoever waits for its topic is looked at now."""
+        self._store.remove(resource)
+        self.put_claimants(declared_topic(resource))
+
+    async def _write_status(self, resource: Obj, status: Obj | None) -> Obj:
+        """Writes what differs, onto the newest that is known of that document; gives the document as it is then."""
         current = self._store.get(KAFKA_TOPIC, self.key[0], name_of(resource))
-        if current is None or (current.get("status") or {}) == status:
-            return
+        if status is None or current is None or uid_of(current) != uid_of(resource):
+            return resource
         before = current.get("status") or {}
-        self._store.put(await self._api.replace_status({**current, "status": status}))
+        if before == status:
+            return current
+        try:
+            changed = await self._api.replace_status({**current, "status": status})
+        except ApiError as error:
+            if error.status == 404:
+                self._remove(resource)
+                return resource
+            raise
+        self._store.put(changed)
         await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
-
-
-async def _few_at_once(acts: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
-    """Does writes that do not depend on each other; one that fails stops no other, and its error is raised then."""
-    limit = asyncio.Semaphore(WRITES_AT_ONCE)
-
-    async def one(act: Callable[[], Awaitable[_Result]]) -> _Result:
-        async with limit:
-            return await act()
-
-    done = await asyncio.gather(*(one(act) for act in acts), return_exceptions=True)
-    for result in done:
-        if isinstance(result, BaseException):
-            raise result
-    return [result for result in done if not isinstance(result, BaseException)]
+        return changed

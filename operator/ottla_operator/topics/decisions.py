@@ -3,35 +3,55 @@
 Kubernetes wins: a configuration changed by hand is changed back. Partitions decreased and a changed replica count are
 conditions, and nothing else stops for them.
 
-The finalizer is ours and stands only while the topic would be deleted with the document. It is put on before a topic is
-created, so it also tells after a crash that we created it. It never outlives its cluster or its namespace: nobody is
-left to delete topics then.
+A topic belongs to the oldest document that names it and is not being deleted. It is deleted with its document only
+when no other document names it, and when the document says so: by its deletionPolicy, or, without one, because the
+topic was created for it. `status.adopted` records which of the two it was: it is written and confirmed before our
+finalizer is set and before the topic is created, for the topic (`status.topicName`, `status.topicId`) that it is about.
+Where the record is missing or is about another topic, the topic is kept.
+
+Example, a rename under GitOps: document b (topicName: t) is applied while document a has topic t; b says Conflict. a is
+deleted: it is released, and t stays. b takes over: for b the topic was there before, so b has adopted it, and t goes
+with b only if b says `deletionPolicy: Delete`.
+
+The finalizer is ours and stands only while the topic would be deleted with the document. It never outlives its cluster
+or its namespace: nobody is left to delete topics then. What needs no answer of the fleet does not wait for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla_operator.api.conditions import READY, Condition, bad, good, invalid, merged
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import Obj, dig, is_deleting, name_of, uid_of
 from ottla_operator.model.fields import Problem
-from ottla_operator.model.topic import KafkaTopic
+from ottla_operator.model.topic import KafkaTopic, has_unusable_name
+from ottla_operator.model.topic_config import is_same_value
 
 LEFT_ALONE = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that tools set while they move replicas."""
 
+ALREADY_EXISTS = "TopicAlreadyExists"
+"""The reason of a refused creation from which follows that the topic was there before."""
+
+_OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as the fleet has it. `replicas`: of its partition with the fewest. `config`: what is set on the topic."""
+    """A topic as the fleet has it. `replicas`: of its partition with the fewest. `config`: what is set on the topic.
+
+    `error`: what the brokers answered instead, "Reason: message"; the other fields say nothing then.
+    """
 
     name: str
     topic_id: str
     partitions: int
     replicas: int
     config: Mapping[str, str]
+    is_internal: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,94 +87,132 @@ TopicChange = Create | Grow | Alter | DeleteTopic
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`brokers`: how many are registered. `cluster_is_going`: it is absent, or it or the namespace is being deleted.
+    """`cluster_is_going`: it is absent, or it or the namespace is being deleted. `claimant`: the name of another
+    KafkaTopic to which the topic belongs.
 
-    `rival`: the name of an older KafkaTopic that means the same topic.
+    `is_asked`: whether the fleet was asked; without that, `live` and `brokers` (how many are registered) say nothing.
     """
 
     topic: KafkaTopic
     problems: Sequence[Problem]
     resource: Obj
-    live: TopicView | None
-    brokers: int
     cluster_is_going: bool
     cluster_is_paused: bool
-    rival: str
+    claimant: str
     now: str
+    is_asked: bool = False
+    live: TopicView | None = None
+    brokers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDecision:
-    """`finalizer`: True to put ours on, False to take it off, None to leave it. Changes come after the finalizer.
+    """In this order: `record` is written and confirmed, then `finalizer` (True to put ours on, False to take it off),
+    then `changes`, then `status`.
 
-    `look_again`: what is waited for is the fleet's matter, and no event of a Kubernetes object will tell of it.
-
-    `status` is None where the document is going.
+    `needs_fleet`: what is decided is all that can be without an answer of the brokers.
+    `requeue_after_wait`: what is waited for is the fleet's matter; no event of a Kubernetes object announces it.
     """
 
     changes: tuple[TopicChange, ...] = ()
     finalizer: bool | None = None
     status: Obj | None = None
-    look_again: bool = False
+    record: Obj | None = None
+    needs_fleet: bool = False
+    requeue_after_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     changes: list[TopicChange] = field(default_factory=list)
     faults: list[Condition] = field(default_factory=list)
-    look_again: bool = False
+    requeue_after_wait: bool = False
 
 
 def decide_topic(facts: TopicFacts) -> TopicDecision:
     """What to do for one document now."""
-    resource = facts.resource
-    has_finalizer = TOPIC_FINALIZER in (dig(resource, "metadata", "finalizers") or [])
-    if is_deleting(resource):
-        return _release(facts) if has_finalizer else TopicDecision()
+    if is_deleting(facts.resource):
+        return _release(facts)
+    has_finalizer = _has_finalizer(facts.resource)
+    off = False if has_finalizer else None
     if facts.cluster_is_going:
         name = facts.topic.cluster
         condition = bad(READY, "NoCluster", f"spec.clusterRef.name: there is no KafkaCluster {name} in this namespace")
-        return TopicDecision((), False if has_finalizer else None, _status(facts, condition, is_adopted(facts)))
-    if facts.rival:
-        condition = bad(
-            READY, "Conflict", f"KafkaTopic {facts.rival} is older and means topic {facts.topic.topic_name}"
-        )
-        return TopicDecision((), False if has_finalizer else None, _status(facts, condition, adopted=None))
+        return TopicDecision((), off, _status(facts, condition))
+    if has_unusable_name(facts.problems):
+        return TopicDecision((), off, _status(facts, invalid(READY, facts.problems), has_topic=False))
+    if facts.claimant:
+        message = f"KafkaTopic {facts.claimant} is older and has topic {facts.topic.topic_name}"
+        return TopicDecision((), off, _status(facts, bad(READY, "Conflict", message), has_topic=False))
     if facts.cluster_is_paused:
-        condition = bad(READY, "Paused", "the KafkaCluster is paused: nothing is changed")
-        return TopicDecision((), None, _status(facts, condition, is_adopted(facts)))
+        return TopicDecision((), None, _status(facts, bad(READY, "Paused", "the KafkaCluster is paused")))
+    if not facts.is_asked:
+        return TopicDecision(finalizer=off if _is_kept_for_sure(facts) else None, needs_fleet=True)
+    if facts.live is not None and facts.live.error:
+        return TopicDecision((), None, refused(facts, facts.live.error), requeue_after_wait=True)
+    if facts.live is not None and facts.live.is_internal:
+        condition = bad(READY, "InternalTopic", f"{facts.topic.topic_name} belongs to the brokers: nothing is changed")
+        return TopicDecision((), off, _status(facts, condition, has_topic=False))
+    return _serve(facts, has_finalizer)
+
+
+def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
+    """The document has its topic, and the fleet has answered."""
     wanted = _create(facts) if facts.live is None else _align(facts, facts.live)
-    adopted = is_adopted(facts)
-    keep = _deletes(facts.topic, adopted) and (facts.live is not None or bool(wanted.changes) or has_finalizer)
+    keep = _deletes(facts.topic, is_adopted(facts)) and (
+        facts.live is not None or bool(wanted.changes) or has_finalizer
+    )
     finalizer = keep if keep != has_finalizer else None
+    creates = any(isinstance(change, Create) for change in wanted.changes)
+    record = _record(facts, creates) if creates or finalizer is True else None
     condition = wanted.faults[0] if wanted.faults else good(READY)
     if wanted.changes and not wanted.faults:
         condition = bad(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
-    return TopicDecision(tuple(wanted.changes), finalizer, _status(facts, condition, adopted), wanted.look_again)
+    status = _status(facts, condition)
+    return TopicDecision(tuple(wanted.changes), finalizer, status, record, requeue_after_wait=wanted.requeue_after_wait)
 
 
 def is_adopted(facts: TopicFacts) -> bool | None:
-    """Whether the topic was there before the document; None while neither is known.
+    """Whether the topic was there before the document; None while nobody knows.
 
-    Our finalizer without a recorded answer means that we were about to create it.
+    A record counts for the topic that it is about. A topic with another id is not the one that was created, and one
+    that is there without a record was there before.
     """
-    recorded = dig(facts.resource, "status", "adopted")
-    if isinstance(recorded, bool):
+    recorded = _recorded(facts)
+    if not facts.is_asked or (facts.live is not None and facts.live.error):
         return recorded
-    if TOPIC_FINALIZER in (dig(facts.resource, "metadata", "finalizers") or []):
-        return False
-    return facts.live is not None
+    if facts.live is None:
+        return recorded or False
+    known_id = dig(facts.resource, "status", "topicId") or facts.live.topic_id
+    if recorded is False and facts.live.topic_id and known_id != facts.live.topic_id:
+        return True
+    return True if recorded is None else recorded
 
 
 def refused(facts: TopicFacts, error: str) -> Obj:
-    """The status after the brokers refused a change."""
+    """The status after the brokers refused a change: `error` is "Reason: message"."""
     reason, _, message = error.partition(": ")
-    return _status(facts, bad(READY, reason or "KafkaError", message), is_adopted(facts))
+    if is_deleting(facts.resource):
+        return _terminating(facts, f"topic {facts.topic.topic_name} is not deleted: {error}; {_HOW_TO_KEEP}")
+    return _status(facts, bad(READY, reason or "KafkaError", message))
 
 
-def waiting(facts: TopicFacts) -> Obj:
-    """The status of a document whose fleet does not answer."""
-    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"), is_adopted(facts))
+def waiting(facts: TopicFacts) -> Obj | None:
+    """The status of a document whose fleet does not answer; None where what it says stays true."""
+    if is_deleting(facts.resource):
+        return _terminating(
+            facts, f"topic {facts.topic.topic_name} is deleted first, and no broker answers; {_HOW_TO_KEEP}"
+        )
+    if facts.problems:
+        return _status(facts, invalid(READY, facts.problems))
+    if dig(facts.resource, "status", "topicId") is not None and _recorded(facts) is not None and _was_served(facts):
+        return None
+    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"))
+
+
+def found_existing(facts: TopicFacts) -> Obj:
+    """The record after a first creation was refused because the topic exists."""
+    return {**(facts.resource.get("status") or {}), "topicName": facts.topic.topic_name, "adopted": True}
 
 
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
@@ -164,6 +222,26 @@ def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
     )
 
 
+def claimant_of(resource: Obj, documents: Sequence[Obj]) -> str:
+    """The document to which the topic of `resource` belongs, "" when that is `resource` or there is none.
+
+    `documents`: all of the cluster that name the topic. One that is being deleted has no claim any more.
+    """
+    first = next((obj for obj in oldest_first(documents) if not is_deleting(obj)), None)
+    return "" if first is None or uid_of(first) == uid_of(resource) else name_of(first)
+
+
+_HOW_TO_KEEP = "spec.deletionPolicy: Retain lets the document go and keeps the topic"
+
+
+def _has_finalizer(resource: Obj) -> bool:
+    return TOPIC_FINALIZER in (dig(resource, "metadata", "finalizers") or [])
+
+
+def _was_served(facts: TopicFacts) -> bool:
+    return dig(facts.resource, "status", "conditions", 0, "reason") not in (None, "Conflict", "NoCluster", "Paused")
+
+
 def _deletes(topic: KafkaTopic, adopted: bool | None) -> bool:
     """Whether the topic goes with its document."""
     if topic.deletion_policy:
@@ -171,14 +249,41 @@ def _deletes(topic: KafkaTopic, adopted: bool | None) -> bool:
     return adopted is False
 
 
+def _is_kept_for_sure(facts: TopicFacts) -> bool:
+    """Whether the topic stays when the document goes, whatever the fleet would answer."""
+    policy = facts.topic.deletion_policy
+    return policy == "Retain" or (not policy and _recorded(facts) is True)
+
+
+def _recorded(facts: TopicFacts) -> bool | None:
+    """What status says of the topic that the document names."""
+    status = facts.resource.get("status") or {}
+    adopted = status.get("adopted")
+    return adopted if status.get("topicName") == facts.topic.topic_name and isinstance(adopted, bool) else None
+
+
 def _release(facts: TopicFacts) -> TopicDecision:
-    """The document is going and waits for us."""
-    was_ours = dig(facts.resource, "status", "topicName") is not None
-    if facts.cluster_is_going or facts.rival or not was_ours or not _deletes(facts.topic, is_adopted(facts)):
+    """The document is being deleted, and waits for us if it has our finalizer."""
+    if not _has_finalizer(facts.resource):
+        others = ", ".join(dig(facts.resource, "metadata", "finalizers") or [])
+        return TopicDecision(status=_terminating(facts, f"waits for the finalizers {others}") if others else None)
+    if (
+        facts.cluster_is_going
+        or facts.claimant
+        or has_unusable_name(facts.problems)
+        or _recorded(facts) is None
+        or not _deletes(facts.topic, _recorded(facts))
+    ):
         return TopicDecision(finalizer=False)
     if facts.cluster_is_paused:
-        return TopicDecision()
-    if facts.live is None:
+        message = f"topic {facts.topic.topic_name} is deleted first, and the KafkaCluster is paused; {_HOW_TO_KEEP}"
+        return TopicDecision(status=_terminating(facts, message))
+    if not facts.is_asked:
+        return TopicDecision(needs_fleet=True)
+    live = facts.live
+    if live is not None and live.error:
+        return TopicDecision(status=refused(facts, live.error), requeue_after_wait=True)
+    if live is None or live.is_internal or not _deletes(facts.topic, is_adopted(facts)):
         return TopicDecision(finalizer=False)
     return TopicDecision((DeleteTopic(facts.topic.topic_name),))
 
@@ -189,7 +294,7 @@ def _create(facts: TopicFacts) -> _Wanted:
         return _Wanted(faults=[invalid(READY, facts.problems)])
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
-        return _Wanted(faults=[bad(READY, "NotEnoughBrokers", message)], look_again=True)
+        return _Wanted(faults=[bad(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
     return _Wanted([Create(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 
@@ -199,7 +304,11 @@ def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
     if facts.problems:
         wanted.faults.append(invalid(READY, facts.problems))
     if not any(problem.path.startswith("spec.config") for problem in facts.problems):
-        changed = {key: value for key, value in topic.config.items() if live.config.get(key) != value}
+        changed = {
+            key: value
+            for key, value in topic.config.items()
+            if key not in live.config or not is_same_value(key, value, live.config[key])
+        }
         unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in LEFT_ALONE)
         if changed or unset:
             wanted.changes.append(Alter(topic.topic_name, changed, unset))
@@ -214,19 +323,45 @@ def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
     return wanted
 
 
-def _status(facts: TopicFacts, condition: Condition, adopted: bool | None) -> Obj:
+def _record(facts: TopicFacts, creates: bool) -> Obj | None:
+    """What status has to hold before our finalizer is set or the topic is created; None when it does.
+
+    Before a creation there is no id: the one that is found afterwards is that of what we created.
+    """
+    before = facts.resource.get("status") or {}
+    record = {**before, "topicName": facts.topic.topic_name, "adopted": is_adopted(facts) is True}
+    record.pop("topicId", None)
+    if not creates and facts.live is not None:
+        record["topicId"] = facts.live.topic_id
+    return None if record == before else record
+
+
+def _terminating(facts: TopicFacts, message: str) -> Obj:
+    return _status(replace(facts, live=None), bad(READY, "Terminating", message))
+
+
+def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) -> Obj:
+    """`has_topic`: False for a document to which no topic belongs; a record of an earlier one is dropped."""
     generation = int(dig(facts.resource, "metadata", "generation") or 0)
-    previous = dig(facts.resource, "status", "conditions")
+    before = facts.resource.get("status") or {}
     status: Obj = {
         "observedGeneration": generation,
-        "conditions": merged(previous, [condition], generation, facts.now),
+        "conditions": merged(before.get("conditions"), [condition], generation, facts.now),
     }
-    if not facts.rival:
-        status["topicName"] = facts.topic.topic_name
-    if adopted is not None and (facts.live is not None or dig(facts.resource, "status", "adopted") is not None):
-        status["adopted"] = adopted
-    if facts.live is not None:
-        status["topicId"] = facts.live.topic_id
-        status["partitions"] = facts.live.partitions
-        status["replicas"] = facts.live.replicas
+    if not has_topic:
+        return status
+    if before.get("topicName") == facts.topic.topic_name:
+        status |= {key: before[key] for key in _OBSERVED if key in before}
+    status["topicName"] = facts.topic.topic_name
+    live = facts.live
+    if live is not None and not live.error:
+        status |= {
+            "adopted": is_adopted(facts) is True,
+            "topicId": live.topic_id,
+            "partitions": live.partitions,
+            "replicas": live.replicas,
+        }
+    elif facts.is_asked and live is None and not is_deleting(facts.resource):
+        for key in ("topicId", "partitions", "replicas"):
+            status.pop(key, None)
     return status

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 import aiohttp
 import pytest
+from kafka import KafkaConsumer
 
 from ottla_broker.testing import Cluster, cluster
 from ottla_operator.effects.kafka_admin import KafkaAdminLane
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
+from ottla_operator.topics.decisions import ALREADY_EXISTS, Alter, Create, DeleteTopic, Grow, TopicView
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 """The operator tries again after five seconds; a test has one try, on whatever machine."""
@@ -114,12 +116,78 @@ async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: Kafka
     assert sorted(partition.replicas) == [0, 1, 2] and set(partition.in_sync) <= {0, 1, 2}
 
 
+def _running_clients() -> int:
+    return sum(thread.name.startswith("kafka-io") for thread in threading.enumerate())
+
+
 async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
+    """No client goes on trying in the background once its creation has failed."""
+    before = _running_clients()
     lane = KafkaAdminLane(["127.0.0.1:1"], bootstrap_timeout_ms=100)
     for _ in range(2):
         with pytest.raises(KafkaError):
             await lane.view()
+        assert _running_clients() == before
     await lane.close()
+
+
+async def test_a_closed_client_does_not_run_on(fleet: Cluster) -> None:
+    before = _running_clients()
+    lane = KafkaAdminLane(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
+    await lane.brokers()
+    assert _running_clients() == before + 1
+    await lane.close()
+    assert _running_clients() == before
+
+
+async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: KafkaAdminLane) -> None:
+    await admin.change([Create("usual", 1, 1, {})])
+    await _there(admin, "usual")
+    names = [".", "usual", "a b", "\ud800", "x" * 300]
+    found = await _eventually(admin, names, lambda found: "usual" in found)
+    assert found["usual"].error == "" and found["usual"].partitions == 1
+    assert {name for name in names if found[name].error} == set(names) - {"usual"}
+    assert found["."].error.startswith("InvalidTopic: ")
+
+
+async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: KafkaAdminLane) -> None:
+    unwritable = {"retention.ms": "\ud800"}
+    errors = await admin.change(
+        [Create("bad", 1, 1, unwritable), Create("fine", 1, 1, {}), Create("many", 2**40, 1, {})]
+    )
+    assert set(errors) == {"bad", "many"}
+    await _there(admin, "fine")
+    errors = await admin.change(
+        [
+            Alter("fine", {"retention.ms": "1000"}, ()),
+            Alter("fine2", unwritable, ()),
+            Grow("fine", 2),
+            Grow("fine3", 2**40),
+            DeleteTopic("\ud800"),
+        ]
+    )
+    assert set(errors) == {"fine2", "fine3", "\ud800"}
+    await _eventually(
+        admin,
+        ["fine"],
+        lambda found: "fine" in found and found["fine"].partitions == 2 and bool(found["fine"].config),
+    )
+    errors = await admin.change([Alter("fine", {"no.such.key": "1"}, ()), Alter("nowhere", {"retention.ms": "1"}, ())])
+    assert errors["fine"].startswith("InvalidConfiguration: ") and set(errors) == {"fine", "nowhere"}
+
+
+async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaAdminLane) -> None:
+    consumer = KafkaConsumer("usual", bootstrap_servers=fleet.bootstrap, group_id="g")
+    await asyncio.to_thread(consumer.poll, 1000)
+    await asyncio.to_thread(consumer.close)
+    found = await _there(admin, "__consumer_offsets")
+    assert found["__consumer_offsets"].is_internal
+
+
+async def test_a_creation_of_what_exists_says_so(admin: KafkaAdminLane) -> None:
+    assert await admin.change([Create("twice", 1, 1, {})]) == {}
+    errors = await admin.change([Create("twice", 1, 1, {})])
+    assert errors["twice"].startswith(ALREADY_EXISTS)
 
 
 async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: Cluster) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
 from ottla_operator.planning.snapshot import Images
-from ottla_operator.runtime import supervisor
+from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.store import Store
 from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.topics.decisions import DeleteTopic
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
-from tests.operator.topics.test_topic_task import FLIGHTS
+from tests.operator.topics.test_topic_task import FLIGHTS, document
 
 
 class World:
@@ -60,6 +61,11 @@ class World:
     def is_ready(self, name: str) -> bool:
         conditions = dig(self.kubernetes.there(KAFKA_CLUSTER, name), "status", "conditions") or []
         return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+    def topic_reason(self, name: str) -> str:
+        """Of its Ready condition, "" before there is one."""
+        resource = self.kubernetes.objects.get(("KafkaTopic", "default", name))
+        return str(dig(resource, "status", "conditions", 0, "reason") or "")
 
 
 async def test_nothing_is_written_before_the_lease_is_held() -> None:
@@ -106,7 +112,7 @@ async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_
 
 async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker registers with Kafka after its pod was seen; nothing in Kubernetes changes then."""
-    monkeypatch.setattr(supervisor, "WAITING_FOR_FLEET_S", 0.05)
+    monkeypatch.setattr(topic_task, "WAITING_FOR_FLEET_S", 0.05)
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -121,6 +127,89 @@ async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(mo
     world.kafka.unregistered = set()
     await world.until(lambda: "flights" in world.kafka.topics_there)
     await world.supervisor.close()
+
+
+async def test_a_document_that_waits_for_a_topic_has_it_as_soon_as_the_other_goes() -> None:
+    """No look at everything comes in between: those are ten minutes apart."""
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    for day, name, younger in ((1, "flights", "second"), (2, "second", "third"), (3, "third", "fourth")):
+        if name == "flights":
+            world.kubernetes.put(document("flights"))
+        await world.until(lambda name=name: world.topic_reason(name) == "AsDeclared")  # type: ignore[misc]
+        waiting = document(younger, topicName="flights")
+        waiting["metadata"]["creationTimestamp"] = f"2026-02-0{day}T00:00:00Z"
+        world.kubernetes.put(waiting)
+        await world.until(lambda younger=younger: world.topic_reason(younger) == "Conflict")  # type: ignore[misc]
+        if name == "third":  # it names another topic: an older definition allows that
+            world.kubernetes.put({**world.kubernetes.there(KAFKA_TOPIC, name), "spec": document("x")["spec"]})
+        else:
+            world.kubernetes.remove(KAFKA_TOPIC, name)
+        await world.until(lambda younger=younger: world.topic_reason(younger) == "AsDeclared")  # type: ignore[misc]
+    assert not [change for change in world.kafka.requests if isinstance(change, DeleteTopic)]
+    await world.supervisor.close()
+
+
+async def test_a_document_that_loses_its_cluster_reference_leaves_its_topic_to_the_next() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    world.kubernetes.put(document("flights"))
+    await world.until(lambda: world.topic_reason("flights") == "AsDeclared")
+    world.kubernetes.put(document("second", topicName="flights"))
+    await world.until(lambda: world.topic_reason("second") == "Conflict")
+    moved = document("flights", clusterRef={"name": "elsewhere"})
+    world.kubernetes.put({**world.kubernetes.there(KAFKA_TOPIC, "flights"), "spec": moved["spec"]})
+    await world.until(lambda: world.topic_reason("second") == "AsDeclared")
+    await world.until(lambda: world.topic_reason("flights") == "NoCluster")
+    await world.supervisor.close()
+
+
+async def test_a_document_is_released_while_the_fleet_is_dead_and_hundreds_wait() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    world.kubernetes.put(document("flights"))
+    await world.until(lambda: world.topic_reason("flights") == "AsDeclared")
+    world.kafka.answers = False
+    for number in range(250):
+        world.kubernetes.put(document(f"t{number:03}"))
+    world.kubernetes.remove(KAFKA_TOPIC, "flights")
+    await world.until(lambda: world.topic_reason("flights") == "Terminating")
+    terminating = world.kubernetes.there(KAFKA_TOPIC, "flights")
+    world.kubernetes.put({**terminating, "spec": terminating["spec"] | {"deletionPolicy": "Retain"}})
+    await world.until(lambda: "flights" not in world.kubernetes.names(KAFKA_TOPIC))
+    assert "flights" in world.kafka.topics_there
+    world.kafka.answers = True
+    await world.until(lambda: len(world.kafka.topics_there) == 251)
+    await world.supervisor.close()
+
+
+async def test_clients_of_kafka_are_closed_with_their_cluster_and_with_the_operator() -> None:
+    world = World()
+    world.allowed.set()
+    world.kubernetes.put(copy.deepcopy(CLUSTER))
+    await world.until(lambda: world.is_ready("orders"))
+    world.kubernetes.put(document("flights"))
+    await world.until(lambda: world.topic_reason("flights") == "AsDeclared")
+    assert world.kafka.opened > world.kafka.closed
+    more = world.kubernetes.there(KAFKA_CLUSTER, "orders")
+    more["spec"]["brokers"]["replicas"] = 4
+    world.kubernetes.put(more)
+    await world.until(lambda: len(world.kafka.ready_brokers()) == 4)
+    world.kubernetes.put(document("after"))
+    await world.until(lambda: world.topic_reason("after") == "AsDeclared")
+    assert world.kafka.opened - world.kafka.closed <= 2, "one of the cluster's task, one of its topics'"
+    world.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    await world.until(lambda: world.kafka.opened == world.kafka.closed)
+    world.kubernetes.put({**copy.deepcopy(CLUSTER), "spec": more["spec"]})
+    await world.until(lambda: world.kafka.opened > world.kafka.closed)
+    await world.supervisor.close()
+    assert world.kafka.opened == world.kafka.closed
 
 
 async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None:

@@ -1,0 +1,16 @@
+"""A running fleet with the task of its topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator.fleet import Fleet
+from tests.operator.topics.test_topic_task import Topics
+
+
+@pytest.fixture
+async def topics() -> Topics:
+    fleet = Fleet()
+    await fleet.converge()
+    fleet.kubernetes.writes.clear()
+    return Topics(fleet)

@@ -1,0 +1,420 @@
+"""Whose a topic is: documents that name the same one, what was adopted, and what is never deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from ottla_operator.api.names import TOPIC_FINALIZER
+from ottla_operator.api.objects import KAFKA_TOPIC, Kind, Obj, dig
+from ottla_operator.effects.ports import ApiError, KafkaError
+from ottla_operator.topics.decisions import DeleteTopic, TopicView
+from tests.operator.fleet import Fleet
+from tests.operator.kubernetes import Killed
+from tests.operator.topics.test_topic_task import Topics, document
+
+LATER = "2026-02-01T00:00:00Z"
+EXISTING = TopicView("flights", "old", 12, 3, {"retention.ms": "604800000"})
+
+
+def _renamed(**spec: Any) -> dict[str, Any]:
+    """A younger document of the topic flights."""
+    made = document("renamed", topicName="flights", **spec)
+    made["metadata"]["creationTimestamp"] = LATER
+    return made
+
+
+def _deletions(topics: Topics) -> list[str]:
+    return [change.topic for change in topics.kafka.requests if isinstance(change, DeleteTopic)]
+
+
+def _remove(topics: Topics, name: str) -> None:
+    topics.fleet.kubernetes.remove(KAFKA_TOPIC, name)
+
+
+def _finalizers(topics: Topics, name: str) -> list[str]:
+    return list(dig(topics.there(name), "metadata", "finalizers") or [])
+
+
+@pytest.mark.parametrize("policy", [None, "Delete"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+async def test_a_renamed_document_takes_the_topic_over_and_nothing_is_deleted(
+    topics: Topics, policy: str | None, restarts: bool
+) -> None:
+    topics.apply(deletionPolicy=policy)
+    await topics.settle()
+    topics.apply(_renamed(partitions=24))
+    await topics.settle()
+    assert topics.ready("renamed") == ("False", "Conflict") and "flights" in topics.message("renamed")
+    _remove(topics, "flights")
+    if restarts:
+        topics.restart()
+    await topics.settle()
+    assert _deletions(topics) == [] and not topics.is_listed()
+    assert topics.ready("renamed") == ("True", "AsDeclared")
+    assert topics.kafka.topics_there["flights"].partitions == 24
+    assert topics.there("renamed")["status"]["adopted"] is True
+
+
+async def test_a_rename_whose_two_halves_arrive_at_once_keeps_the_topic(topics: Topics) -> None:
+    """The old document is being deleted before the operator has seen the new one."""
+    topics.apply()
+    await topics.settle()
+    _remove(topics, "flights")
+    topics.apply(_renamed())
+    await topics.settle()
+    assert _deletions(topics) == [] and topics.ready("renamed")[0] == "True" and not topics.is_listed()
+
+
+@pytest.mark.parametrize(("policy", "is_kept"), [(None, True), ("Retain", True), ("Delete", False)])
+async def test_a_topic_that_was_taken_over_counts_as_one_that_existed(
+    topics: Topics, policy: str | None, is_kept: bool
+) -> None:
+    topics.apply()
+    topics.apply(_renamed(deletionPolicy=policy))
+    await topics.settle()
+    _remove(topics, "flights")
+    await topics.settle()
+    assert (TOPIC_FINALIZER in _finalizers(topics, "renamed")) is not is_kept
+    _remove(topics, "renamed")
+    await topics.settle()
+    assert ("flights" in topics.kafka.topics_there) is is_kept and not topics.is_listed("renamed")
+
+
+async def test_a_takeover_before_the_topic_was_there_creates_it(topics: Topics) -> None:
+    topics.apply(replicas=9)
+    topics.apply(_renamed())
+    await topics.settle()
+    assert topics.ready() == ("False", "NotEnoughBrokers")
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.ready("renamed")[0] == "True" and topics.there("renamed")["status"]["adopted"] is False
+
+
+async def test_both_documents_deleted_at_once_delete_the_topic(topics: Topics) -> None:
+    topics.apply()
+    topics.apply(_renamed())
+    await topics.settle()
+    _remove(topics, "flights")
+    _remove(topics, "renamed")
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_document_that_waits_for_other_finalizers_holds_no_topic(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    made = topics.fleet.kubernetes.there(KAFKA_TOPIC, "flights")
+    made["metadata"]["finalizers"].append("example.org/audit")
+    topics.fleet.kubernetes.put(made)
+    topics.apply(_renamed())
+    await topics.settle()
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.ready() == ("False", "Terminating") and "example.org/audit" in topics.message()
+    assert topics.ready("renamed")[0] == "True" and _deletions(topics) == []
+
+
+async def test_an_older_document_that_begins_to_name_a_topic_has_it_and_has_not_created_it(topics: Topics) -> None:
+    """An API server refuses that; a restore or an older definition may bring it."""
+    topics.apply(document("first", topicName="other"))
+    topics.apply(_renamed())
+    await topics.settle()
+    assert topics.there("first")["status"]["adopted"] is False
+    topics.apply(document("first", topicName="flights"))
+    await topics.settle()
+    assert topics.there("first")["status"]["adopted"] is True and topics.ready("renamed")[1] == "Conflict"
+    _remove(topics, "first")
+    await topics.settle()
+    _remove(topics, "renamed")
+    await topics.settle()
+    assert sorted(topics.kafka.topics_there) == ["flights", "other"]
+
+
+async def test_a_document_of_another_namespace_has_no_claim(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    elsewhere = _renamed()
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    topics.fleet.kubernetes.put(elsewhere)
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there == {}
+
+
+async def test_names_that_differ_in_case_or_punctuation_are_different_topics(topics: Topics) -> None:
+    topics.apply(document("a", topicName="my.topic"))
+    topics.apply(document("b", topicName="My.topic"))
+    await topics.settle()
+    topics.kafka.refusals["my_topic"] = "InvalidTopic: Topic 'my_topic' collides with existing topics: my.topic"
+    topics.apply(document("c", topicName="my_topic"))
+    await topics.settle()
+    assert topics.ready("c") == ("False", "InvalidTopic") and "my.topic" in topics.message("c")
+    topics.kafka.refusals.clear()
+    _remove(topics, "a")
+    await topics.settle()
+    assert sorted(topics.kafka.topics_there) == ["My.topic", "my_topic"]
+
+
+def _before_the_read(topics: Topics, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Does something at the moment in which the operator reads the documents before a deletion, unseen by its watch."""
+    kubernetes = topics.fleet.kubernetes
+    read = kubernetes.list
+
+    async def listed(kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+        if kind == KAFKA_TOPIC:
+            watch, kubernetes.on_change = kubernetes.on_change, None
+            act()
+            kubernetes.on_change = watch
+            monkeypatch.undo()
+        return await read(kind, namespace, selector)
+
+    monkeypatch.setattr(kubernetes, "list", listed)
+
+
+async def test_a_document_created_between_the_decision_and_the_deletion_keeps_the_topic(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.apply()
+    await topics.settle()
+    _before_the_read(topics, monkeypatch, lambda: topics.apply(_renamed()))
+    _remove(topics, "flights")
+    await topics.settle()
+    assert _deletions(topics) == [] and not topics.is_listed()
+    topics.restart()
+    await topics.settle()
+    assert topics.ready("renamed")[0] == "True"
+
+
+async def test_a_policy_changed_between_the_decision_and_the_deletion_keeps_the_topic(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.apply()
+    await topics.settle()
+    _before_the_read(topics, monkeypatch, lambda: topics.apply(deletionPolicy="Retain"))
+    _remove(topics, "flights")
+    await topics.settle()
+    assert _deletions(topics) == [] and not topics.is_listed()
+
+
+async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.apply()
+    await topics.settle()
+
+    async def failing(kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+        raise ApiError(500, "InternalError", "etcd")
+
+    monkeypatch.setattr(topics.fleet.kubernetes, "list", failing)
+    _remove(topics, "flights")
+    await topics.settle()
+    assert _deletions(topics) == [] and topics.is_listed() and topics.task.has_waiting
+    monkeypatch.undo()
+    await topics.settle()
+    assert _deletions(topics) == ["flights"] and not topics.is_listed()
+
+
+async def test_an_adopted_topic_is_kept_once_its_policy_is_taken_away(topics: Topics) -> None:
+    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 3, 3, {})
+    topics.apply(deletionPolicy="Delete")
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True and _finalizers(topics, "flights") == [TOPIC_FINALIZER]
+    topics.apply(deletionPolicy=None)
+    await topics.settle()
+    assert _finalizers(topics, "flights") == []
+    _remove(topics, "flights")
+    await topics.settle()
+    assert _deletions(topics) == [] and "flights" in topics.kafka.topics_there
+
+
+@pytest.mark.parametrize("survived", range(5))
+async def test_an_operator_killed_between_any_two_writes_knows_what_it_adopted(survived: int) -> None:
+    fleet = Fleet()
+    await fleet.converge()
+    topics = Topics(fleet)
+    topics.kafka.topics_there["flights"] = EXISTING
+    topics.apply(deletionPolicy="Delete")
+    fleet.kubernetes.kill_after = survived
+    try:
+        await topics.settle()
+    except Killed:
+        topics.restart()
+    fleet.kubernetes.kill_after = None
+    topics.apply(deletionPolicy=None)
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there == {"flights": EXISTING} and not topics.is_listed()
+
+
+@pytest.mark.parametrize("is_deleted_first", [False, True], ids=["looked at before", "deleted before"])
+async def test_a_topic_is_kept_when_the_record_of_its_creation_was_lost(topics: Topics, is_deleted_first: bool) -> None:
+    """Restored from a backup, or cleared by hand: our finalizer alone does not say that we created the topic."""
+    topics.apply()
+    await topics.settle()
+    topics.fleet.kubernetes.edit(KAFKA_TOPIC, "flights", status={})
+    if not is_deleted_first:
+        await topics.settle()
+        assert topics.there()["status"]["adopted"] is True and _finalizers(topics, "flights") == []
+    _remove(topics, "flights")
+    await topics.settle()
+    assert _deletions(topics) == [] and "flights" in topics.kafka.topics_there and not topics.is_listed()
+
+
+async def test_a_topic_that_was_created_again_by_others_is_kept(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.kafka.topics_there["flights"] = EXISTING
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True
+    _remove(topics, "flights")
+    await topics.settle()
+    assert "flights" in topics.kafka.topics_there and not topics.is_listed()
+
+
+async def test_a_topic_that_was_deleted_by_hand_and_created_anew_by_us_goes_with_its_document(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    del topics.kafka.topics_there["flights"]
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is False
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.kafka.topics_there == {} and not topics.is_listed()
+
+
+async def test_a_topic_that_existed_unseen_is_adopted(topics: Topics) -> None:
+    """A broker that has just started does not know all topics yet: the controller's answer says that it is there."""
+    topics.kafka.topics_there["flights"] = EXISTING
+    topics.kafka.unseen = {"flights"}
+    topics.apply()
+    topics.task.put("flights")
+    await topics.task.batch_once()
+    topics.kafka.unseen = set()
+    topics.restart()
+    await topics.settle()
+    assert topics.there()["status"]["adopted"] is True and topics.ready()[0] == "True"
+    _remove(topics, "flights")
+    await topics.settle()
+    assert "flights" in topics.kafka.topics_there and not topics.is_listed()
+
+
+async def test_a_record_is_confirmed_before_the_finalizer_and_the_creation(topics: Topics) -> None:
+    topics.kafka.refusals["flights"] = "PolicyViolation: not today"
+    topics.apply()
+    topics.task.put("flights")
+    await topics.task.batch_once()
+    written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind == "KafkaTopic"]
+    assert written == ["status", "finalizers", "status"]
+    assert topics.there()["status"]["adopted"] is False
+
+
+async def test_a_record_that_cannot_be_written_stops_the_creation(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(obj: Obj) -> Obj:
+        raise ApiError(500, "InternalError", "etcd")
+
+    monkeypatch.setattr(topics.fleet.kubernetes, "replace_status", failing)
+    topics.apply()
+    await topics.settle()
+    assert topics.kafka.requests == [] and _finalizers(topics, "flights") == []
+    monkeypatch.undo()
+    await topics.settle()
+    assert topics.ready()[0] == "True"
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__cluster_metadata_of_tomorrow"])
+async def test_an_internal_topic_is_neither_changed_nor_deleted(topics: Topics, name: str) -> None:
+    internal = TopicView(name, "i", 50, 3, {"cleanup.policy": "compact"}, is_internal=True)
+    topics.kafka.topics_there[name] = internal
+    topics.apply(document("offsets", topicName=name, deletionPolicy="Delete"))
+    await topics.settle()
+    assert topics.ready("offsets")[1] in ("InvalidSpec", "InternalTopic") and name in topics.message("offsets")
+    assert _finalizers(topics, "offsets") == []
+    made = topics.there("offsets")
+    made["metadata"]["finalizers"] = [TOPIC_FINALIZER]
+    made["status"] |= {"topicName": name, "adopted": False, "topicId": "i"}
+    topics.fleet.kubernetes.put(made)
+    _remove(topics, "offsets")
+    await topics.settle()
+    assert topics.kafka.requests == [] and topics.kafka.topics_there[name] == internal
+    assert not topics.is_listed("offsets")
+
+
+async def test_a_document_is_released_at_once_when_its_policy_becomes_retain_though_no_broker_answers(
+    topics: Topics,
+) -> None:
+    topics.apply()
+    topics.apply(document("other"))
+    await topics.settle()
+    topics.kafka.answers = False
+    _remove(topics, "flights")
+    _remove(topics, "other")
+    with pytest.raises(KafkaError):
+        await topics.settle()
+    assert topics.ready() == ("False", "Terminating") and "deletionPolicy: Retain" in topics.message()
+    topics.apply(deletionPolicy="Retain")
+    topics.task.put("flights")
+    topics.task.put("other")
+    with pytest.raises(KafkaError):
+        await topics.task.batch_once()
+    assert not topics.is_listed() and topics.is_listed("other")
+    topics.kafka.answers = True
+    await topics.settle()
+    assert list(topics.kafka.topics_there) == ["flights"] and not topics.is_listed("other")
+
+
+async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
+    topics.apply(document("kept"))
+    topics.apply(document("first", topicName="shared"))
+    await topics.settle()
+    topics.kafka.answers = False
+    topics.apply(document("kept", deletionPolicy="Retain"))
+    topics.apply(document("second", topicName="shared"))
+    topics.apply(document("internal", topicName="__consumer_offsets"))
+    topics.apply(document("wrong", config={"retention.ms": "soon"}))
+    topics.apply(document("new"))
+    with pytest.raises(KafkaError):
+        await topics.settle()
+    reasons = {name: topics.ready(name)[1] for name in ("kept", "second", "internal", "wrong", "new")}
+    assert reasons == {
+        "kept": "AsDeclared",
+        "second": "Conflict",
+        "internal": "InvalidSpec",
+        "wrong": "InvalidSpec",
+        "new": "WaitingForKafka",
+    }
+    assert _finalizers(topics, "kept") == []
+    topics.fleet.edit("spec.paused", True)
+    topics.task.put_all()
+    await topics.task.batch_once()
+    assert topics.ready("new") == ("False", "Paused") and len(topics.task) == 0
+
+
+async def test_a_paused_cluster_says_on_a_terminating_document_what_it_waits_for(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.fleet.edit("spec.paused", True)
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.ready() == ("False", "Terminating") and "paused" in topics.message()
+    topics.fleet.edit("spec.paused", None)
+    await topics.settle()
+    assert not topics.is_listed() and topics.kafka.topics_there == {}
+
+
+async def test_a_deletion_that_the_brokers_refuse_is_shown_on_the_terminating_document(topics: Topics) -> None:
+    topics.apply()
+    await topics.settle()
+    topics.kafka.refusals["flights"] = "TopicDeletionDisabled: delete.topic.enable is false"
+    _remove(topics, "flights")
+    await topics.settle()
+    assert topics.ready() == ("False", "Terminating") and "delete.topic.enable" in topics.message()
+    topics.apply(deletionPolicy="Retain")
+    await topics.settle()
+    assert not topics.is_listed()
