@@ -62,6 +62,7 @@ def load_documents(sources: Iterable[tuple[str, str]]) -> Documents:
                 topics.append(parsed)
     wrong += _repeated("KafkaCluster", [cluster.name for cluster in clusters])
     wrong += _repeated("KafkaTopic", [topic.name for topic in topics])
+    wrong += _shared(topics)
     if wrong:
         raise DocumentError(wrong)
     return Documents(tuple(clusters), tuple(topics))
@@ -96,6 +97,18 @@ def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic 
         return topic
     problems.append(Problem("kind", f"must be KafkaCluster or KafkaTopic, not {kind!r}"))
     return None
+
+
+def _shared(topics: list[KafkaTopic]) -> list[str]:
+    """Documents that name one topic: on a cluster the older one has it, in files there is none."""
+    documents: dict[tuple[str, str, str], list[str]] = {}
+    for topic in topics:
+        documents.setdefault((topic.namespace, topic.cluster, topic.topic_name), []).append(topic.name)
+    return [
+        f"KafkaTopics {' and '.join(dict.fromkeys(names))} name one topic, {topic}"
+        for (_, _, topic), names in documents.items()
+        if len(set(names)) > 1
+    ]
 
 
 def _repeated(kind: str, names: list[str]) -> list[str]:

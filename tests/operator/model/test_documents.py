@@ -118,3 +118,11 @@ def test_bad_yaml_and_repeated_names_are_refused() -> None:
         load("a: [")
     with pytest.raises(DocumentError, match="KafkaTopic t is declared twice"):
         load(topic("") + "\n---\n" + topic(""))
+
+
+def test_two_documents_that_name_one_topic_are_refused() -> None:
+    other = topic("topicName: t").replace("{name: t}", "{name: other}", 1)
+    with pytest.raises(DocumentError, match="KafkaTopics t and other name one topic, t"):
+        load(topic("") + "\n---\n" + other)
+    elsewhere = other.replace("clusterRef: {name: c}", "clusterRef: {name: d}")
+    assert len(load(topic("") + "\n---\n" + elsewhere).topics) == 2
