@@ -24,14 +24,21 @@ async def release_topics(
 ) -> int:
     """Takes the lease away from a running operator, waits until it has stopped, and takes our finalizers off.
 
-    Gives the number of topics released. A new operator may begin half a minute later. Raises ApiError.
+    Gives the number of topics released. A new operator may begin half a minute later. Raises ApiError, that of a single
+    topic after all others are released.
     """
     await _take_lease(api, lease_namespace, now(), HOLD_S)
     await sleep(DURATION_S)
     released = 0
+    failed: ApiError | None = None
     for topic in await api.list(KAFKA_TOPIC, namespace, ""):
-        released += await _release(api, topic)
+        try:
+            released += await _release(api, topic)
+        except ApiError as error:
+            failed = failed or error
     await _take_lease(api, lease_namespace, now(), AFTERWARDS_S)
+    if failed is not None:
+        raise failed
     return released
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+
+import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, dig
+from ottla_operator.api.objects import KAFKA_TOPIC, LEASE, Obj, dig, name_of
+from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime.lease import LeaseHolder
 from ottla_operator.runtime.release import release_topics
 from tests.operator.kubernetes import InMemoryKubernetes
@@ -28,4 +32,27 @@ async def test_topics_are_released_after_the_operator_has_lost_its_lease() -> No
     assert await release_topics(kubernetes, "default", None, lambda: "2026-01-01T00:00:00Z", sleep) == 2
     left = {name: kubernetes.there(KAFKA_TOPIC, name)["metadata"]["finalizers"] for name in ("a", "b", "c")}
     assert left == {"a": [], "b": ["other/one"], "c": []}
+    assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "leaseDurationSeconds") == 30
+
+
+async def test_a_topic_that_cannot_be_released_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    kubernetes = InMemoryKubernetes()
+    for name in ("a", "b"):
+        topic = copy.deepcopy(FLIGHTS)
+        topic["metadata"] |= {"name": name, "finalizers": [TOPIC_FINALIZER]}
+        kubernetes.put(topic)
+    write = kubernetes.set_finalizers
+
+    async def refusing(obj: Obj, finalizers: Sequence[str]) -> Obj:
+        if name_of(obj) == "a":
+            raise ApiError(422, "Invalid", "not this one")
+        return await write(obj, finalizers)
+
+    async def sleep(seconds: float) -> None:
+        """No operator runs."""
+
+    monkeypatch.setattr(kubernetes, "set_finalizers", refusing)
+    with pytest.raises(ApiError, match="not this one"):
+        await release_topics(kubernetes, "default", None, lambda: "2026-01-01T00:00:00Z", sleep)
+    assert kubernetes.there(KAFKA_TOPIC, "b")["metadata"]["finalizers"] == []
     assert dig(kubernetes.there(LEASE, "ottla-operator"), "spec", "leaseDurationSeconds") == 30
