@@ -8,11 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import BrokerReport, KafkaView, LogDirectoryReport, Partition
-from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, NODE, POD, STATEFUL_SET, Obj, dig, has_condition, uid_of
+from ottla_operator.api.fleet import BrokerReport, KafkaView, LogDirectoryReport, Partition, ServerReport
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    NODE,
+    POD,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    has_condition,
+    uid_of,
+)
 from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.disks import log_dir
+from ottla_operator.planning.ensemble import parse_record
 from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.store import Store
@@ -166,6 +178,18 @@ class InMemorySurroundings:
                 found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity))
         return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found))
 
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        ready = [
+            name
+            for name in self.kubernetes.names(POD)
+            if dig(other := self.kubernetes.there(POD, name), "metadata", "labels", names.SERVER_ID) is not None
+            and has_condition(other, "Ready")
+        ]
+        size = len(self.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines())
+        if pod["metadata"]["name"] not in ready or len(ready) <= size // 2:
+            return ServerReport(uid_of(pod), "")
+        return ServerReport(uid_of(pod), "leader" if pod["metadata"]["name"] == ready[0] else "follower")
+
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
         self.fleet.opened += 1
         return self.fleet
@@ -254,8 +278,6 @@ class Fleet:
 
     def properties(self, broker_id: int) -> str:
         """server.properties that the pod of a broker runs with."""
-        from ottla_operator.api.objects import CONFIG_MAP
-
         pod = self.kubernetes.there(POD, f"orders-broker-{broker_id}-0")
         volume = next(item for item in pod["spec"]["volumes"] if item["name"] == "config")
         return str(self.kubernetes.there(CONFIG_MAP, volume["configMap"]["name"])["data"][FILE])
@@ -272,13 +294,23 @@ class Fleet:
     def claims(self) -> list[str]:
         return self.kubernetes.names(CLAIM)
 
+    def _annotations(self, obj: Obj) -> dict[str, Any]:
+        """With the names of claims in place of their uids, and without how often the record was written."""
+        found = dict(obj["metadata"].get("annotations") or {})
+        if (record := parse_record(found.get(names.ENSEMBLE))) is not None:
+            by_uid = {uid_of(self.kubernetes.there(CLAIM, name)): name for name in self.claims()}
+            found[names.ENSEMBLE] = {
+                server: [by_uid.get(uid) for uid in uids] for server, uids in record.served.items()
+            }
+        return found
+
     def picture(self) -> dict[str, Any]:
         """The state of the API server without what differs from run to run."""
         picture = {}
         for (kind, _, name), obj in self.kubernetes.objects.items():
             if kind in ("Event", "Pod", NODE.kind):
                 continue
-            metadata = {key: obj["metadata"].get(key) for key in ("labels", "annotations")}
+            metadata = {"labels": obj["metadata"].get("labels"), "annotations": self._annotations(obj)}
             status = copy.deepcopy(obj.get("status") if kind == "KafkaCluster" else None)
             picture[f"{kind}/{name}"] = {
                 **{key: value for key, value in obj.items() if key not in ("metadata", "status")},

@@ -47,6 +47,8 @@ class InMemoryKubernetes:
         self.on_change: Callable[[str, Obj], None] | None = None
         self.not_starting: set[str] = set()
         """ConfigMaps with which a broker does not become ready."""
+        self.container_status: Callable[[Obj], Obj | None] | None = None
+        """Why a pod is not ready, as its only container's status tells; None: it is. Asked at each `settle`."""
         self._version = 1000
         self._uids = 0
         self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
@@ -244,8 +246,11 @@ class InMemoryKubernetes:
         if any((kind.kind, "default", name) not in self.objects for kind, name in needs):
             return
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
-        ready = "False" if config in self.not_starting else "True"
+        container = None if self.container_status is None else self.container_status(pod)
+        ready = "False" if config in self.not_starting or container is not None else "True"
         status: Obj = {"podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}
+        if container is not None:
+            status["containerStatuses"] = [container]
         if config in self.not_starting:
             waiting = {"reason": "CrashLoopBackOff"}
             status["containerStatuses"] = [{"name": "broker", "ready": False, "state": {"waiting": waiting}}]

@@ -1,4 +1,7 @@
-"""What a running fleet says of itself: its metadata, and each broker's /status. Values only; `effects` asks."""
+"""What a running fleet says of itself: its metadata, each broker's /status, each ZooKeeper server's srvr.
+
+Values only; `effects` asks.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +47,18 @@ class BrokerReport:
     cluster_id: str
     state: str
     log_dirs: tuple[LogDirectoryReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What a ZooKeeper server answered to srvr. `mode` is "" while it serves nobody, so while it has no quorum.
+
+    A follower serves only once it has everything that its leader had when it joined. `pod_uid`: the pod that was asked.
+    """
+
+    pod_uid: str
+    mode: str
+
+    @property
+    def is_serving(self) -> bool:
+        return self.mode in ("leader", "follower", "standalone")

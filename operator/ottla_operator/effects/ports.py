@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ottla_operator.api.fleet import BrokerReport, KafkaView
+from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
 from ottla_operator.api.objects import Kind, Obj
 from ottla_operator.topics.decisions import TopicChange, TopicView
 
@@ -93,6 +93,10 @@ class Surroundings(Protocol):
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
         """What the broker in this pod says at /status; None when it does not answer."""
+        ...
+
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        """What the ZooKeeper server in this pod answers to srvr; None when it does not answer."""
         ...
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:

@@ -1,7 +1,9 @@
-"""The production adapter of Surroundings: wall clock, randomness, the brokers' /status over HTTP, Kafka clients."""
+"""The production adapter of Surroundings: wall clock, randomness, the brokers' /status over HTTP,
+ZooKeeper's four-letter words, Kafka clients."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,11 +11,12 @@ from typing import Any
 
 import aiohttp
 
-from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport
+from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport, ServerReport
 from ottla_operator.api.objects import Obj, dig, uid_of
 from ottla_operator.effects.kafka_admin import KafkaAdminLane
 from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.planning.config import HTTP_PORT
+from ottla_operator.planning.zookeeper import CLIENT_PORT
 
 STATUS_TIMEOUT_S = 3.0
 PASSWORD_BYTES = 24
@@ -44,6 +47,13 @@ class ProductionSurroundings:
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
 
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        address = dig(pod, "status", "podIP")
+        if not address:
+            return None
+        answer = await srvr(str(address), CLIENT_PORT)
+        return None if answer is None else read_srvr(uid_of(pod), answer)
+
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
         return KafkaAdminLane(bootstrap)
 
@@ -62,3 +72,29 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
         if isinstance(item, dict)
     )
     return BrokerReport(pod_uid, str(status.get("cluster") or ""), str(status.get("state") or ""), directories)
+
+
+async def srvr(host: str, port: int) -> str | None:
+    """The answer of a ZooKeeper server to the four-letter word srvr; None when it does not answer."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(STATUS_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"srvr")
+            return (await reader.read()).decode(errors="replace")
+    except (TimeoutError, OSError):
+        return None
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def read_srvr(pod_uid: str, answer: str) -> ServerReport:
+    """
+    >>> read_srvr("u", "Zookeeper version: 3.9.5\\nZxid: 0x100000002\\nMode: follower\\nNode count: 5\\n").mode
+    'follower'
+    >>> read_srvr("u", "This ZooKeeper instance is not currently serving requests").is_serving
+    False
+    """
+    modes = [line.removeprefix("Mode: ").strip() for line in answer.splitlines() if line.startswith("Mode: ")]
+    return ServerReport(pod_uid, modes[0] if modes else "")

@@ -32,7 +32,7 @@ from ottla_operator.planning.brokers import (
     trouble,
 )
 from ottla_operator.planning.config import Configs, decide_config
-from ottla_operator.planning.disks import Disks, decide_disks
+from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
 from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
@@ -118,7 +118,7 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     )
     concerns.take(brokers.decision)
     roll = concerns.decide(
-        conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, brokers, concerns), machine.Decided(None)
+        conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
     status = _status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll)
     if snapshot.cluster.paused:
@@ -146,7 +146,8 @@ def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:
     return {broker_id: rack for broker_id, rack in snapshot.broker_ids().items() if rack is not None}
 
 
-def _members(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> dict[int, machine.Member]:
+def _members(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> dict[int, machine.Member]:
+    """`kept` wait with whatever they have pending: a volume would go with their pod."""
     members: dict[int, machine.Member] = {}
     for number, stateful_set in wanted.items():
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
@@ -155,7 +156,7 @@ def _members(snapshot: Snapshot, wanted: Mapping[int, Obj]) -> dict[int, machine
         pod = snapshot.get(POD, names.pod_of(name_of(live)))
         members[number] = machine.Member(
             number,
-            pending_reasons(snapshot, live, stateful_set),
+            () if number in kept else pending_reasons(snapshot, live, stateful_set),
             template_is_current(live, stateful_set) and revisions_known(live),
             None
             if pod is None
@@ -179,16 +180,19 @@ def _is_running(pod: Obj) -> bool:
     return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
 
 
-def _decide_roll(snapshot: Snapshot, zookeeper: ZooKeeper, brokers: Brokers, concerns: _Concerns) -> machine.Decided:
+def _decide_roll(
+    snapshot: Snapshot, zookeeper: ZooKeeper, disks: Disks, brokers: Brokers, concerns: _Concerns
+) -> machine.Decided:
     """ZooKeeper first, then brokers; one roll at a time. What it may write and delete goes to `concerns`."""
     recorded = machine.from_status(snapshot.status("roll"))
     decided = machine.Decided(None)
+    kept = {names.ZOOKEEPER: zookeeper.kept, names.BROKER: keepers(disks)}
     for role, wanted in ((names.ZOOKEEPER, zookeeper.stateful_sets), (names.BROKER, brokers.stateful_sets)):
         if recorded is not None and recorded.role != role:
             continue
         facts = machine.Facts(
             role=role,
-            members=_members(snapshot, wanted),
+            members=_members(snapshot, wanted, kept[role]),
             kafka=snapshot.kafka,
             has_partitions=role == names.BROKER,
             now=snapshot.now,
@@ -197,6 +201,9 @@ def _decide_roll(snapshot: Snapshot, zookeeper: ZooKeeper, brokers: Brokers, con
         decided = machine.decide(recorded, facts)
         if decided.apply is not None:
             concerns.desired.append(wanted[decided.apply])
+        if decided.delete is not None and decided.delete[0] in kept[role] and decided.roll is not None:
+            blocked = (f"a volume of {role} {decided.delete[0]} would go with its pod",)
+            decided = replace(decided, roll=replace(decided.roll, blocked_by=blocked), delete=None)
         if decided.delete is not None:
             number, uid = decided.delete
             pod = names.pod_of(name_of(wanted[number]))

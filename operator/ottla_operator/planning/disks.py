@@ -98,6 +98,12 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
             if claim.state == "Deleting":
                 message = f"claim {claim.name} of broker {number} is being deleted; the broker loses it when it stops"
                 faults.append(bad(DISKS_READY, "ClaimDeleting", message))
+            elif claim.state == "Lost":
+                message = (
+                    f"claim {claim.name} of broker {number} has lost its volume: bring the PersistentVolume back, or "
+                    "delete the claim and make one in its place"
+                )
+                faults.append(bad(DISKS_READY, "ClaimLost", message))
             else:
                 desired.append(_build(snapshot, number, rack, disk, claim.name, live))
         claims[number] = tuple(mine)
@@ -112,6 +118,13 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
 
 def _waits_for_id(claim: Claim) -> bool:
     return not claim.directory_id and claim.state not in ("Lost", "Deleting")
+
+
+def keepers(disks: Disks) -> frozenset[int]:
+    """Brokers whose pod must not be deleted: a volume would go with it, or the next pod would not start without it."""
+    return frozenset(
+        number for number, mine in disks.claims.items() if any(claim.state in ("Deleting", "Lost") for claim in mine)
+    )
 
 
 def has_no_provisioner(snapshot: Snapshot) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api.conditions import Condition
-from ottla_operator.api.fleet import BrokerReport, KafkaView
+from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
 from ottla_operator.api.names import BROKER, BROKER_ID, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Kind, Obj, dig, is_owned_by, label
 from ottla_operator.model.cluster import KafkaCluster
@@ -32,6 +32,7 @@ class Snapshot:
 
     `objects` are those that carry the cluster's label, by kind and name. `nodes` is None without the right to read
     them, `kafka` None while no broker answers, `storage_classes` holds those named in the spec that were found.
+    `servers` are answers of this very pass, asked only while it is not settled which servers hold data.
     """
 
     cluster: KafkaCluster
@@ -43,6 +44,7 @@ class Snapshot:
     nodes: tuple[Obj, ...] | None = None
     storage_classes: Mapping[str, Obj] = field(default_factory=dict)
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
+    servers: Mapping[int, ServerReport] = field(default_factory=dict)
     kafka: KafkaView | None = None
     has_super_secret: bool = False
 

@@ -1,8 +1,9 @@
 """The ZooKeeper ensemble: one StatefulSet per server, from the first day ready to change its size by reconfiguration.
 
 standaloneEnabled=false and reconfigEnabled=true, a super user in a Secret, the dynamic configuration on the data
-volume: 1 -> 3 -> 1 servers is then no migration. Changing the size is not served yet and is a condition. With
-spec.zookeeper.connect nothing of this is made.
+volume: 1 -> 3 -> 1 servers is then no migration. Changing the size is not served yet and is a condition; whoever serves
+it takes the servers that leave out of the record of `ensemble`, or their old data would vote when they come back. With
+spec.zookeeper.connect nothing of this is made. Which servers may start without data is decided in `ensemble`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ from ottla_operator.api.objects import (
 )
 from ottla_operator.model.cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec, KafkaCluster
 from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.planning.ensemble import (
+    FIRST_GENERATION,
+    Volumes,
+    claim_name,
+    decide_volumes,
+    is_settled,
+    stored_record,
+)
 from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
@@ -42,7 +51,9 @@ LOG = "/datalog"
 FILES = "/ottla"
 SUPER_FLAGS_KEY = "SERVER_JVMFLAGS"
 GRACE_S = 60
-FIRST_GENERATION = "1"
+MARKER = "ottla.server"
+"""File on each volume of a server: whose volume it is. Both volumes of a server have the same text in it."""
+TERMINATION_LOG = "/dev/termination-log"
 
 LOGBACK = """\
 <configuration>
@@ -54,17 +65,79 @@ LOGBACK = """\
 """
 
 
-def start_script(data: str = DATA, files: str = FILES) -> str:
-    """What a server's container runs (bash, as zkServer.sh itself).
+def start_script(
+    data: str = DATA, files: str = FILES, log: str | None = None, termination_log: str = TERMINATION_LOG
+) -> str:
+    """What a server's container runs (bash, as zkServer.sh itself). `log` is the log's volume if it has one of its own.
 
     Static settings come from the operator at each start; who belongs to the ensemble is on the data volume, where
     ZooKeeper writes it after every reconfiguration.
+
+    A volume with data and without a marker is one of a release that wrote none, and becomes this server's.
+    A volume that is not this server's, or a data volume and a log volume that do not belong together, are refused
+    unless the operator permits the server to start empty ($OTTLA_START_EMPTY, see `ensemble`). With `join` what is
+    left is set aside, since a part of the data is not the data. With `initialize` a snapshot is kept: whoever declares
+    the loss of a log volume has lost what the log held. The file `initialize` tells ZooKeeper that an empty database
+    may vote; without it, and with db.autocreate=false, an empty server only copies what a quorum of others has.
     """
     return f"""\
 set -eu
-conf={data}/conf
+data={data}
+log={log or data}
+conf=$data/conf
+refuse() {{
+  echo "$1" >&2
+  echo "$1" >{termination_log} || true
+  exit 1
+}}
+has() {{
+  local file
+  for file in "$1"/version-2/$2; do
+    if [ -e "$file" ]; then return 0; fi
+  done
+  return 1
+}}
+set_aside() {{
+  if [ -e "$1/version-2" ]; then
+    rm -rf "$1/version-2.lost"
+    mv "$1/version-2" "$1/version-2.lost"
+  fi
+}}
+mark() {{
+  echo "$1" >"$log/{MARKER}"
+  echo "$1" >"$data/{MARKER}"
+  sync
+}}
+marker="$(cat /proc/sys/kernel/random/uuid) server $OTTLA_SERVER_ID"
+of_data=$(cat "$data/{MARKER}" 2>/dev/null || true)
+of_log=$(cat "$log/{MARKER}" 2>/dev/null || true)
+permission=${{OTTLA_START_EMPTY:-no}}
+if [ -n "$of_data" ] && [ "$of_data" = "$of_log" ]; then
+  if [ "${{of_data##* }}" != "$OTTLA_SERVER_ID" ]; then
+    refuse "the volume is that of server ${{of_data##* }}, not of server $OTTLA_SERVER_ID: bind each to its own claim"
+  fi
+elif [ -z "$of_data" ] && has "$data" 'snapshot.*' && [ -d "$log/version-2" ]; then
+  mark "$marker"
+elif [ "$permission" = initialize ]; then
+  if [ "$log" != "$data" ]; then set_aside "$log"; fi
+  if ! has "$data" 'snapshot.*'; then set_aside "$data"; fi
+  mark "$marker"
+elif [ "$permission" = join ]; then
+  set_aside "$log"
+  set_aside "$data"
+  mark "$marker"
+elif [ -n "$of_data" ]; then
+  refuse "the log volume of server $OTTLA_SERVER_ID is not the one that it served with: transactions are missing"
+else
+  refuse "the data volume of server $OTTLA_SERVER_ID is not the one that it served with: it may not start empty"
+fi
+if [ "$permission" = initialize ] && ! has "$data" 'snapshot.*' && ! has "$log" 'log.*'; then
+  touch "$log/initialize"
+else
+  rm -f "$log/initialize"
+fi
 mkdir -p "$conf"
-echo "$OTTLA_SERVER_ID" > {data}/myid
+echo "$OTTLA_SERVER_ID" >"$data/myid"
 members=$(sed -n 's/^dynamicConfigFile=//p' "$conf/zoo.cfg" 2>/dev/null || true)
 if [ ! -s "$members" ]; then
   members=$conf/zoo.cfg.dynamic
@@ -93,11 +166,15 @@ grep -q '^Mode: ' <&3
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeper:
-    """`stateful_sets`: as each server's should be, by server id; empty with an existing ensemble."""
+    """`stateful_sets`: as each server's should be, by server id; empty with an existing ensemble.
+
+    `kept`: servers whose pod must not be deleted, since a volume would go with it.
+    """
 
     decision: Decision
     stateful_sets: Mapping[int, Obj]
     needs_secret: bool = False
+    kept: frozenset[int] = frozenset()
 
 
 def connect_string(cluster: KafkaCluster) -> str:
@@ -127,6 +204,7 @@ def static_config(has_log_disk: bool) -> str:
         "reconfigEnabled=true",
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
+        "db.autocreate=false",
         "4lw.commands.whitelist=srvr,mntr,ruok",
         "admin.enableServer=true",
         f"admin.serverPort={ADMIN_PORT}",
@@ -155,17 +233,32 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
     if faults and not ensemble_size(snapshot):
         return ZooKeeper(Decision(tuple(faults[:1])), {})
     wanted = list(range(1, spec.replicas + 1))
-    desired: list[Obj] = [_service(snapshot), _budget(snapshot), _files(snapshot)]
+    volumes = decide_volumes(snapshot, spec.replicas, roles_of(snapshot))
+    faults = [*volumes.faults, *faults]
+    desired: list[Obj] = [_service(snapshot), _budget(snapshot), _files(snapshot, volumes)]
     stateful_sets: dict[int, Obj] = {}
     for server in wanted:
+        is_whole = True
         for role, disk, field in _disks(snapshot):
-            desired.append(_claim(snapshot, server, role, disk))
+            exists = snapshot.get(CLAIM, claim_name(snapshot, server, role)) is not None
+            if exists or server in volumes.creatable:
+                desired.append(_claim(snapshot, server, role, disk, volumes))
+            else:
+                is_whole = False
             faults += _claim_faults(snapshot, server, role, disk, field)
         stateful_sets[server] = _server(snapshot, server)
-        if snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
+        if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
     condition = faults[0] if faults else _readiness(snapshot, wanted)
-    return ZooKeeper(Decision((condition,), tuple(desired)), stateful_sets, needs_secret=not snapshot.has_super_secret)
+    decision = Decision((condition,), tuple(desired))
+    return ZooKeeper(decision, stateful_sets, not snapshot.has_super_secret, volumes.kept)
+
+
+def needs_reports(snapshot: Snapshot) -> bool:
+    """Whether the ensemble's servers have to be asked what they do: not once each has served with the claims it has."""
+    spec = snapshot.cluster.zookeeper
+    size = ensemble_size(snapshot) or spec.replicas
+    return not spec.connect and not is_settled(snapshot, size, roles_of(snapshot))
 
 
 def super_secret(snapshot: Snapshot, password: str, digest: str) -> Obj:
@@ -188,6 +281,8 @@ def ensemble_size(snapshot: Snapshot) -> int | None:
     files = snapshot.get(CONFIG_MAP, _files_name(snapshot.cluster))
     if text := dig(files, "data", "members"):
         return len(str(text).splitlines())
+    if (record := stored_record(snapshot)) is not None:
+        return record.size
     known = snapshot.zookeeper_ids()
     return max(known) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
 
@@ -254,18 +349,28 @@ def _budget(snapshot: Snapshot) -> Obj:
     return owned(new(DISRUPTION_BUDGET, cluster.namespace, name, _labels(cluster), spec=spec), snapshot.resource)
 
 
-def _files(snapshot: Snapshot) -> Obj:
-    cluster = snapshot.cluster
-    data = {
+def _scripts(snapshot: Snapshot) -> dict[str, str]:
+    """What a server runs with: a change of it is a roll."""
+    return {
         "zoo.cfg": static_config(has_log_disk(snapshot)),
-        "members": members(cluster),
         "logback.xml": LOGBACK,
-        "start.sh": start_script(),
+        "start.sh": start_script(log=LOG if has_log_disk(snapshot) else None),
         "ready.sh": ready_script(),
     }
-    return owned(
-        new(CONFIG_MAP, cluster.namespace, _files_name(cluster), _labels(cluster), data=data), snapshot.resource
-    )
+
+
+def _files(snapshot: Snapshot, volumes: Volumes) -> Obj:
+    """With the record of who holds data, and the permissions, which a container reads when it starts: one write."""
+    cluster = snapshot.cluster
+    data = {"members": members(cluster), **_scripts(snapshot)}
+    data |= {_permission_key(server): permission for server, permission in volumes.permissions.items()}
+    files = new(CONFIG_MAP, cluster.namespace, _files_name(cluster), _labels(cluster), data=data)
+    files["metadata"]["annotations"] = {names.ENSEMBLE: volumes.record.to_text()}
+    return owned(files, snapshot.resource)
+
+
+def _permission_key(server: int) -> str:
+    return f"start-empty-{server}"
 
 
 def _disks(snapshot: Snapshot) -> list[tuple[str, DiskSpec, str]]:
@@ -275,6 +380,11 @@ def _disks(snapshot: Snapshot) -> list[tuple[str, DiskSpec, str]]:
     if has_log_disk(snapshot):
         found.append(("log", spec.log_disk or spec.disk, "spec.zookeeper.logDisk"))
     return found
+
+
+def roles_of(snapshot: Snapshot) -> list[str]:
+    """The volumes of a server."""
+    return [role for role, _, _ in _disks(snapshot)]
 
 
 def has_log_disk(snapshot: Snapshot) -> bool:
@@ -288,17 +398,15 @@ def has_log_disk(snapshot: Snapshot) -> bool:
         return any(volume.get("name") == "log" for volumes in templates for volume in volumes)
     if text := dig(snapshot.get(CONFIG_MAP, _files_name(snapshot.cluster)), "data", "zoo.cfg"):
         return f"dataLogDir={LOG}\n" in str(text)
+    if (record := stored_record(snapshot)) is not None and record.served:
+        return any(len(uids) > 1 for uids in record.served.values())
     claims = {label(claim, names.DISK) for claim in snapshot.all(CLAIM) if label(claim, names.SERVER_ID) is not None}
     return "log" in claims if claims else snapshot.cluster.zookeeper.log_disk is not None
 
 
-def _claim_name(cluster: KafkaCluster, server: int, role: str) -> str:
-    return names.zookeeper_claim(cluster.name, server, role, int(FIRST_GENERATION))
-
-
-def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec) -> Obj:
+def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, volumes: Volumes) -> Obj:
     cluster = snapshot.cluster
-    name = _claim_name(cluster, server, role)
+    name = claim_name(snapshot, server, role)
     live = snapshot.get(CLAIM, name)
     size = disk.size or cluster.zookeeper.disk.size
     if live is not None:
@@ -307,12 +415,14 @@ def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec) -> Obj:
     storage_class = dig(live, "spec", "storageClassName") or disk.storage_class_name
     if storage_class:
         spec["storageClassName"] = storage_class
-    labels = _labels(cluster, server, disk=role, generation=FIRST_GENERATION)
-    return new(CLAIM, cluster.namespace, name, labels, spec=spec)
+    labels = _labels(cluster, server, disk=role, generation=str(FIRST_GENERATION))
+    claim = new(CLAIM, cluster.namespace, name, labels, spec=spec)
+    claim["metadata"]["annotations"] = {names.ENSEMBLE: volumes.record.to_text()}
+    return claim
 
 
 def _claim_faults(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, field: str) -> list[Condition]:
-    name = _claim_name(snapshot.cluster, server, role)
+    name = claim_name(snapshot, server, role)
     live = snapshot.get(CLAIM, name)
     if live is None or not disk.size:
         return []
@@ -335,13 +445,17 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
     ]
     for role, _, _ in _disks(snapshot):
         mounts.append({"name": role, "mountPath": DATA if role == "data" else LOG})
-        volumes.append({"name": role, "persistentVolumeClaim": {"claimName": _claim_name(cluster, server, role)}})
+        volumes.append({"name": role, "persistentVolumeClaim": {"claimName": claim_name(snapshot, server, role)}})
     container: Obj = {
         "name": names.ZOOKEEPER,
         "image": snapshot.images.zookeeper,
         "command": ["bash", f"{FILES}/start.sh"],
         "env": [
             {"name": "OTTLA_SERVER_ID", "value": str(server)},
+            {
+                "name": "OTTLA_START_EMPTY",
+                "valueFrom": {"configMapKeyRef": {"name": _files_name(cluster), "key": _permission_key(server)}},
+            },
             {
                 "name": SUPER_FLAGS_KEY,
                 "valueFrom": {"secretKeyRef": {"name": names.zookeeper_secret(cluster.name), "key": SUPER_FLAGS_KEY}},
@@ -384,8 +498,7 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
             for key in dict.fromkeys((cluster.brokers.rack_key, "kubernetes.io/hostname"))
         ],
     }
-    files = _files(snapshot)["data"]
-    annotations = {names.CONFIG: short_hash({name: text for name, text in files.items() if name != "members"})}
+    annotations = {names.CONFIG: short_hash(_scripts(snapshot))}
     built = stateful_set(cluster.namespace, name, labels, names.zookeeper_service(cluster.name), pod_spec, annotations)
     return owned(built, snapshot.resource)
 

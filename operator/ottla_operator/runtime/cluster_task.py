@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
 from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
-from ottla_operator.api.fleet import BrokerReport, KafkaView
+from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     EVENT,
@@ -41,7 +41,7 @@ from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.difference import difference
 from ottla_operator.planning.identity import adds_brokers
 from ottla_operator.planning.snapshot import Delete, Images, Snapshot
-from ottla_operator.planning.zookeeper import super_secret
+from ottla_operator.planning.zookeeper import needs_reports, super_secret
 from ottla_operator.runtime.store import Key, Store
 
 LOOK_AGAIN_S = 30.0
@@ -137,8 +137,9 @@ class ClusterTask:
             # A broker keeps its rack for good. The watch of nodes may be behind that of clusters: whoever labels nodes
             # and applies a cluster at once would get all brokers into the racks that were seen first.
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
+        servers = await self._ask_servers(snapshot)
         reports, kafka = await self._ask_brokers(snapshot)
-        return replace(snapshot, reports=reports, kafka=kafka)
+        return replace(snapshot, servers=servers, reports=reports, kafka=kafka)
 
     async def _seldom_read(self, resource: Obj) -> _Facts:
         """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes.
@@ -175,6 +176,20 @@ class ClusterTask:
         has_secret = own_ensemble and is_owned_by(await self._api.get(SECRET, self.key[0], secret) or {}, resource)
         self._facts = _Facts(uid_of(resource), classes, has_secret, now)
         return self._facts
+
+    async def _ask_servers(self, snapshot: Snapshot) -> dict[int, ServerReport]:
+        """The ZooKeeper servers, only while it is not settled which of them hold data."""
+        if not needs_reports(snapshot):
+            return {}
+        pods = {
+            server: pod
+            for server in snapshot.zookeeper_ids()
+            if (pod := snapshot.pod(names.pod_of(names.zookeeper_name(self.key[1], server)))) is not None
+            and dig(pod, "status", "podIP")
+            and not is_deleting(pod)
+        }
+        answers = await asyncio.gather(*(self._surroundings.server_report(pod) for pod in pods.values()))
+        return {server: report for server, report in zip(pods, answers, strict=True) if report is not None}
 
     async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], KafkaView | None]:
         pods: dict[int, Obj] = {}

@@ -637,3 +637,24 @@ async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
     assert fleet.condition("RacksReady")[1] == "NoRack"
     assert "orders-zookeeper-1" in fleet.kubernetes.names(STATEFUL_SET)
     assert fleet.racks() == {}
+
+
+async def test_a_claim_that_lost_its_volume_is_named_and_its_broker_is_not_restarted() -> None:
+    fleet = await _running()
+    fleet.kubernetes.edit(CLAIM, "orders-broker-1-d0-1", status={"phase": "Lost"})
+    await fleet.task.pass_once()
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "ClaimLost")
+    assert "orders-broker-1-d0-1 of broker 1 has lost its volume" in message
+
+
+async def test_a_roll_leaves_a_broker_alone_whose_claim_would_go_with_its_pod() -> None:
+    fleet = await _running()
+    pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    changed = {name for name, uid in pods.items() if uid_of(fleet.kubernetes.there(POD, name)) != uid}
+    assert changed == {"orders-broker-0-0", "orders-broker-2-0"}
+    assert fleet.condition("DisksReady")[1] == "ClaimDeleting"
+    assert fleet.status("brokers", 1, "pending") == ["ConfigChanged"]

@@ -1,0 +1,341 @@
+"""Which ZooKeeper servers hold data, and which may start without.
+
+A server that has acknowledged transactions and comes back empty must not vote: two of them outvote the third, which
+has the data, and overwrite it. So it is written down with which claims each server has served (`Record`, in the
+ensemble's ConfigMap and on each claim, so that it outlives either), and a server may start with an empty volume only
+
+    initialize  as long as no server has served: the first start of the ensemble. An empty database may vote.
+    join        one server at a time, while a quorum of servers that hold data serves clients at this very moment. It
+                copies the ensemble's data before it votes (ZooKeeper's own guard, db.autocreate=false).
+    initialize  after a person has declared servers lost (`names.ACCEPT_LOSS`): as few of them as a quorum takes, so
+                that no quorum is without a server that holds data; all, when none holds any.
+
+In every other case nothing is created. The start script of a server refuses a volume that is not the server's own
+without that permission, so a claim that somebody else has made, or a restored one that is empty, stops there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import ZOOKEEPER_READY, Condition, bad
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    Obj,
+    annotation,
+    dig,
+    has_condition,
+    is_deleting,
+    label,
+    short_hash,
+    uid_of,
+)
+from ottla_operator.planning.snapshot import Snapshot
+
+FIRST_GENERATION = 1
+Permission = Literal["no", "initialize", "join"]
+NO: Permission = "no"
+INITIALIZE: Permission = "initialize"
+JOIN: Permission = "join"
+State = Literal["held", "deleting", "lost", "replaced", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of the ensemble's data, kept in annotations.
+
+    `served`: by server, the uids of the claims with which it served; empty where only the fact is known (ensembles of
+    releases that kept no record). The copy of the highest `revision` counts.
+    """
+
+    revision: int
+    size: int
+    served: Mapping[int, tuple[str, ...]]
+
+    def to_text(self) -> str:
+        """
+        >>> Record(2, 1, {1: ("a",)}).to_text()
+        '{"revision":2,"served":{"1":["a"]},"size":1}'
+        """
+        served = {str(server): list(uids) for server, uids in sorted(self.served.items())}
+        value = {"revision": self.revision, "size": self.size, "served": served}
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def parse_record(text: str | None) -> Record | None:
+    """
+    >>> parse_record('{"revision":2,"served":{"1":["a"]},"size":1}')
+    Record(revision=2, size=1, served={1: ('a',)})
+    >>> parse_record("nonsense") is None
+    True
+    """
+    try:
+        value = json.loads(text or "")
+        served = {int(server): tuple(map(str, uids)) for server, uids in value["served"].items()}
+        return Record(int(value["revision"]), int(value["size"]), served)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """`permissions`: how each server may start on an empty volume. `creatable`: whose missing claims may be made.
+
+    `kept`: servers whose pod must not be deleted, since its volume would go with it.
+    """
+
+    record: Record
+    permissions: Mapping[int, Permission]
+    creatable: frozenset[int]
+    faults: tuple[Condition, ...]
+    kept: frozenset[int]
+
+
+def stored_record(snapshot: Snapshot) -> Record | None:
+    """The newest of the copies; None when there is none."""
+    found = [parse_record(annotation(obj, names.ENSEMBLE)) for obj in _keepers(snapshot)]
+    return max((record for record in found if record is not None), key=lambda record: record.revision, default=None)
+
+
+def record_of(snapshot: Snapshot, size: int) -> Record:
+    """What is known. Of an ensemble whose objects are there without a record, every server counts as having served."""
+    stored = stored_record(snapshot)
+    if stored is not None:
+        return stored
+    is_there = any(True for _ in _keepers(snapshot)) or bool(snapshot.zookeeper_ids())
+    return Record(0, size, dict.fromkeys(range(1, size + 1), ()) if is_there else {})
+
+
+def is_settled(snapshot: Snapshot, size: int, roles: Sequence[str]) -> bool:
+    """Whether every server has served with the claims that it has, so that no server has to be asked."""
+    record = record_of(snapshot, size)
+    return all(record.served.get(server) == _uids(snapshot, server, roles) for server in range(1, size + 1))
+
+
+def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volumes:
+    """Who may get a volume and start on an empty one. `roles` are the volumes of a server ("data", "log")."""
+    servers = range(1, size + 1)
+    record = _updated(snapshot, replace(record_of(snapshot, size), size=size), roles)
+    states = {server: _state(snapshot, record, server, roles) for server in servers}
+    held = [server for server in servers if states[server] in ("held", "deleting")]
+    accepted = _accepted(snapshot, record, states)
+    never_served = {server for server in servers if states[server] == "new"}
+    if record.served and not held and not (set(servers) - accepted - never_served):
+        record = Record(record.revision, size, {})  # a new ensemble, as a person has declared
+        states = dict.fromkeys(servers, "new")
+    stored = stored_record(snapshot)
+    if stored is None or stored != record:
+        record = replace(record, revision=1 if stored is None else stored.revision + 1)
+    faults = _claim_faults(snapshot, servers, roles)
+    kept = frozenset(server for server in servers if states[server] == "deleting")
+    if not record.served:
+        permissions: dict[int, Permission] = dict.fromkeys(servers, INITIALIZE)
+        return Volumes(record, permissions, frozenset(servers), tuple(faults), kept)
+    permissions = dict.fromkeys(servers, NO)
+    quorum = size // 2 + 1
+    missing = [server for server in servers if states[server] in ("lost", "replaced", "new")]
+    turn = _turn(snapshot, missing, roles)
+    if turn is not None and _serves(snapshot, held, quorum):
+        permissions[turn] = JOIN
+        if states[turn] != "new":
+            faults.append(_replacing(turn, [server for server in missing if server != turn]))
+        return Volumes(record, permissions, frozenset([turn]), tuple(faults), kept)
+    may_vote = _declared(states, held, accepted, quorum)
+    permissions |= dict.fromkeys(may_vote, INITIALIZE)
+    lost = [server for server in missing if states[server] != "new" and not _is_ready(snapshot, server)]
+    if lost and not may_vote:
+        faults.insert(0, _loss(snapshot, record, states, lost, held, quorum, roles))
+    return Volumes(record, permissions, frozenset(may_vote), tuple(faults), kept)
+
+
+def claim_name(snapshot: Snapshot, server: int, role: str) -> str:
+    return names.zookeeper_claim(snapshot.cluster.name, server, role, FIRST_GENERATION)
+
+
+def _keepers(snapshot: Snapshot) -> Iterable[Obj]:
+    """The objects that carry copies of the record."""
+    files = snapshot.get(CONFIG_MAP, names.zookeeper_service(snapshot.cluster.name))
+    if files is not None:
+        yield files
+    yield from (claim for claim in snapshot.all(CLAIM) if label(claim, names.SERVER_ID) is not None)
+
+
+def _claims(snapshot: Snapshot, server: int, roles: Sequence[str]) -> list[Obj | None]:
+    return [snapshot.get(CLAIM, claim_name(snapshot, server, role)) for role in roles]
+
+
+def _uids(snapshot: Snapshot, server: int, roles: Sequence[str]) -> tuple[str, ...] | None:
+    """None unless every claim is there with a volume to come or bound."""
+    claims = _claims(snapshot, server, roles)
+    if any(claim is None or _has_lost_volume(claim) for claim in claims):
+        return None
+    return tuple(uid_of(claim) for claim in claims if claim is not None)
+
+
+def _has_lost_volume(claim: Obj) -> bool:
+    return bool(dig(claim, "status", "phase") == "Lost")
+
+
+def _state(snapshot: Snapshot, record: Record, server: int, roles: Sequence[str]) -> State:
+    recorded = record.served.get(server)
+    uids = _uids(snapshot, server, roles)
+    if recorded is None:
+        return "new"
+    if uids is None:
+        return "lost"
+    if recorded not in ((), uids):
+        return "replaced"
+    claims = _claims(snapshot, server, roles)
+    return "deleting" if any(claim is not None and is_deleting(claim) for claim in claims) else "held"
+
+
+def _pod(snapshot: Snapshot, server: int) -> Obj | None:
+    return snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))
+
+
+def _is_ready(snapshot: Snapshot, server: int) -> bool:
+    pod = _pod(snapshot, server)
+    return pod is not None and has_condition(pod, "Ready") and not is_deleting(pod)
+
+
+def _is_serving(snapshot: Snapshot, server: int) -> bool:
+    """Whether the server's pod of now has answered in this pass that it serves clients."""
+    pod, report = _pod(snapshot, server), snapshot.servers.get(server)
+    return (
+        pod is not None
+        and not is_deleting(pod)
+        and report is not None
+        and (report.pod_uid == uid_of(pod) and report.is_serving)
+    )
+
+
+def _updated(snapshot: Snapshot, record: Record, roles: Sequence[str]) -> Record:
+    """With the servers that serve now. A claim younger than the container is not what the container has mounted."""
+    served = dict(record.served)
+    for server in range(1, record.size + 1):
+        uids = _uids(snapshot, server, roles)
+        if uids is None or served.get(server) == uids or not _is_serving(snapshot, server):
+            continue
+        container = dig(_pod(snapshot, server), "status", "containerStatuses", 0)
+        started = str(dig(container, "state", "running", "startedAt") or "")
+        made = [str(dig(claim, "metadata", "creationTimestamp") or "") for claim in _claims(snapshot, server, roles)]
+        if not started or max(made) <= started:
+            served[server] = uids
+    return replace(record, served=served)
+
+
+def _serves(snapshot: Snapshot, held: Sequence[int], quorum: int) -> bool:
+    """Whether a quorum of servers that hold data serves at this moment, one of them as the leader."""
+    serving = [server for server in held if _is_serving(snapshot, server)]
+    leads = any(snapshot.servers[server].mode != "follower" for server in serving)
+    return leads and len(serving) >= quorum
+
+
+def _turn(snapshot: Snapshot, missing: Sequence[int], roles: Sequence[str]) -> int | None:
+    """Whose turn it is to be replaced: a server that has its claims already goes on, then the lowest id."""
+    begun = [server for server in missing if _uids(snapshot, server, roles) is not None]
+    possible = [
+        server
+        for server in missing
+        if not any(claim is not None and _has_lost_volume(claim) for claim in _claims(snapshot, server, roles))
+    ]
+    return next(iter([*begun, *possible]), None)
+
+
+def token(snapshot: Snapshot, record: Record, server: int) -> str:
+    """What declares the loss of what this server holds now. It stands for no later loss."""
+    uids = record.served.get(server)
+    return f"{server}-{short_hash([uid_of(snapshot.resource), server, None if uids is None else list(uids)])[:8]}"
+
+
+def _accepted(snapshot: Snapshot, record: Record, states: Mapping[int, State]) -> set[int]:
+    """The servers whose data a person gives up; one that has its volumes has lost nothing."""
+    given = (annotation(snapshot.resource, names.ACCEPT_LOSS) or "").replace(",", " ").split()
+    return {
+        server
+        for server, state in states.items()
+        if state in ("lost", "replaced", "new") and token(snapshot, record, server) in given
+    }
+
+
+def _declared(states: Mapping[int, State], held: Sequence[int], accepted: set[int], quorum: int) -> list[int]:
+    """The servers that may vote with an empty database since a person has declared them lost.
+
+    They are fewer than a quorum, so whatever quorum comes together has a server with data in it, and the data wins.
+    A claim of unknown content may hold newer data: as long as there is one that is not declared lost, nobody votes.
+    """
+    need = quorum - len(held)
+    unknown = [server for server, state in states.items() if state == "replaced" and server not in accepted]
+    if not held or need <= 0 or unknown or len(accepted) < need:
+        return []
+    return sorted(accepted)[:need]
+
+
+def _claim_faults(snapshot: Snapshot, servers: Iterable[int], roles: Sequence[str]) -> list[Condition]:
+    found = []
+    for server in servers:
+        for claim in _claims(snapshot, server, roles):
+            if claim is None:
+                continue
+            name = claim["metadata"]["name"]
+            if is_deleting(claim):
+                message = f"claim {name} of server {server} is being deleted; the server loses it when its pod stops"
+                found.append(bad(ZOOKEEPER_READY, "ClaimDeleting", message))
+            elif _has_lost_volume(claim):
+                message = (
+                    f"claim {name} of server {server} has lost its volume: bring the PersistentVolume back, or delete "
+                    "the claim to have the server replaced"
+                )
+                found.append(bad(ZOOKEEPER_READY, "ClaimLost", message))
+    return found
+
+
+def _replacing(turn: int, waits: Sequence[int]) -> Condition:
+    after = f"; after it: {', '.join(map(str, waits))}" if waits else ""
+    message = f"server {turn} starts on other claims than it served with, and copies the data of the others{after}"
+    return bad(ZOOKEEPER_READY, "ReplacingServer", message)
+
+
+def _loss(
+    snapshot: Snapshot,
+    record: Record,
+    states: Mapping[int, State],
+    lost: Sequence[int],
+    held: Sequence[int],
+    quorum: int,
+    roles: Sequence[str],
+) -> Condition:
+    """What is gone, why nothing is created in its place, and what a person can do."""
+    gone = [
+        name
+        for server in lost
+        for name, claim in zip(
+            (claim_name(snapshot, server, role) for role in roles), _claims(snapshot, server, roles), strict=True
+        )
+        if claim is None or states[server] == "replaced"
+    ]
+    serving = sum(1 for server in held if _is_serving(snapshot, server))
+    what = (
+        f"servers {', '.join(map(str, lost))} have not the volumes that they served with ({', '.join(gone[:6])}). An "
+        f"empty one would overwrite what is left: nothing is created, since of the {quorum} servers that a quorum "
+        f"takes {len(held)} hold data and {serving} serve. "
+    )
+    if len(held) >= quorum:
+        return bad(ZOOKEEPER_READY, "ClaimLost", f"{what}Get servers {', '.join(map(str, held))} to run.")
+    tokens = ",".join(token(snapshot, record, server) for server in lost)
+    cluster = snapshot.cluster
+    command = (
+        f"kubectl annotate -n {cluster.namespace} {KAFKA_CLUSTER.kind.lower()} {cluster.name} --overwrite "
+        f"{names.ACCEPT_LOSS}={tokens}"
+    )
+    return bad(
+        ZOOKEEPER_READY,
+        "ClaimLost",
+        f"{what}Restore the claims with their volumes; or, what only they held is then lost, declare it: {command}",
+    )

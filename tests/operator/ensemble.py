@@ -1,0 +1,237 @@
+"""A ZooKeeper ensemble in memory below the pods of tests/operator/kubernetes.py: what its volumes hold, who serves.
+
+It follows the rules of the start script (`planning/zookeeper.py`) and of ZooKeeper's elections: the servers that may
+vote and are a majority elect the one with the newest data, and the others copy it. An election that leaves behind what
+was acknowledged is noted in `overwritten`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla_operator.api import names
+from ottla_operator.api.fleet import ServerReport
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    KINDS,
+    POD,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    has_condition,
+    is_deleting,
+    uid_of,
+)
+from tests.operator.fleet import CLUSTER, Fleet, InMemorySurroundings
+
+EMPTY = -1
+
+
+@dataclass(slots=True)
+class _Server:
+    """A container that runs. `zxid`: what its database holds; EMPTY ones have no vote."""
+
+    pod_uid: str
+    volumes: tuple[str, ...]
+    zxid: int
+
+
+@dataclass(slots=True)
+class Ensemble:
+    """`volumes`: by uid of a claim, the marker and the newest transaction. `refused`: why a container has ended."""
+
+    fleet: Fleet
+    volumes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    acknowledged: int = EMPTY
+    overwritten: bool = False
+    refused: dict[int, str] = field(default_factory=dict)
+    down: set[int] = field(default_factory=set)
+    """Servers whose node does not answer."""
+    broken_images: set[str] = field(default_factory=set)
+    broken_configs: set[str] = field(default_factory=set)
+    """Hashes of configurations with which a server runs and finds none of the others."""
+    leader: int | None = None
+    _servers: dict[int, _Server] = field(default_factory=dict)
+    _boots: int = 0
+
+    def container_status(self, pod: Obj) -> Obj | None:
+        number = dig(pod, "metadata", "labels", names.SERVER_ID)
+        if number is None:
+            return None
+        server = int(number)
+        if server in self.down:
+            self._servers.pop(server, None)
+            return _waiting("ContainerCreating")
+        image = dig(pod, "spec", "containers", 0, "image")
+        if image in self.broken_images:
+            self._servers.pop(server, None)
+            return _waiting("ImagePullBackOff")
+        running = self._servers.get(server)
+        if running is None or running.pod_uid != uid_of(pod):
+            self._boot(server, pod)
+        self._elect()
+        if server in self.refused:
+            return _waiting("CrashLoopBackOff", self.refused[server])
+        if self.leader is None or server not in self._members():
+            return {"name": "zookeeper", "ready": False, "started": True, "state": {"running": {}}}
+        return None
+
+    def mode(self, pod: Obj) -> str:
+        """What the server answers to srvr."""
+        number = int(str(dig(pod, "metadata", "labels", names.SERVER_ID)))
+        self._elect()
+        if self.leader is None or number not in self._members():
+            return ""
+        return "leader" if number == self.leader else "follower"
+
+    def write(self) -> None:
+        """A client's transaction, acknowledged by every server that is there."""
+        self._elect()
+        assert self.leader is not None, "no quorum"
+        self.acknowledged += 1
+        for server in self._members().values():
+            self._keep(server, self.acknowledged)
+
+    def _boot(self, server: int, pod: Obj) -> None:
+        """The start script."""
+        self._servers.pop(server, None)
+        self.refused.pop(server, None)
+        uids = self._mounted(pod)
+        if uids is None:
+            return
+        marked = {self.volumes.get(uid, ("", EMPTY)) for uid in uids}
+        permission = self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"][f"start-empty-{server}"]
+        zxid = max(zxid for _, zxid in marked)
+        if len({marker for marker, _ in marked}) > 1 or "" in {marker for marker, _ in marked}:
+            if permission == "no":
+                self.refused[server] = f"the data volume of server {server} is not the one that it served with"
+                return
+            zxid = EMPTY
+        if zxid == EMPTY and permission == "initialize":
+            zxid = 0
+        self._boots += 1
+        self._servers[server] = _Server(uid_of(pod), uids, zxid)
+        for uid in uids:
+            self.volumes[uid] = (f"{self._boots} {server}", zxid)
+
+    def _mounted(self, pod: Obj) -> tuple[str, ...] | None:
+        claims = [dig(volume, "persistentVolumeClaim", "claimName") for volume in pod["spec"]["volumes"]]
+        found = self.fleet.kubernetes.names(CLAIM)
+        if any(claim is not None and claim not in found for claim in claims):
+            return None
+        return tuple(uid_of(self.fleet.kubernetes.there(CLAIM, claim)) for claim in claims if claim is not None)
+
+    def _members(self) -> dict[int, _Server]:
+        """The servers that run and find each other."""
+        alive = {}
+        for server, running in self._servers.items():
+            name = f"orders-zookeeper-{server}-0"
+            if name not in self.fleet.kubernetes.names(POD):
+                continue
+            pod = self.fleet.kubernetes.there(POD, name)
+            config = dig(pod, "metadata", "annotations", names.CONFIG)
+            if uid_of(pod) == running.pod_uid and not is_deleting(pod) and config not in self.broken_configs:
+                alive[server] = running
+        return alive
+
+    def _elect(self) -> None:
+        members = self._members()
+        size = len(self.fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines())
+        voters = {server: one for server, one in members.items() if one.zxid != EMPTY}
+        if len(voters) <= size // 2:
+            self.leader = None
+            return
+        if self.leader not in voters:
+            self.leader = max(voters, key=lambda server: (voters[server].zxid, server))
+        newest = voters[self.leader].zxid
+        self.overwritten = self.overwritten or newest < self.acknowledged
+        for one in members.values():
+            self._keep(one, newest)
+
+    def _keep(self, server: _Server, zxid: int) -> None:
+        server.zxid = zxid
+        for uid in server.volumes:
+            self.volumes[uid] = (self.volumes[uid][0], zxid)
+
+
+class EnsembleSurroundings(InMemorySurroundings):
+    """Servers answer as the ensemble in memory does."""
+
+    ensemble: Ensemble
+
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        return ServerReport(uid_of(pod), self.ensemble.mode(pod))
+
+
+class EnsembleFleet(Fleet):
+    """A fleet whose ZooKeeper has volumes and elections."""
+
+    def __init__(self, document: Obj = CLUSTER) -> None:
+        super().__init__(document)
+        self._lost: dict[str, Obj] = {}
+        self.ensemble = Ensemble(self)
+        self.kubernetes.container_status = self.ensemble.container_status
+        self.surroundings = EnsembleSurroundings(self.kubernetes, self.kafka)
+        self.surroundings.ensemble = self.ensemble
+        self.restart_operator()
+
+    def is_serving(self, server: int) -> bool:
+        name = f"orders-zookeeper-{server}-0"
+        return name in self.kubernetes.names(POD) and has_condition(self.kubernetes.there(POD, name), "Ready")
+
+    def stop(self, *servers: int) -> None:
+        """Their StatefulSets are scaled to zero by hand and their pods are gone."""
+        for server in servers:
+            name = f"orders-zookeeper-{server}"
+            spec = self.kubernetes.there(STATEFUL_SET, name)["spec"]
+            self.kubernetes.edit(STATEFUL_SET, name, spec={**spec, "replicas": 0})
+            if f"{name}-0" in self.kubernetes.names(POD):
+                self.kubernetes.remove(POD, f"{name}-0")
+
+    def lose_claims(self, *servers: int, roles: tuple[str, ...] = ("data", "log")) -> None:
+        """The claims are deleted, and the pods that hold them."""
+        for server in servers:
+            if f"orders-zookeeper-{server}-0" in self.kubernetes.names(POD):
+                self.kubernetes.remove(POD, f"orders-zookeeper-{server}-0")
+            for role in roles:
+                name = f"orders-zookeeper-{server}-{role}-1"
+                self._lost[name] = self.kubernetes.there(CLAIM, name)
+                self.kubernetes.remove(CLAIM, name)
+        self.kubernetes.settle()
+
+    def recreate_claims(self, *servers: int, with_data: bool) -> None:
+        """A person applies lost claims again: bound to their old volumes, or to new ones."""
+        for server in servers:
+            for role in ("data", "log"):
+                name = f"orders-zookeeper-{server}-{role}-1"
+                self.kubernetes.put(self._lost[name])
+                uid = uid_of(self.kubernetes.there(CLAIM, name))
+                if with_data and uid_of(self._lost[name]) in self.ensemble.volumes:
+                    self.ensemble.volumes[uid] = self.ensemble.volumes[uid_of(self._lost[name])]
+        self.kubernetes.settle()
+
+    def restore_namespace(self, *, with_data: bool) -> None:
+        """Everything is gone; the document and the claims come back from a backup as they were, with other uids."""
+        before = [
+            obj for (kind, _, _), obj in self.kubernetes.objects.items() if kind in (CLAIM.kind, KAFKA_CLUSTER.kind)
+        ]
+        self.kubernetes.remove(KAFKA_CLUSTER, "orders")
+        for _ in range(3):
+            self.kubernetes.settle()
+        for name in self.claims():
+            self.kubernetes.remove(CLAIM, name)
+        for obj in before:
+            self.kubernetes.put(obj)
+            uid = uid_of(self.kubernetes.there(KINDS[obj["kind"]], obj["metadata"]["name"]))
+            if with_data and uid_of(obj) in self.ensemble.volumes:
+                self.ensemble.volumes[uid] = self.ensemble.volumes[uid_of(obj)]
+        self.restart_operator()
+
+
+def _waiting(reason: str, message: str = "") -> Obj:
+    status: Obj = {"name": "zookeeper", "ready": False, "started": False, "state": {"waiting": {"reason": reason}}}
+    if message:
+        status["lastState"] = {"terminated": {"exitCode": 1, "message": message}}
+    return status

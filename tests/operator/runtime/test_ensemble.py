@@ -1,0 +1,312 @@
+"""The data of the ZooKeeper ensemble: no server comes back empty while what it held is nowhere else."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
+from tests.operator.ensemble import EnsembleFleet
+from tests.operator.fleet import CLUSTER
+from tests.operator.kubernetes import Killed
+
+
+def _document(servers: int = 3, *, log_disk: bool = True) -> dict[str, Any]:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["zookeeper"]["replicas"] = servers
+    if not log_disk:
+        del document["spec"]["zookeeper"]["logDisk"]
+    return document
+
+
+async def _running(servers: int = 3, **options: Any) -> EnsembleFleet:
+    fleet = EnsembleFleet(_document(servers, **options))
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
+    for _ in range(3):
+        fleet.ensemble.write()
+    return fleet
+
+
+def _claims_of(fleet: EnsembleFleet, *servers: int) -> list[str]:
+    return [name for name in fleet.claims() for server in servers if name.startswith(f"orders-zookeeper-{server}-")]
+
+
+def _declare(fleet: EnsembleFleet) -> str:
+    """Does what the condition says."""
+    command = fleet.condition("ZooKeeperReady")[2]
+    found = re.search(
+        rf"kubectl annotate -n default kafkacluster orders --overwrite {names.ACCEPT_LOSS}=(\S+)", command
+    )
+    assert found, command
+    document = fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
+    document["metadata"].setdefault("annotations", {})[names.ACCEPT_LOSS] = found[1]
+    fleet.kubernetes.put(document)
+    return found[1]
+
+
+def _permissions(fleet: EnsembleFleet) -> set[str]:
+    data = fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]
+    return {value for key, value in data.items() if key.startswith("start-empty-")}
+
+
+async def test_two_servers_without_volumes_never_overwrite_the_third() -> None:
+    fleet = await _running()
+    fleet.ensemble.down = {1}
+    fleet.lose_claims(2, 3)
+    await fleet.converge()
+    status, reason, message = fleet.condition("ZooKeeperReady")
+    assert (status, reason) == ("False", "ClaimLost")
+    for name in ("orders-zookeeper-2-data-1", "orders-zookeeper-3-log-1", "Restore the claims"):
+        assert name in message
+    assert fleet.condition("Ready")[:2] == ("False", "ZooKeeperClaimLost")
+    assert _claims_of(fleet, 2, 3) == []
+    fleet.ensemble.down = set()
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost"
+    assert _claims_of(fleet, 2, 3) == [] and not fleet.is_serving(1)
+    fleet.recreate_claims(2, with_data=True)
+    await fleet.converge()
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3, (
+        "two have the data, and the third copies it"
+    )
+    assert fleet.condition("Ready")[0] == "True"
+    assert not fleet.ensemble.overwritten
+
+
+@pytest.mark.parametrize("roles", [("data", "log"), ("log",), ("data",)])
+async def test_a_server_that_lost_a_volume_is_replaced_while_the_others_serve(roles: tuple[str, ...]) -> None:
+    fleet = await _running()
+    fleet.lose_claims(2, roles=roles)
+    await fleet.step()
+    assert fleet.condition("ZooKeeperReady")[1] == "ReplacingServer"
+    assert _permissions(fleet) == {"no", "join"}
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True" and fleet.is_serving(2)
+    assert _permissions(fleet) == {"no"}
+    assert not fleet.ensemble.overwritten
+
+
+async def test_servers_are_replaced_one_at_a_time() -> None:
+    fleet = await _running(5)
+    fleet.lose_claims(2, 4)
+    fleet.ensemble.broken_images = {"zookeeper:3.9"}  # of pods that start from now on
+    running = dict(fleet.ensemble._servers)
+    for _ in range(4):
+        fleet.ensemble.broken_images = set()
+        fleet.ensemble.down = {2}
+        await fleet.step()
+    assert running and _claims_of(fleet, 2) and not _claims_of(fleet, 4)
+    assert "after it: 4" in fleet.condition("ZooKeeperReady")[2]
+    fleet.ensemble.down = set()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True" and fleet.is_serving(4)
+    assert not fleet.ensemble.overwritten
+
+
+async def test_a_quorum_that_has_the_data_and_does_not_serve_replaces_nobody() -> None:
+    fleet = await _running()
+    fleet.ensemble.down = {1}
+    fleet.lose_claims(3)
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost"
+    assert "Get servers 1, 2 to run" in fleet.condition("ZooKeeperReady")[2]
+    assert _claims_of(fleet, 3) == []
+    fleet.ensemble.down = set()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True" and fleet.is_serving(3)
+    assert not fleet.ensemble.overwritten
+
+
+async def test_a_declared_loss_keeps_what_the_last_server_holds_and_counts_once() -> None:
+    fleet = await _running()
+    fleet.lose_claims(2, 3)
+    await fleet.converge()
+    declared = _declare(fleet)
+    await fleet.step()
+    data = fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]
+    assert [data[f"start-empty-{server}"] for server in (1, 2, 3)] == ["no", "initialize", "no"]
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert not fleet.ensemble.overwritten
+    fleet.ensemble.write()
+    fleet.lose_claims(2, 3)
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost", "what was declared is another loss"
+    assert _claims_of(fleet, 2, 3) == [] and declared not in fleet.condition("ZooKeeperReady")[2]
+
+
+async def test_an_ensemble_that_lost_everything_begins_again_only_when_that_is_declared() -> None:
+    fleet = await _running()
+    fleet.lose_claims(1, 2, 3)
+    await fleet.converge()
+    assert _claims_of(fleet, 1, 2, 3) == []
+    fleet.ensemble.acknowledged = -1
+    _declare(fleet)
+    await fleet.converge()
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert fleet.condition("ZooKeeperReady")[0] == "True"
+
+
+@pytest.mark.parametrize("gone", [(2, 3), (3,), (1, 2)])
+async def test_a_cluster_applied_again_without_some_of_its_claims_keeps_its_size_and_its_data(
+    gone: tuple[int, ...],
+) -> None:
+    fleet = await _running()
+    fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    assert await fleet.task.pass_once() is None
+    for _ in range(3):
+        fleet.kubernetes.settle()
+    for name in _claims_of(fleet, *gone):
+        fleet.kubernetes.remove(CLAIM, name)
+    document = _document()
+    document["spec"]["zookeeper"]["replicas"] = 5
+    fleet.kubernetes.put(document)
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] in ("ClaimLost", "ResizeNotServed")
+    assert len(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines()) == 3
+    assert not fleet.ensemble.overwritten
+    assert bool(_claims_of(fleet, *gone)) == (len(gone) == 1)
+
+
+async def test_a_log_disk_whose_claim_is_lost_with_its_cluster_is_not_forgotten() -> None:
+    fleet = EnsembleFleet(_document(1))
+    await fleet.converge()
+    fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
+    assert await fleet.task.pass_once() is None
+    for _ in range(3):
+        fleet.kubernetes.settle()
+    fleet.kubernetes.remove(CLAIM, "orders-zookeeper-1-log-1")
+    fleet.kubernetes.put(_document(1))
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost"
+    assert "orders-zookeeper-1-log-1" in fleet.condition("ZooKeeperReady")[2]
+    assert not fleet.is_serving(1)
+
+
+async def test_a_namespace_restored_with_empty_volumes_starts_no_empty_ensemble_and_says_why() -> None:
+    fleet = await _running()
+    fleet.restore_namespace(with_data=False)
+    await fleet.converge()
+    assert not any(fleet.is_serving(server) for server in (1, 2, 3))
+    status, reason, message = fleet.condition("ZooKeeperReady")
+    assert (status, reason) == ("False", "ClaimLost") and names.ACCEPT_LOSS in message
+    assert _permissions(fleet) == {"no"}
+
+
+async def test_a_namespace_restored_with_its_data_serves() -> None:
+    fleet = await _running()
+    fleet.restore_namespace(with_data=True)
+    await fleet.converge()
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
+
+
+async def test_an_empty_claim_that_somebody_made_in_place_of_a_lost_one_is_filled_by_a_quorum_only() -> None:
+    fleet = await _running()
+    fleet.ensemble.down = {1}
+    fleet.lose_claims(3)
+    fleet.recreate_claims(3, with_data=False)
+    await fleet.converge()
+    assert "is not the one that it served with" in fleet.ensemble.refused[3]
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost" and _permissions(fleet) == {"no"}
+    fleet.ensemble.down = set()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True" and fleet.is_serving(3)
+    assert not fleet.ensemble.overwritten
+
+
+async def test_a_claim_that_lost_its_volume_is_named_and_nobody_is_let_in_empty() -> None:
+    fleet = await _running()
+    fleet.kubernetes.edit(CLAIM, "orders-zookeeper-2-log-1", status={"phase": "Lost"})
+    await fleet.task.pass_once()
+    status, reason, message = fleet.condition("ZooKeeperReady")
+    assert (status, reason) == ("False", "ClaimLost")
+    assert "orders-zookeeper-2-log-1 of server 2 has lost its volume" in message
+    assert _permissions(fleet) == {"no"}
+
+
+async def test_a_roll_does_not_stop_a_server_whose_claim_goes_with_its_pod() -> None:
+    fleet = await _running()
+    pod = uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0"))
+    fleet.kubernetes.remove(CLAIM, "orders-zookeeper-2-data-1")
+    fleet.images = type(fleet.images)("ottla:1", "zookeeper:3.9.4")
+    fleet.restart_operator()
+    await fleet.converge(200)
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimDeleting"
+    assert uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0")) == pod
+
+
+async def test_servers_of_a_release_that_kept_no_record_count_as_having_data() -> None:
+    fleet = await _running()
+    for kind, name in [(CONFIG_MAP, "orders-zookeeper"), *((CLAIM, name) for name in _claims_of(fleet, 1, 2, 3))]:
+        obj = fleet.kubernetes.there(kind, name)
+        del obj["metadata"]["annotations"][names.ENSEMBLE]
+        fleet.kubernetes.put(obj)
+    fleet.ensemble.down = {1}
+    fleet.lose_claims(2, 3)
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimLost"
+    assert _claims_of(fleet, 2, 3) == []
+
+
+async def test_a_claim_deleted_before_the_ensemble_has_ever_served_is_made_again() -> None:
+    fleet = EnsembleFleet(_document())
+    fleet.ensemble.down = {1, 2, 3}
+    await fleet.converge()
+    fleet.lose_claims(2)
+    await fleet.converge()
+    assert _claims_of(fleet, 2)
+    fleet.ensemble.down = set()
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
+
+
+def _lose_one(fleet: EnsembleFleet) -> None:
+    fleet.lose_claims(2)
+
+
+def _restore(fleet: EnsembleFleet) -> None:
+    fleet.lose_claims(2, 3)
+    fleet.recreate_claims(3, with_data=True)
+
+
+@pytest.mark.parametrize("happens", [_lose_one, _restore])
+async def test_an_operator_killed_between_any_two_writes_overwrites_nothing(
+    happens: Callable[[EnsembleFleet], None],
+) -> None:
+    survived = 0
+    while True:
+        fleet = await _running()
+        happens(fleet)
+        fleet.kubernetes.kill_after = survived
+        try:
+            await fleet.converge()
+            break
+        except Killed:
+            fleet.kubernetes.kill_after = None
+            fleet.restart_operator()
+            await fleet.converge()
+        assert fleet.condition("Ready")[0] == "True", f"killed after {survived} writes"
+        assert not fleet.ensemble.overwritten
+        survived += 1
+    assert survived > 5
+
+
+async def test_the_record_of_who_holds_data_outlives_any_of_its_keepers() -> None:
+    fleet = await _running()
+    record = annotation(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper"), names.ENSEMBLE)
+    fleet.kubernetes.remove(CONFIG_MAP, "orders-zookeeper")
+    fleet.kubernetes.remove(STATEFUL_SET, "orders-zookeeper-1")
+    await fleet.converge()
+    assert annotation(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper"), names.ENSEMBLE) == record
+    assert annotation(fleet.kubernetes.there(CLAIM, "orders-zookeeper-3-log-1"), names.ENSEMBLE) == record
