@@ -156,6 +156,8 @@ class InMemorySurroundings:
     fleet: InMemoryKafka
     directories: dict[str, str] = field(default_factory=dict)
     offline: set[str] = field(default_factory=set)
+    sessions: dict[str, str] = field(default_factory=dict)
+    """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     reported: list[str] = field(default_factory=list)
     """The pods that were asked, in order."""
 
@@ -176,7 +178,8 @@ class InMemorySurroundings:
                 identity = self.directories.setdefault(claim, f"directory-of-{claim}")
                 state = "offline" if claim in self.offline else "online"
                 found.append(LogDirectoryReport(log_dir(volume["name"]), state, identity))
-        return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found))
+        session = self.sessions.get(pod["metadata"]["name"], "connected")
+        return BrokerReport(uid_of(pod), "cluster-1", "running", tuple(found), session, 60_000, 1767225600000)
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
         ready = [

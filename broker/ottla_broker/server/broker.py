@@ -26,7 +26,7 @@ from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Ports
-from ottla_broker.ports.coordination import CoordinationError, SessionEvent
+from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, SessionEvent, SessionExpired
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -56,8 +56,10 @@ from ottla_broker.server.registration import (
     generated_broker_id,
     kept_session,
     make_persistent_paths,
+    refuse_other_cluster,
 )
 from ottla_broker.server.remade_replicas import RemadeReplicas
+from ottla_broker.server.session_state import SessionState
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
 from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
@@ -94,6 +96,7 @@ class Broker:
         self.cluster_id = ""
         self._ports = ports
         self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
+        self._session = SessionState(ports.clock)
         self._halted: asyncio.Future[str] = ports.clock.create_future()
         self._settled = asyncio.Event()  # ready, or ended
         self._hurry: asyncio.Future[None] = ports.clock.create_future()
@@ -164,7 +167,7 @@ class Broker:
         return self._addresses[listener]
 
     def status(self) -> dict[str, Any]:
-        """State, recovery progress and directories, as plain values.
+        """State, session with the coordination, recovery progress and directories, as plain values.
 
         `since_ms` is the wall clock of the last change of state, `free_bytes` as last asked; -1 where there is none.
         """
@@ -174,6 +177,7 @@ class Broker:
             "cluster": self.cluster_id,
             "state": self.state,
             "ready": self.is_ready,
+            "session": self._session.status(),
             "recovery": {
                 "loaded": progress.loaded,
                 "total": progress.total,
@@ -312,6 +316,7 @@ class Broker:
         self._watch_loop_lag(clock.monotonic())
         directories = await self.log_manager.inspect()
         disk = directories[0].disk
+        coordination.add_session_listener(self._session.on_event)
         coordination.add_session_listener(self._on_session_event)
         await coordination.start(await kept_session(disk))
         await make_persistent_paths(coordination)
@@ -560,11 +565,14 @@ class Broker:
 
     async def _register_again(self, registration: Registration) -> None:
         try:
+            await refuse_other_cluster(self._ports.coordination, self.cluster_id)
             await registration.register()
             if self._controller is not None:
                 self._controller.broker_registered()
         except RegistrationRefused as error:
             self.halt(str(error))
+        except (ConnectionLoss, SessionExpired):
+            pass  # CONNECTED follows, and with it the next try
 
     def _on_directory_failure(self, path: str, error: OSError) -> None:
         if not self.log_manager.live_paths:

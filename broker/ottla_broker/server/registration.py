@@ -60,6 +60,29 @@ async def cluster_id(coordination: Coordination, clock: Clock) -> str:
                 continue  # another broker was first
 
 
+async def refuse_other_cluster(coordination: Coordination, known: str) -> None:
+    """Before a broker registers in a new session: an ensemble that has come back without its data is another one.
+
+    Its controller would know of no topic and of no replica. Apache Kafka compares the id at its start only.
+
+    Raises:
+        RegistrationRefused: the coordination has another cluster id, or none.
+    """
+    try:
+        data, _stat = await coordination.get(znodes.CLUSTER_ID)
+    except NoNode:
+        raise RegistrationRefused(
+            f"{znodes.CLUSTER_ID} is gone: the ensemble has lost its data, and this broker is in cluster {known}. "
+            "Nothing is written; restore the ensemble's data"
+        ) from None
+    found = znodes.decode_cluster_id(data)
+    if found != known:
+        raise RegistrationRefused(
+            f"the ensemble is that of cluster {found} now, and this broker is in cluster {known}. Nothing is written; "
+            "restore the ensemble's data, or correct zookeeper.connect"
+        )
+
+
 async def generated_broker_id(coordination: Coordination, reserved_max_id: int) -> int:
     """An id no broker has had: the data version of `/brokers/seqid` above `reserved.broker.max.id`."""
     stat = await coordination.set(znodes.BROKER_SEQUENCE_ID, b"")

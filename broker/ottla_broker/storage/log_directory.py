@@ -166,7 +166,7 @@ def check(directories: Sequence[LogDirectory], broker_id: int, cluster_id: str) 
         if meta.cluster_id is not None and meta.cluster_id != cluster_id:
             raise LogDirectoryError(
                 f"log directory {directory.path} belongs to cluster {meta.cluster_id}, this broker is in cluster "
-                f"{cluster_id}"
+                f"{cluster_id}: zookeeper.connect names the ensemble of another fleet, or one that has lost its data"
             )
         if meta.broker_id is not None and meta.broker_id != broker_id:
             raise LogDirectoryError(

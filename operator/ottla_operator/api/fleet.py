@@ -41,12 +41,19 @@ class LogDirectoryReport:
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What a broker's /status said. `pod_uid`: the pod that was asked."""
+    """What a broker's /status said. `pod_uid`: the pod that was asked.
+
+    `session`: how its session with ZooKeeper stands (connecting, connected, suspended or expired; "" of a release that
+    does not say), for `session_for_ms`, since `session_since_ms` of the broker's wall clock.
+    """
 
     pod_uid: str
     cluster_id: str
     state: str
     log_dirs: tuple[LogDirectoryReport, ...]
+    session: str = ""
+    session_for_ms: int = 0
+    session_since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,21 @@ def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
         for item in status.get("log_dirs") or []
         if isinstance(item, dict)
     )
-    return BrokerReport(pod_uid, str(status.get("cluster") or ""), str(status.get("state") or ""), directories)
+    session = status.get("session")
+    session = session if isinstance(session, dict) else {}
+    return BrokerReport(
+        pod_uid,
+        str(status.get("cluster") or ""),
+        str(status.get("state") or ""),
+        directories,
+        str(session.get("state") or ""),
+        _whole(session.get("for_ms")),
+        _whole(session.get("since_ms")),
+    )
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 async def srvr(host: str, port: int) -> str | None:

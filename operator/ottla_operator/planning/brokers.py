@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from ottla_operator.api import names
 from ottla_operator.api.conditions import BROKERS_READY, Condition, bad, good
@@ -30,6 +31,7 @@ from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
 CONFIG_DIR = "/etc/ottla"
+SESSION_LOST_AFTER_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,29 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
             waiting.append(f"{broker_id} {trouble(pod)}")
     if waiting:
         return bad(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
+    if lost := lost_sessions(snapshot):
+        return bad(BROKERS_READY, "SessionLost", f"no session with ZooKeeper: {', '.join(lost[:5])}")
     return good(BROKERS_READY)
+
+
+def lost_sessions(snapshot: Snapshot) -> list[str]:
+    """The brokers that have been without ZooKeeper for longer than an election of its leader takes.
+
+    Such a broker serves on, and its pod is ready, for taking it away would help nobody; it is a broker without a fleet.
+    """
+    return [
+        f"broker {broker_id} {report.session} since {utc(report.session_since_ms)}"
+        for broker_id, report in sorted(snapshot.reports.items())
+        if report.session in ("suspended", "expired") and report.session_for_ms >= SESSION_LOST_AFTER_MS
+    ]
+
+
+def utc(ms: int) -> str:
+    """
+    >>> utc(1767225600999)
+    '2026-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def trouble(pod: Obj) -> str:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.process import make_ports
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
-from ottla_broker.coordination.znodes import FEATURE, Features
+from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, Features
+from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.broker import Broker, StartRefused
+from ottla_broker.server.session_state import SessionState
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
     await made.close()
 
 
-def _broker(directory: Path, store: EmbeddedStore) -> Broker:
+def _broker(directory: Path, store: EmbeddedStore, coordination: EmbeddedCoordination | None = None) -> Broker:
     config = BrokerConfig.from_mapping(
         {
             "broker.id": "1",
@@ -31,7 +34,7 @@ def _broker(directory: Path, store: EmbeddedStore) -> Broker:
             "zookeeper.connect": "127.0.0.1:1",
         }
     )
-    return Broker(config, make_ports(config, EmbeddedCoordination(store, session_timeout_ms=2000)))
+    return Broker(config, make_ports(config, coordination or EmbeddedCoordination(store, session_timeout_ms=2000)))
 
 
 async def test_a_checkpoint_that_cannot_be_read_is_named_and_everything_is_given_back(
@@ -85,3 +88,49 @@ async def test_a_fleet_that_has_finalized_what_we_do_not_support_is_not_joined(
         await broker.stop()
     assert (await tool.get(FEATURE))[0] == content, "it is left as it is: a broker of Apache Kafka may read it too"
     await tool.close()
+
+
+@pytest.mark.parametrize("content", [None, b'{"version":"1","id":"another"}'])
+async def test_an_ensemble_that_comes_back_without_its_data_gets_no_broker_of_the_former_cluster(
+    tmp_path: Path, store: EmbeddedStore, content: bytes | None
+) -> None:
+    """The controller that it would elect knows of no topic, and brokers would drop what they hold."""
+    coordination = EmbeddedCoordination(store, session_timeout_ms=2000)
+    broker = _broker(tmp_path / "d0", store, coordination)
+    await broker.start()
+    await broker.ready()
+    tool = EmbeddedCoordination(store, session_timeout_ms=2000)
+    await tool.start()
+    await tool.delete(CLUSTER_ID)
+    if content is not None:
+        await tool.create(CLUSTER_ID, content)
+    store.expire_session(coordination.session_id)
+    reason = await broker.halted()
+    assert broker.cluster_id in reason and "restore the ensemble's data" in reason
+    assert await tool.exists("/brokers/ids/1") is None
+    await tool.close()
+
+
+async def test_status_says_how_the_session_stands_and_since_when_it_is_lost(
+    tmp_path: Path, store: EmbeddedStore
+) -> None:
+    broker = _broker(tmp_path / "d0", store)
+    assert broker.status()["session"]["state"] == "connecting"
+    await broker.start()
+    await broker.ready()
+    assert broker.status()["session"]["state"] == "connected"
+    await broker.stop()
+
+
+async def test_a_loss_of_the_session_counts_from_its_first_sign() -> None:
+    clock = LoopClock()
+    now = 0.0
+    clock.monotonic = lambda: now  # type: ignore[method-assign]
+    session = SessionState(clock)
+    for event, after_s in ((SessionEvent.CONNECTED, 5.0), (SessionEvent.SUSPENDED, 2.0), (SessionEvent.EXPIRED, 3.0)):
+        session.on_event(event)
+        now += after_s
+    status = session.status()
+    assert (status["state"], status["for_ms"]) == ("expired", 5000)
+    session.on_event(SessionEvent.CONNECTED)
+    assert (session.status()["state"], session.status()["for_ms"]) == ("connected", 0)

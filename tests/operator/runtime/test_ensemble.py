@@ -11,6 +11,7 @@ import pytest
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
+from ottla_operator.effects.surroundings import read_report
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
 from tests.operator.kubernetes import Killed
@@ -310,3 +311,29 @@ async def test_the_record_of_who_holds_data_outlives_any_of_its_keepers() -> Non
     await fleet.converge()
     assert annotation(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper"), names.ENSEMBLE) == record
     assert annotation(fleet.kubernetes.there(CLAIM, "orders-zookeeper-3-log-1"), names.ENSEMBLE) == record
+
+
+async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_pods_are_ready() -> None:
+    fleet = await _running()
+    fleet.surroundings.sessions = {"orders-broker-1-0": "suspended", "orders-broker-2-0": "expired"}
+    await fleet.converge()
+    assert fleet.condition("BrokersReady") == (
+        "False",
+        "SessionLost",
+        "no session with ZooKeeper: broker 1 suspended since 2026-01-01T00:00:00Z, "
+        "broker 2 expired since 2026-01-01T00:00:00Z",
+    )
+    fleet.surroundings.sessions = {}
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
+
+
+def test_what_a_broker_says_of_its_session_is_read() -> None:
+    report = read_report("uid", {"session": {"state": "suspended", "for_ms": 7, "since_ms": 9}})
+    assert report is not None and (report.session, report.session_for_ms, report.session_since_ms) == (
+        "suspended",
+        7,
+        9,
+    )
+    older = read_report("uid", {"cluster": "x"})
+    assert older is not None and older.session == ""
