@@ -26,7 +26,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT
 from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set
+from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set, trouble
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
@@ -256,15 +256,3 @@ def utc(ms: int) -> str:
     '2026-01-01T00:00:00Z'
     """
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def trouble(pod: Obj) -> str:
-    """Why a pod is not ready, in the words of Kubernetes."""
-    for item in dig(pod, "status", "conditions") or []:
-        if item.get("type") == "PodScheduled" and item.get("status") == "False":
-            return f"is not scheduled ({item.get('message', '')[:200]})"
-    for status in dig(pod, "status", "containerStatuses") or []:
-        waiting = dig(status, "state", "waiting", "reason")
-        if waiting:
-            return f"waits ({waiting})"
-    return "is not ready"

@@ -29,11 +29,12 @@ from ottla_operator.planning.brokers import (
     pending_reasons,
     revisions_known,
     template_is_current,
-    trouble,
 )
 from ottla_operator.planning.config import Configs, decide_config
 from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
+from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.restart import Restart, decide_restart
 from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
 from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
 from ottla_operator.planning.zookeeper import ZooKeeper, decide_zookeeper, ensemble_size
@@ -117,6 +118,12 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
         Brokers(Decision(), {}, {}),
     )
     concerns.take(brokers.decision)
+    restart = concerns.decide(
+        conditions.ZOOKEEPER_READY,
+        lambda: decide_restart(snapshot, zookeeper.stateful_sets, zookeeper.kept),
+        Restart(),
+    )
+    concerns.take(Decision((), tuple(zookeeper.stateful_sets[server] for server in restart.apply), restart.delete))
     roll = concerns.decide(
         conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
@@ -199,7 +206,7 @@ def _decide_roll(
             roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
         )
         decided = machine.decide(recorded, facts)
-        if decided.apply is not None:
+        if decided.apply is not None and wanted[decided.apply] not in concerns.desired:
             concerns.desired.append(wanted[decided.apply])
         if decided.delete is not None and decided.delete[0] in kept[role] and decided.roll is not None:
             blocked = (f"a volume of {role} {decided.delete[0]} would go with its pod",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_operator.api.objects import STATEFUL_SET, Obj, new
+from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
 
 USER = 10001
 CONTAINER_SECURITY: Obj = {
@@ -41,3 +41,15 @@ def stateful_set(
         "template": {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}, "spec": pod_spec},
     }
     return new(STATEFUL_SET, namespace, name, labels, spec=spec)
+
+
+def trouble(pod: Obj) -> str:
+    """Why a pod is not ready, in the words of Kubernetes."""
+    for item in dig(pod, "status", "conditions") or []:
+        if item.get("type") == "PodScheduled" and item.get("status") == "False":
+            return f"is not scheduled ({item.get('message', '')[:200]})"
+    for status in dig(pod, "status", "containerStatuses") or []:
+        waiting = dig(status, "state", "waiting", "reason")
+        if waiting:
+            return f"waits ({waiting})"
+    return "is not ready"

@@ -39,7 +39,7 @@ from ottla_operator.planning.ensemble import (
     is_settled,
     stored_record,
 )
-from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set
+from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set, trouble
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 CLIENT_PORT = 2181
@@ -249,7 +249,7 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
         stateful_sets[server] = _server(snapshot, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
-    condition = faults[0] if faults else _readiness(snapshot, wanted)
+    condition = faults[0] if faults else _readiness(snapshot, wanted, has_served=bool(volumes.record.served))
     decision = Decision((condition,), tuple(desired))
     return ZooKeeper(decision, stateful_sets, not snapshot.has_super_secret, volumes.kept)
 
@@ -513,16 +513,21 @@ def _alive(*, period: int, failures: int) -> Obj:
     }
 
 
-def _readiness(snapshot: Snapshot, wanted: list[int]) -> Condition:
-    waiting = []
+def _readiness(snapshot: Snapshot, wanted: list[int], *, has_served: bool) -> Condition:
+    """A server in its turn of a roll is down by intent; an ensemble without a quorum never is."""
+    waiting: list[str] = []
+    down: list[str] = []
     rolling = snapshot.rolling(names.ZOOKEEPER)
     for server in wanted:
         pod = snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))
-        if (pod is None or not has_condition(pod, "Ready")) and server not in rolling:
-            waiting.append(server)
+        if pod is None or not has_condition(pod, "Ready"):
+            down.append(f"{server} has no pod" if pod is None else f"{server} {trouble(pod)}")
+            if server not in rolling:
+                waiting.append(down[-1])
+    if has_served and len(wanted) - len(down) <= len(wanted) // 2:
+        return bad(ZOOKEEPER_READY, "NoQuorum", f"nothing is served; servers: {', '.join(down)}")
     if waiting:
-        text = ", ".join(map(str, waiting))
-        return bad(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {text}")
+        return bad(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {', '.join(waiting)}")
     return good(ZOOKEEPER_READY)
 
 

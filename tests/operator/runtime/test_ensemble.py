@@ -12,6 +12,7 @@ import pytest
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
 from ottla_operator.effects.surroundings import read_report
+from ottla_operator.planning import zookeeper
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
 from tests.operator.kubernetes import Killed
@@ -337,3 +338,90 @@ def test_what_a_broker_says_of_its_session_is_read() -> None:
     )
     older = read_report("uid", {"cluster": "x"})
     assert older is not None and older.session == ""
+
+
+def _with_image(fleet: EnsembleFleet, image: str) -> None:
+    fleet.images = type(fleet.images)("ottla:1", image)
+    fleet.restart_operator()
+
+
+async def test_an_ensemble_that_never_started_comes_up_when_its_image_is_corrected() -> None:
+    fleet = EnsembleFleet(_document())
+    fleet.ensemble.broken_images = {"no/such:1"}
+    _with_image(fleet, "no/such:1")
+    await fleet.converge()
+    assert fleet.condition("ZooKeeperReady")[1] == "WaitingForServers"
+    assert "1 waits (ImagePullBackOff)" in fleet.condition("ZooKeeperReady")[2]
+    _with_image(fleet, "zookeeper:3.9")
+    await fleet.converge(200)
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_an_image_that_does_not_exist_reaches_one_server_and_is_taken_back() -> None:
+    fleet = await _running()
+    fleet.ensemble.broken_images = {"no/such:1"}
+    _with_image(fleet, "no/such:1")
+    await fleet.converge(200)
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [False, True, True]
+    fleet.ensemble.down = {2}
+    fleet.kubernetes.settle()
+    await fleet.converge(200)
+    images = {
+        server: fleet.kubernetes.there(STATEFUL_SET, f"orders-zookeeper-{server}")["spec"]["template"]["spec"][
+            "containers"
+        ][0]["image"]
+        for server in (1, 3)
+    }
+    assert images == {1: "no/such:1", 3: "zookeeper:3.9"}, "a server that runs does not get what does not start"
+    assert fleet.condition("ZooKeeperReady")[1] == "NoQuorum"
+    fleet.ensemble.down = set()
+    _with_image(fleet, "zookeeper:3.9")
+    await fleet.converge(200)
+    assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
+
+
+@pytest.mark.parametrize("stopped", [(1, 2, 3), (1, 2), (3,)])
+async def test_servers_scaled_to_zero_by_hand_come_back(stopped: tuple[int, ...]) -> None:
+    fleet = await _running()
+    fleet.stop(*stopped)
+    fleet.kubernetes.settle()
+    await fleet.converge(200)
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
+
+
+async def test_a_configuration_with_which_servers_do_not_find_each_other_is_taken_back_by_all_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = await _running()
+    good = fleet.kubernetes.there(POD, "orders-zookeeper-1-0")["metadata"]["annotations"][names.CONFIG]
+    with monkeypatch.context() as changed:
+        changed.setattr(zookeeper, "GRACE_S", 61)
+        changed.setattr(zookeeper, "LOGBACK", "<configuration/>")
+        for server in (1, 2, 3):  # as a bad release would have left them
+            fleet.kubernetes.remove(POD, f"orders-zookeeper-{server}-0")
+            snapshot = await fleet.task._snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
+            wanted = zookeeper.decide_zookeeper(snapshot).stateful_sets[server]
+            fleet.kubernetes.edit(STATEFUL_SET, f"orders-zookeeper-{server}", spec=wanted["spec"])
+        bad = wanted["spec"]["template"]["metadata"]["annotations"][names.CONFIG]
+        fleet.ensemble.broken_configs = {bad}
+        fleet.kubernetes.settle()
+        await fleet.converge(200)
+    assert bad != good and not any(fleet.is_serving(server) for server in (1, 2, 3))
+    assert fleet.condition("ZooKeeperReady")[1] == "NoQuorum"
+    await fleet.converge(200)
+    assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
+    assert fleet.condition("Ready")[0] == "True" and not fleet.ensemble.overwritten
+
+
+async def test_a_roll_that_takes_the_quorum_away_is_not_ready() -> None:
+    fleet = await _running()
+    fleet.ensemble.broken_images = {"no/such:1"}
+    _with_image(fleet, "no/such:1")
+    await fleet.converge(200)
+    fleet.ensemble.down = {2}
+    fleet.kubernetes.settle()
+    await fleet.converge(200)
+    status, reason, message = fleet.condition("ZooKeeperReady")
+    assert (status, reason) == ("False", "NoQuorum") and "1 waits (ImagePullBackOff)" in message

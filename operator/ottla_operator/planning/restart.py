@@ -1,0 +1,70 @@
+"""An ensemble without a quorum: whoever does not serve gets its template at once, not in the turns of a roll.
+
+A roll waits for each member to be ready before it goes on, and a ZooKeeper server is ready with a quorum only. So as
+long as there is none, a member waits for members who wait for their own turn: an image that does not exist, corrected,
+or an ensemble that somebody has scaled to zero would stay down for ever. There is nothing to protect meanwhile: without
+a quorum nobody is served, and a restart loses no data.
+
+A server that does not run gets its template whatever it is. One that runs, and only finds no quorum, gets it once
+another server has started with it: a template that does not start must not reach servers which a mere hiccup of the
+network has parted for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import POD, STATEFUL_SET, Obj, dig, has_condition, is_deleting, name_of, uid_of
+from ottla_operator.planning.brokers import has_current_revision, revisions_known, template_is_current
+from ottla_operator.planning.snapshot import Delete, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """`apply`: servers that get their StatefulSet as it should be; `delete`: one pod of an earlier template."""
+
+    apply: tuple[int, ...] = ()
+    delete: Delete | None = None
+
+
+def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> Restart:
+    """What to do together. `wanted`: every server's StatefulSet as it should be; `kept`: whose pod stays."""
+    serving, outdated, has_started = 0, [], False
+    pods: dict[int, Obj] = {}
+    for server, stateful_set in wanted.items():
+        live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
+        pod = snapshot.get(POD, names.pod_of(name_of(stateful_set)))
+        if pod is not None:
+            pods[server] = pod
+        if pod is not None and has_condition(pod, "Ready") and not is_deleting(pod):
+            serving += 1
+        elif live is not None:
+            is_current = template_is_current(live, stateful_set)
+            if is_current and (pod is None or (revisions_known(live) and has_current_revision(live, pod))):
+                has_started = has_started or (pod is not None and _has_started(pod))
+            else:
+                outdated.append(server)
+    if serving > len(wanted) // 2:
+        return Restart()
+    turn = [server for server in outdated if has_started or not _has_started(pods.get(server))]
+    apply = tuple(server for server in turn if not _is_current(snapshot, wanted[server]))
+    for server in turn:
+        pod = pods.get(server)
+        live = snapshot.own(STATEFUL_SET, name_of(wanted[server]))
+        if pod is None or live is None or server in apply or server in kept or is_deleting(pod):
+            continue
+        if revisions_known(live):
+            return Restart(apply, Delete(POD, name_of(pod), uid_of(pod), f"ensemble without a quorum: server {server}"))
+    return Restart(apply)
+
+
+def _is_current(snapshot: Snapshot, stateful_set: Obj) -> bool:
+    live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
+    return live is not None and template_is_current(live, stateful_set)
+
+
+def _has_started(pod: Obj | None) -> bool:
+    """Whether the server answers its startup probe: the image is there and the process stays."""
+    return dig(pod, "status", "containerStatuses", 0, "started") is True
