@@ -65,6 +65,9 @@ def run(
 
 
 def _refuse(message: str) -> NoReturn:
+    from ottla_broker.adapters.termination import leave_reason
+
+    leave_reason(message)
     sys.stderr.write(f"{message}\n")
     raise typer.Exit(1)
 
@@ -73,6 +76,7 @@ async def _serve(config: BrokerConfig) -> int:
     """Runs the broker; the exit status is 0 after an orderly stop and 1 after a halt or a refusal to start."""
     from ottla_broker.adapters import logs
     from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
+    from ottla_broker.adapters.termination import leave_reason
     from ottla_broker.server.broker import Broker, StartRefused
 
     stopping = asyncio.Event()
@@ -95,11 +99,16 @@ async def _serve(config: BrokerConfig) -> int:
                 await asyncio.wait([halted, asked], return_when=asyncio.FIRST_COMPLETED)
             if not halted.done():
                 await _stop(broker, starting)
-            return 0 if broker.state == "stopped" else 1  # a halt has said why
+            if broker.state == "stopped":
+                return 0
+            leave_reason(f"halted: {await halted}")  # the log has it already
+            return 1
         except StartRefused as error:
+            leave_reason(f"the broker refuses to start: {error}")
             logger.critical("the broker refuses to start: %s", error)
             return 1
-        except Exception:
+        except Exception as error:
+            leave_reason(f"a mistake of ours, please report it with the log: {type(error).__name__}: {error}")
             logger.exception("the broker ends: this is a mistake of ours, please report it")
             return 1
         finally:

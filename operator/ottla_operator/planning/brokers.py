@@ -26,7 +26,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT
 from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set, trouble
+from ottla_operator.planning.pods import CONTAINER_SECURITY, TERMINATION_POLICY, pod_security, stateful_set, trouble
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
@@ -97,6 +97,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon a Service forgets it: config.SERVE_MS
         "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": TERMINATION_POLICY,
     }
     if snapshot.images.pull_policy:
         container["imagePullPolicy"] = snapshot.images.pull_policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
@@ -13,6 +14,10 @@ CONTAINER_SECURITY: Obj = {
     "capabilities": {"drop": ["ALL"]},
 }
 REVISION_HISTORY = 2
+MESSAGE_LENGTH = 240
+"""How much of a container's or the kubelet's own words a condition quotes: several pods have room in one."""
+TERMINATION_POLICY = "FallbackToLogsOnError"
+"""A container writes why it ends; of one that did not come to it, Kubernetes takes the end of its log."""
 
 
 def pod_security() -> Obj:
@@ -44,12 +49,61 @@ def stateful_set(
 
 
 def trouble(pod: Obj) -> str:
-    """Why a pod is not ready, in the words of Kubernetes."""
+    """Why a pod is not ready, in the words of Kubernetes, and with what its container has ended last."""
     for item in dig(pod, "status", "conditions") or []:
         if item.get("type") == "PodScheduled" and item.get("status") == "False":
-            return f"is not scheduled ({item.get('message', '')[:200]})"
-    for status in dig(pod, "status", "containerStatuses") or []:
-        waiting = dig(status, "state", "waiting", "reason")
-        if waiting:
-            return f"waits ({waiting})"
-    return "is not ready"
+            return f"is not scheduled ({item.get('message', '')[:MESSAGE_LENGTH]})"
+    statuses = [
+        *(dig(pod, "status", "initContainerStatuses") or []),
+        *(dig(pod, "status", "containerStatuses") or []),
+    ]
+    for status in statuses:
+        if reason := dig(status, "state", "waiting", "reason"):
+            return f"waits ({_waiting(pod, status, str(reason))}){_end(status)}"
+    ends = [end for status in statuses if not status.get("ready") and (end := _end(status))]
+    return f"is not ready{ends[0]}" if ends else "is not ready"
+
+
+def _waiting(pod: Obj, status: Obj, reason: str) -> str:
+    """With the image that is not there, or what the kubelet misses; a back-off says nothing more."""
+    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
+        images = [
+            container.get("image")
+            for container in dig(pod, "spec", "containers") or []
+            if container.get("name") == status.get("name")
+        ]
+        return f"{reason}: {images[0]}" if images else reason
+    message = dig(status, "state", "waiting", "message")
+    return f"{reason}: {str(message)[:MESSAGE_LENGTH]}" if message and reason != "CrashLoopBackOff" else reason
+
+
+def _end(status: Obj) -> str:
+    ended = dig(status, "state", "terminated") or dig(status, "lastState", "terminated")
+    if ended is None or ended.get("exitCode") == 0:
+        return ""
+    gist = gist_of(str(ended.get("message") or ""))
+    if not gist:
+        gist = f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode')}"
+    return f"; it ended with: {gist}"
+
+
+_TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\s+")
+
+
+def gist_of(message: str) -> str:
+    """The line of a termination message that says why: all of a short one, of a log its last line or its cause.
+
+    Without the time of the line, or status would change with every restart.
+
+    >>> gist_of("2026-11-21T20:27:41.866Z CRITICAL [broker 5] ottla: no log directory is left\\n")
+    'CRITICAL [broker 5] ottla: no log directory is left'
+    >>> gist_of("2026-11-21 20:27:41,866 ERROR Main Invalid\\nX: e\\n\\tat a.b\\nCaused by: Y: no port\\n\\tat c.d\\n"
+    ...         "2026-11-21 20:27:41,867 ERROR ServiceUtils Exiting JVM with code 2\\n")
+    'Y: no port'
+    >>> gist_of("")
+    ''
+    """
+    lines = [line.rstrip() for line in message.splitlines() if line.strip() and not line[0].isspace()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    said = causes or [line for line in lines if "Exiting JVM with code" not in line] or [""]
+    return _TIME.sub("", said[-1])[:MESSAGE_LENGTH]

@@ -39,7 +39,7 @@ from ottla_operator.planning.ensemble import (
     is_settled,
     stored_record,
 )
-from ottla_operator.planning.pods import CONTAINER_SECURITY, pod_security, stateful_set, trouble
+from ottla_operator.planning.pods import CONTAINER_SECURITY, TERMINATION_POLICY, pod_security, stateful_set, trouble
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 CLIENT_PORT = 2181
@@ -477,6 +477,7 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
             "failureThreshold": 2,
         },
         "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": TERMINATION_POLICY,
     }
     if snapshot.images.pull_policy:
         container["imagePullPolicy"] = snapshot.images.pull_policy

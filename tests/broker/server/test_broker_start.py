@@ -111,6 +111,25 @@ async def test_an_ensemble_that_comes_back_without_its_data_gets_no_broker_of_th
     await tool.close()
 
 
+async def test_directories_of_another_cluster_are_refused_with_both_ids_and_what_that_may_mean(
+    tmp_path: Path, store: EmbeddedStore
+) -> None:
+    """Old volumes and a new ensemble."""
+    first = _broker(tmp_path / "d0", store)
+    await first.start()
+    await first.ready()
+    await first.stop()
+    tool = EmbeddedCoordination(store, session_timeout_ms=2000)
+    await tool.start()
+    await tool.set(CLUSTER_ID, b'{"version":"1","id":"another"}')
+    meta = (tmp_path / "d0" / "meta.properties").read_text()
+    second = _broker(tmp_path / "d0", store)
+    with pytest.raises(StartRefused, match=f"belongs to cluster {first.cluster_id}.*another.*has lost its data"):
+        await second.start()
+    assert (tmp_path / "d0" / "meta.properties").read_text() == meta
+    await tool.close()
+
+
 async def test_status_says_how_the_session_stands_and_since_when_it_is_lost(
     tmp_path: Path, store: EmbeddedStore
 ) -> None:

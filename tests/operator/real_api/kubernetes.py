@@ -56,6 +56,7 @@ class RealKubernetes(InMemoryKubernetes):
         self.kill_after = None
         self.on_change = None
         self.not_starting = set()
+        self.container_status = None
         self._version = 0
         self._known: dict[str, Obj] = {}
         self._listed: dict[str, dict[str, Obj]] = {}
@@ -292,16 +293,18 @@ class RealKubernetes(InMemoryKubernetes):
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(pod)}, "target": target}
             self.api.request("POST", f"{path_of(POD, 'default', name_of(pod))}/binding", binding)
         config = next((v["configMap"]["name"] for v in volumes if v["name"] == "config"), "")
-        ready = "False" if config in self.not_starting else "True"
+        container = None if self.container_status is None else self.container_status(pod)
+        if config in self.not_starting:
+            container = {"name": "broker", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
         known = dig(pod, "status", "conditions") or []
-        if dig(pod, "status", "podIP") is None or {"type": "Ready", "status": ready} not in [
+        ready = {"type": "Ready", "status": "True" if container is None else "False"}
+        if dig(pod, "status", "podIP") is None or ready not in [
             {"type": item["type"], "status": item["status"]} for item in known
         ]:
-            conditions = [{"type": "Ready", "status": ready}]
-            status = {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": conditions}
-            if config in self.not_starting:
-                waits: Obj = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "ready": False, "restartCount": 1}
-                status["containerStatuses"] = [{"name": "broker", "image": "ottla:1", "imageID": "", **waits}]
+            status = {"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [ready]}
+            if container is not None:
+                needed = {"image": "ottla:1", "imageID": "", "ready": False, "restartCount": 1}
+                status["containerStatuses"] = [{**needed, **container}]
             self._set_status(POD, pod, status)
 
 

@@ -658,3 +658,51 @@ async def test_a_roll_leaves_a_broker_alone_whose_claim_would_go_with_its_pod() 
     assert changed == {"orders-broker-0-0", "orders-broker-2-0"}
     assert fleet.condition("DisksReady")[1] == "ClaimDeleting"
     assert fleet.status("brokers", 1, "pending") == ["ConfigChanged"]
+
+
+def _ended(message: str = "", reason: str = "Error", code: int = 1) -> Obj:
+    terminated = {"exitCode": code, "reason": reason, "message": message}
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
+    return {"name": "broker", "ready": False, "state": {"waiting": waiting}, "lastState": {"terminated": terminated}}
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (
+            _ended("the broker refuses to start: log directory /d0 belongs to cluster A, this broker is in cluster B"),
+            "1 waits (CrashLoopBackOff); it ended with: the broker refuses to start: log directory /d0 belongs to "
+            "cluster A, this broker is in cluster B",
+        ),
+        (_ended(reason="OOMKilled", code=137), "1 waits (CrashLoopBackOff); it ended with: OOMKilled, exit code 137"),
+        (_ended("x" * 5000), f"1 waits (CrashLoopBackOff); it ended with: {'x' * 240}"),
+        (
+            {"name": "broker", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "long"}}},
+            "1 waits (ImagePullBackOff: ottla:1)",
+        ),
+        (
+            {
+                "name": "broker",
+                "ready": False,
+                "state": {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "x" not found'}},
+            },
+            '1 waits (CreateContainerConfigError: configmap "x" not found)',
+        ),
+        (
+            {**_ended("halted: log directory /d0 failed"), "state": {"running": {}}},
+            "1 is not ready; it ended with: halted: log directory /d0 failed",
+        ),
+    ],
+)
+async def test_a_broker_that_does_not_run_is_named_with_the_reason_why_it_ended(status: Obj, text: str) -> None:
+    fleet = await _running()
+    fleet.kubernetes.container_status = lambda pod: status if pod["metadata"]["name"] == "orders-broker-1-0" else None
+    await fleet.converge()
+    assert fleet.condition("BrokersReady") == ("False", "WaitingForBrokers", f"not ready: {text}")
+
+
+async def test_every_container_leaves_the_reason_why_it_ends() -> None:
+    fleet = await _running()
+    for name in fleet.kubernetes.names(POD):
+        for container in fleet.kubernetes.there(POD, name)["spec"]["containers"]:
+            assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name

@@ -351,7 +351,7 @@ async def test_an_ensemble_that_never_started_comes_up_when_its_image_is_correct
     _with_image(fleet, "no/such:1")
     await fleet.converge()
     assert fleet.condition("ZooKeeperReady")[1] == "WaitingForServers"
-    assert "1 waits (ImagePullBackOff)" in fleet.condition("ZooKeeperReady")[2]
+    assert "1 waits (ImagePullBackOff: no/such:1)" in fleet.condition("ZooKeeperReady")[2]
     _with_image(fleet, "zookeeper:3.9")
     await fleet.converge(200)
     assert [fleet.is_serving(server) for server in (1, 2, 3)] == [True] * 3
@@ -424,4 +424,4 @@ async def test_a_roll_that_takes_the_quorum_away_is_not_ready() -> None:
     fleet.kubernetes.settle()
     await fleet.converge(200)
     status, reason, message = fleet.condition("ZooKeeperReady")
-    assert (status, reason) == ("False", "NoQuorum") and "1 waits (ImagePullBackOff)" in message
+    assert (status, reason) == ("False", "NoQuorum") and "1 waits (ImagePullBackOff: no/such:1)" in message
