@@ -137,8 +137,7 @@ class ClusterTask:
             # A broker keeps its rack for good. The watch of nodes may be behind that of clusters: whoever labels nodes
             # and applies a cluster at once would get all brokers into the racks that were seen first.
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
-        servers = await self._ask_servers(snapshot)
-        reports, kafka = await self._ask_brokers(snapshot)
+        servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
         return replace(snapshot, servers=servers, reports=reports, kafka=kafka)
 
     async def _seldom_read(self, resource: Obj) -> _Facts:
