@@ -168,7 +168,7 @@ def _before_the_read(topics: Topics, monkeypatch: pytest.MonkeyPatch, act: Calla
             watch, kubernetes.on_change = kubernetes.on_change, None
             act()
             kubernetes.on_change = watch
-            monkeypatch.undo()
+            monkeypatch.setattr(kubernetes, "list", read)
         return await read(kind, namespace, selector)
 
     monkeypatch.setattr(kubernetes, "list", listed)
@@ -208,11 +208,12 @@ async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
     async def failing(kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
         raise ApiError(500, "InternalError", "etcd")
 
+    read = topics.fleet.kubernetes.list
     monkeypatch.setattr(topics.fleet.kubernetes, "list", failing)
     _remove(topics, "flights")
     await topics.settle()
     assert _deletions(topics) == [] and topics.is_listed() and topics.task.has_waiting
-    monkeypatch.undo()
+    monkeypatch.setattr(topics.fleet.kubernetes, "list", read)
     await topics.settle()
     assert _deletions(topics) == ["flights"] and not topics.is_listed()
 
@@ -256,7 +257,7 @@ async def test_a_topic_is_kept_when_the_record_of_its_creation_was_lost(topics: 
     """Restored from a backup, or cleared by hand: our finalizer alone does not say that we created the topic."""
     topics.apply()
     await topics.settle()
-    topics.fleet.kubernetes.edit(KAFKA_TOPIC, "flights", status={})
+    topics.fleet.kubernetes.edit(KAFKA_TOPIC, "flights", status={"conditions": []})
     if not is_deleted_first:
         await topics.settle()
         assert topics.there()["status"]["adopted"] is True and _finalizers(topics, "flights") == []
@@ -319,11 +320,12 @@ async def test_a_record_that_cannot_be_written_stops_the_creation(
     async def failing(obj: Obj) -> Obj:
         raise ApiError(500, "InternalError", "etcd")
 
+    write = topics.fleet.kubernetes.replace_status
     monkeypatch.setattr(topics.fleet.kubernetes, "replace_status", failing)
     topics.apply()
     await topics.settle()
     assert topics.kafka.requests == [] and _finalizers(topics, "flights") == []
-    monkeypatch.undo()
+    monkeypatch.setattr(topics.fleet.kubernetes, "replace_status", write)
     await topics.settle()
     assert topics.ready()[0] == "True"
 
