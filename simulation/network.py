@@ -482,7 +482,9 @@ class SimulatedNetwork:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.fabric.world.loop.call_soon(callback, context=self.context)
 
-    async def listen(self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int) -> SimulatedListener:
+    async def listen(
+        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+    ) -> SimulatedListener:
         if host not in _LOCAL_HOSTS and host != self.host:
             raise OSError(99, f"cannot bind {host}:{port}: not an address of this host")
         port = port or self.fabric.new_port()

@@ -22,8 +22,16 @@ class BrokerProcess:
     """One broker. `start` returns when it is ready; `log` is what it has printed."""
 
     def __init__(
-        self, directory: Path, broker_id: int, zookeeper: str, config: Mapping[str, str] | None = None, disks: int = 1
+        self,
+        directory: Path,
+        broker_id: int,
+        zookeeper: str,
+        config: Mapping[str, str] | None = None,
+        disks: int = 1,
+        open_files: int | None = None,
     ) -> None:
+        """`open_files`: its RLIMIT_NOFILE; the one of this process when there is none."""
+        self.open_files = open_files
         self.directory = directory
         self.broker_id = broker_id
         self.port = free_port()
@@ -57,8 +65,11 @@ class BrokerProcess:
         properties = self.directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with (self.directory / "broker.log").open("ab") as log:
+            command = [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run", str(properties)]
+            if self.open_files is not None:
+                command = ["/bin/sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ottla_broker.cli.main", "broker", "run", str(properties)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls, disk_probe
+from ottla_broker.adapters.descriptors import RESERVE
 from ottla_broker.adapters.lane import Lane, LaneFile
 from ottla_broker.adapters.pinned_range import Cuts, CutsOfFiles, PinnedRange
 from ottla_broker.ports.disk import Buffer, Contents, File
@@ -194,19 +195,19 @@ class DirectoryDisk:
         return self._call(disk_calls.read_file, name)
 
     def write_file(self, name: str, data: bytes, *, is_private: bool = False) -> asyncio.Future[None]:
-        return self._lane.call(partial(self._write_file, name, data, is_private), is_guarded=True)
+        return self._lane.call(_brief(self._write_file, name, data, is_private), is_guarded=True)
 
     def append_to(self, name: str, buffers: Sequence[Buffer]) -> asyncio.Future[int]:
-        return self._lane.call(partial(self._append_to, name, buffers), is_guarded=True)
+        return self._lane.call(_brief(self._append_to, name, buffers), is_guarded=True)
 
     def fsync_file(self, name: str) -> asyncio.Future[None]:
-        return self._lane.call(partial(disk_calls.fsync_file, self._path(name)), is_guarded=True)
+        return self._lane.call(_brief(disk_calls.fsync_file, self._path(name)), is_guarded=True)
 
     def read_directories(
         self, names: Sequence[str], endings: tuple[str, ...], up_to_bytes: int
     ) -> asyncio.Future[Sequence[Contents]]:
         paths = [self._path(name) for name in names]
-        return self._lane.call(partial(disk_calls.read_directories, paths, endings, up_to_bytes))
+        return self._lane.call(_brief(disk_calls.read_directories, paths, endings, up_to_bytes))
 
     def exists(self, name: str) -> asyncio.Future[bool]:
         return self._call(os.path.exists, name)
@@ -229,7 +230,7 @@ class DirectoryDisk:
         return self._call(disk_calls.delete, name)
 
     def fsync_directory(self, name: str = "") -> asyncio.Future[None]:
-        return self._lane.call(partial(disk_calls.fsync_directory, self._path(name)), is_guarded=True)
+        return self._lane.call(_brief(disk_calls.fsync_directory, self._path(name)), is_guarded=True)
 
     def lock(self) -> asyncio.Future[bool]:
         return self._lane.call(self._take_lock)
@@ -353,7 +354,12 @@ class DirectoryDisk:
         return os.path.join(self._root, name) if name else self._root
 
     def _call(self, call: Callable[[str], Any], name: str) -> asyncio.Future[Any]:
-        return self._lane.call(partial(call, self._path(name)))
+        return self._lane.call(_brief(call, self._path(name)))
+
+
+def _brief(call: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    """A call that leaves no descriptor open: it is made with the reserve when there is none left."""
+    return partial(RESERVE.run, partial(call, *arguments))
 
 
 def _nothing() -> None:

@@ -11,6 +11,10 @@ import asyncio
 import errno
 import os
 import threading
+from functools import partial
+
+from ottla_broker.adapters.descriptors import RESERVE
+from ottla_broker.ports.os_errors import is_lack_of_room
 
 PROBE_FILE = ".ottla-probe"
 _CONTENT = b"is anybody there?\n"
@@ -33,7 +37,8 @@ def room(path: str) -> tuple[int, int]:
 def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] | None) -> asyncio.Future[None]:
     """Writes, syncs and deletes a small file, on a thread of its own, which may never come back.
 
-    OSError when that fails or when the directory is not the `expected` one; a full one passes.
+    OSError when that fails, one of a shortage (`ports.os_errors`) when the disk could not be asked,
+    or when the directory is not the `expected` one; a full one passes.
     """
     future: asyncio.Future[None] = loop.create_future()
 
@@ -49,7 +54,7 @@ def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] 
     def run() -> None:
         error: OSError | None = None
         try:
-            _probe(path, expected)
+            RESERVE.run(partial(_probe, path, expected))
         except OSError as failure:
             error = failure
         try:
@@ -57,7 +62,10 @@ def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] 
         except RuntimeError:
             return  # the loop has closed; nobody waits any more
 
-    threading.Thread(target=run, name=f"probe {path}", daemon=True).start()
+    try:
+        threading.Thread(target=run, name=f"probe {path}", daemon=True).start()
+    except RuntimeError as error:  # no memory, or no thread left: that says nothing of the disk
+        finish(OSError(errno.EAGAIN, f"no probe could be started: {error}", path))
     return future
 
 
@@ -74,7 +82,7 @@ def _probe(path: str, expected: tuple[int, int] | None) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_lack_of_room(error):
             raise
     try:
         os.unlink(name)

@@ -8,7 +8,8 @@ than was asked. Any other call ends the run, so it sees everything before it. Re
 
 A slow or hung disk therefore blocks this thread and nothing else. `silent_s` tells how long the present call has taken,
 and `give_up` fails all that waits without waiting for it. A failed write, sync or guarded call is final for the whole
-directory; lack of room is not: it fails the appends and syncs of its file alone, until that is truncated.
+directory; lack of room, or of memory or descriptors, is not: it fails the appends and syncs of its file alone, until
+that is truncated.
 Not here: opening, locking, pins (`disk.py`).
 """
 
@@ -25,12 +26,11 @@ from typing import Any
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Buffer
+from ottla_broker.ports.os_errors import is_sound
 
 POST_BYTES = 4 * 1024 * 1024
 """A run is answered after about this many bytes even if more waits: a long queue does not delay its head, and the loop
 checks and queues the next appends while these are written."""
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 _JOIN_S = 5.0
 """How long `close` waits for the call in progress; a hung disk keeps its thread, its files and its lock."""
@@ -39,7 +39,8 @@ _JOIN_S = 5.0
 class LaneFile:
     """What the lane knows of an open file: its descriptor and the bytes written, in lane order.
 
-    `lack_of_room` is the error of an append that found none: those behind it would stand at the wrong place.
+    `lack_of_room` is the error of an append that found none, or met a shortage: those behind it would stand at the
+    wrong place.
     """
 
     __slots__ = ("fd", "lack_of_room", "written")
@@ -248,7 +249,7 @@ class Lane:
                 value = work.call()
             except OSError as failure:
                 error = failure
-                if work.is_guarded and failure.errno not in _NO_ROOM:
+                if work.is_guarded and not is_sound(failure):
                     self._failure = failure
             except Exception as failure:  # a bug in a call must not end the lane in silence
                 error = failure
@@ -300,10 +301,10 @@ class Lane:
             written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
         except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
-            if not self._is_without_room(file, failure):
-                if failure.errno in _NO_ROOM:
+            if not self._is_undone(file, failure):
+                if is_sound(failure):
                     # The half that was written could not be cut off: nothing more is written, however much room comes.
-                    failure = OSError(errno.EIO, f"a write without room cannot be undone: {failure}", self._name)
+                    failure = OSError(errno.EIO, f"a failed write cannot be undone: {failure}", self._name)
                 self._failure = failure
             results.extend((work, None, failure) for work in works)
             return
@@ -317,9 +318,9 @@ class Lane:
             size += sum(map(len, work.buffers or ()))
             results.append((work, size, None))
 
-    def _is_without_room(self, file: LaneFile, failure: OSError) -> bool:
-        """Cuts off what of an append found room, so that the file ends where the last whole one does."""
-        if failure.errno not in _NO_ROOM:
+    def _is_undone(self, file: LaneFile, failure: OSError) -> bool:
+        """Cuts off what was written of an append that failed on a sound disk: the file ends with the last whole one."""
+        if not is_sound(failure):
             return False
         try:
             os.ftruncate(file.fd, file.written)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ottla_broker.adapters.buffers import SMALLEST_BYTES, BufferPool
+from ottla_broker.adapters.descriptors import is_for_clients
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
 
 _LENGTH = struct.Struct(">i")
@@ -24,6 +25,7 @@ _LARGEST_IDLE_BUFFER = 256 * 1024
 _MAX_SENDMSG_CHUNKS = 64
 _SENDFILE_BYTES = 4 * 1024 * 1024
 _ACCEPT_PAUSE_S = 0.1
+_NOTICE_S = 10.0
 _POOL_BYTES = 64 * 1024 * 1024
 
 logger = logging.getLogger("ottla.network")
@@ -366,13 +368,20 @@ class SocketListener:
     """See `ottla_broker.ports.network.Listener`."""
 
     def __init__(
-        self, owner: SocketNetwork, sock: socket.socket, factory: HandlerFactory, max_frame_bytes: int
+        self,
+        owner: SocketNetwork,
+        sock: socket.socket,
+        factory: HandlerFactory,
+        max_frame_bytes: int,
+        is_privileged: bool,
     ) -> None:
         self._owner = owner
         self._socket = sock
         self._factory = factory
         self._max_frame_bytes = max_frame_bytes
+        self._is_privileged = is_privileged
         self._is_closed = False
+        self._next_notice = 0.0
         self.host, self.port = sock.getsockname()[:2]
         owner.loop.add_reader(sock.fileno(), self._on_acceptable)
 
@@ -384,14 +393,24 @@ class SocketListener:
                 return
             except OSError as error:
                 # Out of file descriptors or memory: the waiting connections stay in the backlog.
-                logger.error("cannot accept on %s:%d: %s; trying again", self.host, self.port, _reason(error))
-                self._owner.loop.remove_reader(self._socket.fileno())
-                self._owner.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
+                self._pause(f"cannot accept: {_reason(error)}")
+                return
+            if not self._is_privileged and not is_for_clients(sock.fileno()):
+                sock.close()
+                self._pause("a connection is closed: what is left of the limit of open files is for files and brokers")
                 return
             try:
                 self._owner.adopt(sock, self._factory, self._max_frame_bytes)
             except OSError:
                 sock.close()  # gone before we looked at it
+
+    def _pause(self, reason: str) -> None:
+        now = self._owner.loop.time()
+        if now >= self._next_notice:
+            self._next_notice = now + _NOTICE_S
+            logger.error("listener %s:%d: %s; trying again", self.host, self.port, reason)
+        self._owner.loop.remove_reader(self._socket.fileno())
+        self._owner.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
 
     def _accept_again(self) -> None:
         if not self._is_closed:
@@ -430,7 +449,9 @@ class SocketNetwork:
         self._connections: dict[SocketConnection, None] = {}
         self._listeners: dict[SocketListener, None] = {}
 
-    async def listen(self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int) -> SocketListener:
+    async def listen(
+        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+    ) -> SocketListener:
         infos = await self.loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if not host else 0
         )
@@ -446,7 +467,7 @@ class SocketNetwork:
         except OSError as error:
             sock.close()
             raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {_reason(error)}") from error
-        listener = SocketListener(self, sock, factory, max_frame_bytes)
+        listener = SocketListener(self, sock, factory, max_frame_bytes, is_privileged)
         self._listeners[listener] = None
         return listener
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from ottla_broker.adapters import descriptors
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
@@ -42,12 +43,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def prepare() -> None:
-    """Raises the limit of open files to its hard limit and sets the interpreter's intervals."""
+    """Raises the limit of open files to its hard limit, keeps some back and sets the interpreter's intervals."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
         logger.warning("only %d files may be open; raise the limit (ulimit -n) to %d or more", hard, LEAST_OPEN_FILES)
+    descriptors.RESERVE.fill()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
@@ -71,9 +73,10 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
     )
 
 
-def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
-    """The production ports of one broker, on the running loop."""
+def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int = 1) -> Ports:
+    """The production ports of one broker, on the running loop. `brokers`: as many share the process."""
     loop = asyncio.get_running_loop()
+    open_files = descriptors.limit()
     return Ports(
         clock=LoopClock(loop),
         network=SocketNetwork(
@@ -85,6 +88,7 @@ def make_ports(config: BrokerConfig, coordination: Coordination) -> Ports:
         disks={path: DirectoryDisk(path, loop) for path in config.log_dirs},
         coordination=coordination,
         workers=DividedWorkers(JOBS, PROMPT_JOBS, max_processes=_worker_processes(config)),
+        open_files=None if open_files is None else open_files // brokers,
     )
 
 

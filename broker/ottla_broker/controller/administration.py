@@ -15,6 +15,7 @@ from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller import isr_writes
 from ottla_broker.controller.active import ActiveController
 from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.capacity import Capacity
 from ottla_broker.controller.isr_changes import IsrChange
 from ottla_broker.controller.isr_writes import IsrAnswer
 from ottla_broker.controller.store import too_large_topic
@@ -58,6 +59,7 @@ async def create_topics(
 ) -> list[TopicResult]:
     """One result per topic, in their order. The brokers hear of all of them at once."""
     results = []
+    capacity = Capacity(active.context)
     created: list[TopicResult] = []
     for new in topics:
         result = TopicResult(new.name)
@@ -66,6 +68,8 @@ async def create_topics(
             check_collisions(new.name, [other.name for other in created])
             plan = plan_topic(new, active.context, config, active.new_topic_id(), clock.random.randrange, mode)
             _check_size(plan)
+            replicas = [broker for one in plan.topic.partitions.values() for broker in one.replicas]
+            capacity.take(f"Topic '{new.name}'", replicas)
             if not validate_only:
                 if not await active.store.create_topic(plan.topic, plan.overrides):
                     raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
@@ -91,11 +95,14 @@ async def create_partitions(
 ) -> list[TopicResult]:
     """One result per topic, in their order."""
     results = []
+    capacity = Capacity(active.context)
     for growth in growths:
         result = TopicResult(growth.name)
         try:
             added = plan_growth(growth, active.context)
             _check_growth(active.context.topic(growth.name), added)
+            what = f"Topic '{growth.name}' with {growth.count} partitions"
+            capacity.take(what, [broker for replicas in added.values() for broker in replicas])
             if not validate_only:
                 await _grow(active, growth.name, added)
                 result.done = _when_led(active, clock, growth.name)

@@ -6,6 +6,7 @@ requests built from it must come out the same in every run of the simulator.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -117,6 +118,14 @@ class ControllerContext:
             for broker in self.replicas_of(partition)
             if broker in wanted
         ]
+
+    def replica_counts(self) -> Counter[int]:
+        """How many replicas are assigned to each broker; those of topics that are being deleted too."""
+        counts: Counter[int] = Counter()
+        for assignments in self._assignments.values():
+            for assignment in assignments.values():
+                counts.update(assignment.replicas)
+        return counts
 
     def is_deleting(self, topic: str) -> bool:
         return topic in self.topics_to_delete

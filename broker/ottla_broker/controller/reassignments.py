@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla_broker.controller import reassignment
+from ottla_broker.controller.capacity import Capacity
 from ottla_broker.controller.elections import Election, decide_initial
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.reassignment import Phase, Step, finished, is_ongoing
@@ -91,7 +92,7 @@ class Reassignments:
 
         The errors, in this order: those of `reassignment.plan`, UNKNOWN_TOPIC_OR_PARTITION (also of a topic that is
         being deleted), UNKNOWN_SERVER_ERROR (its state cannot be read), INVALID_REPLICA_ASSIGNMENT (the topic with all
-        that is asked of it would be larger than a znode).
+        that is asked of it would be larger than a znode; a broker would hold more replicas than it may).
         """
         live = frozenset(self._active.context.brokers) - self._active.context.shutting_down
         answers = self._check(wanted, live=live)
@@ -210,10 +211,14 @@ class Reassignments:
         """An error, or None, for each partition, in their order."""
         answers: dict[TopicPartition, KafkaError | None] = {}
         planned: dict[str, dict[int, ReplicaAssignment]] = {}
+        capacity = Capacity(self._active.context)
         for partition, replicas in sorted(wanted.items()):
             try:
                 after = self._plan(partition, replicas, live)
                 self._check_exists(partition)
+                present = self._active.context.replicas_of(partition)
+                coming = [broker for broker in after.replicas if broker not in present]
+                capacity.take(f"The reassignment of {partition}", coming, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
             except KafkaError as error:
                 answers[partition] = error
             else:

@@ -574,6 +574,7 @@ def _broker(registration: znodes.BrokerRegistration, epoch: int) -> Broker:
             for entry in registration.endpoints
         ),
         rack=registration.rack,
+        max_partition_replicas=registration.max_partition_replicas,
     )
 
 

@@ -1,7 +1,7 @@
 """Judging CreateTopics and CreatePartitions: what would be created, or which error the client gets.
 
 Pure: the plans rest on the context and the broker's configuration. Not here: single rules (`topic_rules`), choosing
-brokers (`assignment`), creating (`administration`).
+brokers (`assignment`), the last check of each (`capacity`), creating (`administration`).
 
 The order of the checks of a topic to create (the first that fails is the answer)
 1. it exists                                            TOPIC_ALREADY_EXISTS
@@ -11,6 +11,7 @@ The order of the checks of a topic to create (the first that fails is the answer
 5. its name, and its likeness to another's              INVALID_TOPIC_EXCEPTION
 6. dictated replicas                                    INVALID_REPLICA_ASSIGNMENT
 7. its configuration                                    INVALID_CONFIG
+8. a broker would hold more replicas than it may        POLICY_VIOLATION
 
 and of a topic to grow
 1. being deleted                                        INVALID_TOPIC_EXCEPTION
@@ -18,6 +19,7 @@ and of a topic to grow
 3. being reassigned                                     REASSIGNMENT_IN_PROGRESS
 4. not more partitions than now                         INVALID_PARTITIONS
 5. dictated replicas                                    INVALID_REPLICA_ASSIGNMENT
+6. a broker would hold more replicas than it may        POLICY_VIOLATION
 """
 
 from __future__ import annotations

@@ -110,6 +110,8 @@ class Broker:
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    max_partition_replicas: int | None = None
+    """How many it may hold (`capacity`); None when it does not say."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of the named listener, None when the broker does not have it."""

@@ -35,6 +35,7 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
 MIGRATION = "/migration"
+_MAX_PARTITION_REPLICAS = "ottla_max_partition_replicas"
 POWER_LOST = "/ottla/power_lost"
 """Ours alone: an ephemeral node per broker that lost power and is not registered yet."""
 
@@ -221,7 +222,10 @@ _CONNECTION_STRING = re.compile(r"([^:/]+)://\[?([^\]/]*?)\]?:(-?[0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """`/brokers/ids/N`, ephemeral. Its czxid is the broker epoch. `features` maps a name to (min, max) version."""
+    """`/brokers/ids/N`, ephemeral. Its czxid is the broker epoch. `features` maps a name to (min, max) version.
+
+    `max_partition_replicas` is a member of our own, which Apache Kafka passes over.
+    """
 
     broker_id: int
     endpoints: tuple[Endpoint, ...]
@@ -230,6 +234,7 @@ class BrokerRegistration:
     jmx_port: int = -1
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     version: int = 5
+    max_partition_replicas: int | None = None
 
     @staticmethod
     def path(broker_id: int) -> str:
@@ -255,6 +260,8 @@ class BrokerRegistration:
         value["host"] = plain.host if plain else None
         value["version"] = self.version
         value["timestamp"] = str(self.timestamp_ms)
+        if self.max_partition_replicas is not None:
+            value[_MAX_PARTITION_REPLICAS] = self.max_partition_replicas
         return encode_json(value)
 
     @classmethod
@@ -281,7 +288,9 @@ class BrokerRegistration:
             features[name] = (member(where, versions, "min_version", int), member(where, versions, "max_version", int))
         timestamp = _number(path, str(value.get("timestamp", -1)))
         rack = member(path, value, "rack", (str, type(None)), None)
-        return cls(broker_id, endpoints, timestamp, rack, member(path, value, "jmx_port", int, -1), features, version)
+        jmx_port = member(path, value, "jmx_port", int, -1)
+        most = member(path, value, _MAX_PARTITION_REPLICAS, (int, type(None)), None)
+        return cls(broker_id, endpoints, timestamp, rack, jmx_port, features, version, most)
 
 
 def _parse_endpoint(path: str, text: Any, protocols: Mapping[str, str]) -> Endpoint:

@@ -64,7 +64,8 @@ class Fleet:
                     # One that cannot be made or read is a failed disk, with which the broker starts.
                     with contextlib.suppress(OSError):
                         os.makedirs(directory, exist_ok=True)
-                broker = Broker(config, make_ports(config, self._coordination(config)), logger=_logger(place))
+                ports = make_ports(config, self._coordination(config), brokers=len(self.layout.state.brokers))
+                broker = Broker(config, ports, logger=_logger(place))
                 http = HttpServer(routes(broker))
                 if config.http_listener is not None:
                     await http.start(*config.http_listener)

@@ -28,6 +28,8 @@ class Ports:
     disks: Mapping[str, LogDisk]
     coordination: Coordination
     workers: Workers
+    open_files: int | None = None
+    """How many files and sockets the broker may have open (its part of RLIMIT_NOFILE), None without a limit."""
 
 
 __all__ = ["Clock", "Coordination", "Disk", "LogDisk", "Network", "Ports", "Workers"]

@@ -89,8 +89,11 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int) -> Listener:
-        """Binds and accepts. A longer or negative frame length closes the connection with that reason.
+    async def listen(
+        self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
+    ) -> Listener:
+        """Binds and accepts. A longer or negative frame length closes the connection with that reason. A privileged
+        listener (of other brokers) accepts also when the process is nearly out of descriptors.
 
         Raises OSError when the address cannot be bound.
         """

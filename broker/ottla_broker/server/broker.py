@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, Endpoint, TopicConfig
+from ottla_broker.controller.capacity import max_partition_replicas
 from ottla_broker.controller.controller import Controller
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
@@ -115,7 +116,7 @@ class Broker:
             ports.disks,
             ports.clock,
             ports.workers,
-            _log_manager_settings(config),
+            _log_manager_settings(config, ports.open_files),
             self._log_config,
             on_directory_failure=self._on_directory_failure,
             on_directory_change=self._on_directory_change,
@@ -359,6 +360,7 @@ class Broker:
             self._advertised(),
             config.listeners.inter_broker,
             self._logger,
+            max_partition_replicas(config["ottla.max.partition.replicas"], self._ports.open_files),
         )
         is_doubtful = self.log_manager.is_doubtful or self.log_manager.has_new_directory
         if is_doubtful:
@@ -631,7 +633,7 @@ def _start_refusal(error: Exception) -> str:
     return str(error) or repr(error)
 
 
-def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
+def _log_manager_settings(config: BrokerConfig, open_files: int | None) -> LogManagerSettings:
     return LogManagerSettings(
         log_retention_check_interval_ms=config["log.retention.check.interval.ms"],
         log_flush_offset_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
@@ -643,6 +645,7 @@ def _log_manager_settings(config: BrokerConfig) -> LogManagerSettings:
         may_format=config.formattable_log_dirs,
         reserve_bytes=config["ottla.log.dir.reserve.bytes"],
         io_timeout_ms=config["ottla.log.dir.io.timeout.ms"],
+        max_partition_replicas=max_partition_replicas(config["ottla.max.partition.replicas"], open_files),
     )
 
 

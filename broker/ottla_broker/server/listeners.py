@@ -84,6 +84,7 @@ class SocketServer:
             endpoint.port,
             lambda connection: self._accept(connection, endpoint.name),
             max_frame_bytes=self._config["socket.request.max.bytes"],
+            is_privileged=endpoint.name in self._privileged_listeners,
         )
         self._listeners[endpoint.name] = listener
         if not self._is_open:

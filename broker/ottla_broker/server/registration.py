@@ -96,6 +96,7 @@ class Registration:
         on_disk: does something on the first live log directory, whose `.lock` this process holds. One that fails over
             it is offline, and the broker goes on.
         endpoints: the advertised addresses, CLIENT and INTERNAL.
+        max_partition_replicas: what the controller is to know of the broker's room for them; None: it has no limit.
     """
 
     def __init__(
@@ -109,7 +110,9 @@ class Registration:
         endpoints: tuple[Endpoint, ...],
         inter_broker_listener: str,
         logger: logging.LoggerAdapter[Any],
+        max_partition_replicas: int | None = None,
     ) -> None:
+        self._max_partition_replicas = max_partition_replicas
         self._broker_id = broker_id
         self._config = config
         self._coordination = coordination
@@ -194,6 +197,7 @@ class Registration:
             endpoints=tuple(znodes.Endpoint(e.name, e.host, e.port, e.security_protocol) for e in self._endpoints),
             timestamp_ms=self._clock.now_ms(),
             rack=self._config["broker.rack"],
+            max_partition_replicas=self._max_partition_replicas,
         )
 
     async def _refuse_if_alive(self, path: str) -> None:

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import decode_offsets, encode_offsets
-from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.names import RECOVERY_POINTS
 
 
@@ -70,7 +70,7 @@ class CheckpointFiles:
         try:
             await disk.write_file(name, data)
         except OSError as error:
-            if not is_lack_of_room(error):
+            if not is_sound(error):
                 raise
             self._on_lack_of_room(disk, error)
             return False

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_partition_metadata
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import DirectoryStates, is_lack_of_room
+from ottla_broker.storage.directories import DirectoryStates
 from ottla_broker.storage.directory_record import NOWHERE, DirectoryRecordFiles, Remade
 from ottla_broker.storage.loading import open_log
 from ottla_broker.storage.log import Log
@@ -30,6 +31,8 @@ from ottla_broker.storage.placement import candidates, place
 from ottla_broker.storage.removal import LogRemoval
 
 NO_TOPIC_ID = bytes(16)
+
+_NOTICE_S = 10.0
 
 _MOST_PREFERRED = 65_536
 """Directories remembered for replicas that do not exist yet."""
@@ -69,7 +72,10 @@ class LogCreation:
         recovery: LogRecovery,
         config_of: Callable[[str], LogConfig],
         files: DirectoryRecordFiles,
+        max_replicas: int | None = None,
     ) -> None:
+        """`max_replicas`: as many logs as the broker may hold, None without a limit."""
+        self._max_replicas = max_replicas
         self._keeper = keeper
         self._clock = clock
         self._logs = logs
@@ -80,6 +86,9 @@ class LogCreation:
         """Logs being made; each future is done, or cancelled, when it is over."""
         self._reserved: dict[TopicPartition, str] = {}
         self._preferred: dict[TopicPartition, str] = {}
+        self._left: dict[TopicPartition, str] = {}
+        """Directories that may hold what was begun of a log that could not be made, and not be deleted either."""
+        self._next_notice = float("-inf")
         self._begun: dict[TopicPartition, None] = {}
         """Logs over whose making a directory failed, which may hold what was begun."""
 
@@ -87,8 +96,9 @@ class LogCreation:
         self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
     ) -> Log:
         """An empty log, on `path` or wherever a new one goes. `is_filling`: others have its records, and it may not
-        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when no directory takes it, or one that is full holds what
-        was to go of the partition and has no room for another name."""
+        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when the broker holds as many as it may, no directory takes
+        it, or one that is full holds what was to go of the partition and has no room for another name."""
+        self._check_count(partition)
         creation: asyncio.Future[Log] = self._clock.create_future()
         self.under_way[partition] = creation
         before = self._files.record.remade.get(partition)
@@ -107,8 +117,33 @@ class LogCreation:
             del self.under_way[partition]
             creation.cancel()
 
+    def _check_count(self, partition: TopicPartition) -> None:
+        """The controller counts too, but not for topics that are written into ZooKeeper by other programs, or by an
+        Apache broker that is controller. Before a file is touched: the descriptors that are left are for what is
+        here."""
+        most = self._max_replicas
+        if most is None or len(self._logs) + len(self.under_way) < most:
+            return
+        reason = (
+            f"this broker holds {most} partition replicas, as many as it may (ottla.max.partition.replicas; without "
+            "the key, half of the limit of open files)"
+        )
+        now = self._clock.monotonic()
+        if now >= self._next_notice:
+            self._next_notice = now + _NOTICE_S
+            self._keeper.notice(
+                f"{partition}, and perhaps others, cannot be created: {reason}. Delete topics, move partitions to "
+                "other brokers, or raise the limit (ulimit -n, LimitNOFILE) and start the broker again"
+            )
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {reason}")
+
     async def _make(self, partition: TopicPartition, topic_id: bytes, path: str | None, *, is_filling: bool) -> Log:
         states = self._keeper.states
+        left = self._left.get(partition)
+        if left is not None and states.is_live(left):
+            # Before another directory takes the log: a start that finds the partition twice is refused.
+            await self._keeper.guarded(self._keeper.disk(left), self._delete(self._keeper.disk(left), str(partition)))
+        self._left.pop(partition, None)
         while True:
             disk = await self._place(partition, path)
             try:
@@ -145,12 +180,17 @@ class LogCreation:
         try:
             return await self.on(disk, partition, name, topic_id)
         except (OSError, KafkaError) as error:
-            if isinstance(error, KafkaError) or is_lack_of_room(error):
+            if isinstance(error, KafkaError) or is_sound(error):
                 # What was begun goes, for good: another directory may take the log, and a start that finds the
                 # partition twice is refused.
-                await disk.delete(name)
-                await disk.fsync_directory()
+                self._left[partition] = disk.path
+                await self._delete(disk, name)
+                del self._left[partition]
             raise
+
+    async def _delete(self, disk: Disk, name: str) -> None:
+        await disk.delete(name)
+        await disk.fsync_directory()
 
     async def on(
         self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
@@ -171,6 +211,7 @@ class LogCreation:
             recover=partial(self._recovery.run, disk, name, config, True),
             notice=self._keeper.notice,
         )
+        await log.opened()
         if topic_id != NO_TOPIC_ID and log.topic_id is None:
             log.topic_id = topic_id
             await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))

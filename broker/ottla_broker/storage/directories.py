@@ -3,6 +3,7 @@
     online ──less free than the reserve, or a write that found no room──────────▶ full
     full ──more free than the reserve──────────────────────────────────────────▶ online
     online, full ──EIO, EROFS, a failed fsync, a vanished mount, no answer──────▶ offline
+    any ──EMFILE, ENFILE, ENOMEM, ... (`ports.os_errors`)───────────────────────▶ as it was: no disk has failed
     offline ──it answers again, is the same directory, and its logs are loaded──▶ online or full
 
 A **full** directory serves reads, deletes and applies retention; nothing new is placed on it, and its partitions
@@ -22,12 +23,12 @@ Not here: who asks the disks and when (`directory_watch.py`), and what becomes o
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+from ottla_broker.ports.os_errors import is_lack_of_room, is_shortage
+
 _FASTEST_FILL_BYTES_PER_S = 2_000_000_000
 _LEAST_LOOK_S = 0.05
 _LONGEST_LOOK_S = 1.0
@@ -52,20 +53,23 @@ class Verdict:
 ONLINE = Verdict(DirectoryState.ONLINE)
 
 
-def is_lack_of_room(error: BaseException | None) -> bool:
-    """Whether a call failed only because nothing more fits (ENOSPC, EDQUOT): that is no failure of the disk."""
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
-
-
-def after_failure(error: OSError) -> Verdict:
-    """A call on the directory has failed. Lack of room makes it full, everything else takes it offline.
+def after_failure(error: OSError) -> Verdict | None:
+    """A call on the directory has failed. Lack of room makes it full, a shortage of descriptors or memory changes
+    nothing (None), everything else takes it offline.
 
     No call is tried again: after a failed fsync the kernel has forgotten what it could not write.
     """
+    if is_shortage(error):
+        return None
+    return Verdict(DirectoryState.FULL if is_lack_of_room(error) else DirectoryState.OFFLINE, reason_of(error))
+
+
+def reason_of(error: OSError) -> str:
+    """What a person is told of a failed call."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename:
         reason = f"{reason}: {error.filename!r}"
-    return Verdict(DirectoryState.FULL if is_lack_of_room(error) else DirectoryState.OFFLINE, reason)
+    return reason
 
 
 def after_look(state: DirectoryState, free_bytes: int, *, reserve_bytes: int, margin_bytes: int = 1) -> Verdict:

@@ -107,8 +107,9 @@ class DirectoryWatch:
         if look.cancelled() or not self._states.is_live(path) or self._disk_of(path) is not disk:
             return
         if error is not None:
-            if isinstance(error, OSError):
-                self._judged(path, after_failure(error))
+            verdict = after_failure(error) if isinstance(error, OSError) else None
+            if verdict is not None:
+                self._judged(path, verdict)
             return
         status = self._states[path]
         status.free_bytes, status.total_bytes = look.result()
@@ -129,8 +130,9 @@ class DirectoryWatch:
             if probe is not None and probe.done():
                 error = probe.exception()
                 probe = None
-                if isinstance(error, OSError):
-                    self._judged(path, after_failure(error))
+                verdict = after_failure(error) if isinstance(error, OSError) else None
+                if verdict is not None:
+                    self._judged(path, verdict)
                     continue
             if silent_s < self._timeout_s / 2:
                 continue

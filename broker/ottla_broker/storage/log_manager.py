@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk, LogDisk
+from ottla_broker.ports.os_errors import is_shortage, is_sound
 from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
@@ -33,7 +34,7 @@ from ottla_broker.storage.checkpoints import encode_clean_shutdown, encode_parti
 from ottla_broker.storage.chores import LogChores
 from ottla_broker.storage.config import LogConfig
 from ottla_broker.storage.creation import NO_TOPIC_ID, LogCreation
-from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, is_lack_of_room
+from ottla_broker.storage.directories import DirectoryState, DirectoryStates, Verdict, after_failure, reason_of
 from ottla_broker.storage.directory_loading import DirectoryLoader, all_or_first_error
 from ottla_broker.storage.directory_record import DirectoryRecord, DirectoryRecordFiles, Remade, foreign
 from ottla_broker.storage.directory_return import DirectoryReturns
@@ -63,6 +64,8 @@ from ottla_broker.storage.names import (
 from ottla_broker.storage.removal import LogRemoval
 from ottla_broker.storage.replaced_copies import ReplacedCopies
 from ottla_broker.storage.settings import LogManagerSettings
+
+_SHORTAGE_NOTICE_S = 10.0
 
 
 class OfflineLog(NamedTuple):
@@ -123,6 +126,7 @@ class LogManager:
         self._checkpoints = CheckpointFiles(self.directory_full)
         self._is_loaded = False
         self._is_closed = False
+        self._next_shortage_notice = float("-inf")
         threads = settings.num_replica_alter_log_dirs_threads or len(disks)
         self.moves = Moves(clock, self, self.removal, self._logs, threads)
         self.cordoned: Sequence[str] = ()
@@ -135,7 +139,9 @@ class LogManager:
         self.record_files = DirectoryRecordFiles(
             list(disks), lambda: [self._disks[path] for path in self.states.live], self.guarded
         )
-        self.creation = LogCreation(self, clock, self._logs, self._recovery, config_of, self.record_files)
+        self.creation = LogCreation(
+            self, clock, self._logs, self._recovery, config_of, self.record_files, settings.max_partition_replicas
+        )
         self.returns = DirectoryReturns(self, self._disks, self._logs, self._offline_partitions)
         self.chores = LogChores(self, clock, settings)
 
@@ -152,6 +158,7 @@ class LogManager:
             try:
                 self.directories.append(await self._watch.guard(path, partial(inspect, self._disks[path])))
             except OSError as error:
+                _refuse_shortage(error)
                 errors.append(error)
                 self._take_offline(path, error)
 
@@ -246,6 +253,7 @@ class LogManager:
             try:
                 await self._watch.guard(directory.path, partial(work, directory))
             except OSError as error:
+                _refuse_shortage(error)
                 errors.append(error)
                 self._take_offline(directory.path, error)
 
@@ -572,7 +580,10 @@ class LogManager:
         self._notice(message)
 
     def directory_failed(self, disk: Disk, error: OSError) -> None:
-        """The directory is offline from now on; told once."""
+        """The directory is offline from now on; told once. A shortage of descriptors or memory is no failure of it."""
+        if is_shortage(error):
+            self.shortage(disk, error)
+            return
         if self._is_closed or self._disks[disk.path] is not disk or not self._take_offline(disk.path, error):
             return
         self._lose_logs(disk)
@@ -594,9 +605,28 @@ class LogManager:
             log.tell_failure()
 
     def directory_full(self, disk: Disk, error: OSError) -> None:
-        """A call found no room: the directory's logs take no appends until there is some again."""
-        if not self._is_closed and self._disks[disk.path] is disk:
-            self.judged(disk.path, after_failure(error))
+        """A call found no room: the directory's logs take no appends until there is some again. A shortage of
+        descriptors or memory says nothing of the directory: only the log that met it waits, until the next look."""
+        verdict = after_failure(error)
+        if verdict is None:
+            self.shortage(disk, error)
+        elif not self._is_closed and self._disks[disk.path] is disk:
+            self.judged(disk.path, verdict)
+
+    def shortage(self, disk: Disk, error: OSError) -> None:
+        """A call failed for lack of descriptors or memory: a line for the broker's log, once in a while, and files that
+        nobody reads are closed."""
+        now = self.clock.monotonic()
+        if self._is_closed or now < self._next_shortage_notice:
+            return
+        self._next_shortage_notice = now + _SHORTAGE_NOTICE_S
+        self._notice(
+            f"log directory {disk.path}: a call failed and is made again later, no directory is taken offline: "
+            f"{reason_of(error)}; where descriptors are short, raise the limit of open files (ulimit -n, LimitNOFILE)"
+        )
+        for path in self.live_paths:
+            work = self.on_live(path, self.chores.close_idle_segments)
+            self.clock.spawn(work, name=f"close idle segments of {path}")
 
     def judged(self, path: str, verdict: Verdict) -> None:
         """Takes a decision about a live directory down, and what follows from it for its logs."""
@@ -620,19 +650,19 @@ class LogManager:
 
     def _take_offline(self, path: str, error: OSError) -> bool:
         """False when it was offline already. One without room to be loaded is offline as well: no log of it is open."""
-        verdict = Verdict(DirectoryState.OFFLINE, after_failure(error).reason)
+        verdict = Verdict(DirectoryState.OFFLINE, reason_of(error))
         if not self.states.apply(path, verdict, self.clock.now_ms()):
             return False
         self._disks[path].give_up(error)
         return True
 
     async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
-        """Awaits a call on a directory; an OSError takes it offline, lack of room makes it full. Both become
-        KAFKA_STORAGE_ERROR."""
+        """Awaits a call on a directory; an OSError takes it offline, lack of room makes it full, a shortage of
+        descriptors or memory leaves it as it is. All become KAFKA_STORAGE_ERROR."""
         try:
             return await work
         except OSError as error:
-            if is_lack_of_room(error):
+            if is_sound(error):
                 self.directory_full(disk, error)
             else:
                 self.directory_failed(disk, error)
@@ -686,8 +716,18 @@ class LogManager:
                     raise result
             await self.checkpoint_recovery_points(disk)
             if not await self.checkpoint_log_start_offsets(disk):
-                raise OSError(errno.ENOSPC, "no room for the log start offsets", path)
+                raise OSError(errno.EAGAIN, "the log start offsets could not be written", path)
             await self.checkpoint_high_watermarks_in(disk)
             await disk.write_file(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         except (OSError, KafkaError) as error:
             self._notice(f"log directory {path} could not be closed in order: {error}")
+
+
+def _refuse_shortage(error: OSError) -> None:
+    """At a start: no directory is offline because the process may open too few files; it has to be given more."""
+    if is_shortage(error):
+        raise OSError(
+            error.errno,
+            f"{error.strerror}: this says nothing of the log directories, the broker needs more: a file for each "
+            "partition replica beside its connections; raise the limit (ulimit -n, LimitNOFILE)",
+        ) from error

@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeVar
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.os_errors import is_shortage, is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.checkpoints import encode_epochs
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.epochs import LeaderEpochs
 from ottla_broker.storage.names import LEADER_EPOCHS
 from ottla_broker.storage.producers import ProducerStates
@@ -42,7 +42,8 @@ class LogOwner(Protocol):
         ...
 
     def directory_full(self, disk: Disk, error: OSError) -> None:
-        """A call on the directory found no room: it is full from now on. Marks all its logs full."""
+        """A call on the directory found no room: it is full from now on. Marks all its logs full. After a shortage of
+        descriptors or memory (`ports.os_errors`) nothing but a notice follows."""
         ...
 
     async def checkpoint_recovery_points(self, disk: Disk) -> bool:
@@ -154,7 +155,7 @@ class LogState:
         """How often segments have given way to cleaned ones."""
         self.is_failed = False
         self.is_full = False
-        """Its directory is full: nothing is appended, everything else goes on."""
+        """Its directory is full, or a write met a shortage: nothing is appended, everything else goes on."""
         self.is_torn = False
         """Something that was assigned found no room and is to be taken back."""
         self.on_append: Callable[[], None] | None = None
@@ -276,10 +277,18 @@ class LogState:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self.topic_partition} has moved from {self.disk.path} to {self.successor.disk.path}",
             )
-        state = "offline" if self.is_failed or not self.is_full else "full"
+        state = (
+            "offline" if self.is_failed or not self.is_full else "full, or the broker is short of descriptors or memory"
+        )
         return KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.disk.path} of {self.topic_partition} is {state}"
         )
+
+    async def opened(self) -> None:
+        """Waits for the files of a new log; one that could not be opened counts for nothing. Raises OSError."""
+        opening = self._active.opening
+        if opening is not None:
+            await opening
 
     def give_way_to(self, successor: LogState) -> None:
         """Another copy of the replica has taken this one's place: it takes no append any more, and tells nobody of
@@ -295,7 +304,7 @@ class LogState:
 
     def _fail(self, error: OSError) -> None:
         """The directory has failed; the owner gives up each of its logs, this one included."""
-        if is_lack_of_room(error):
+        if is_sound(error):
             self._found_no_room(error)
             return
         self._owner.directory_failed(self.disk, error)
@@ -335,7 +344,7 @@ class LogState:
         if not future.cancelled():
             error = future.exception()
             if isinstance(error, OSError) and not self.is_failed:
-                if is_lack_of_room(error) and self._assigned == self.log_end_offset:
+                if is_sound(error) and self._assigned == self.log_end_offset:
                     self._owner.directory_full(self.disk, error)  # a small file beside the log; nothing to take back
                 else:
                     self._fail(error)
@@ -345,10 +354,12 @@ class LogState:
         try:
             return await work
         except OSError as error:
-            if is_lack_of_room(error):
+            if is_sound(error):
                 self._owner.directory_full(self.disk, error)
             elif not self.is_failed:
                 self._fail(error)
+            if is_shortage(error) and self.successor is None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}") from error
             raise self.storage_error() from error
 
     def _spawn(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:

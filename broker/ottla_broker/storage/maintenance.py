@@ -21,9 +21,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ottla_broker.ports.clock import Clock
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import is_lack_of_room
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import MAX_RELATIVE_OFFSET
 from ottla_broker.storage.log_state import LogState
@@ -129,7 +129,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         if self.is_failed:
             return
         if self.is_torn:
-            raise OSError(errno.ENOSPC, "records that found no room are still to be taken back", self.directory)
+            raise OSError(errno.EAGAIN, "records that could not be written are still to be taken back", self.directory)
         target = self._assigned if up_to is None else min(up_to, self._assigned)
         if up_to is None:
             self.last_flush_ms = self.clock.now_ms()
@@ -195,10 +195,13 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
             try:
                 await self._settle()
                 await self._cut_future(lambda future: future.truncate_to(offset))
-                if offset < self.segments[0].base_offset:
+                keeper = self.segment_of(offset)
+                if self.is_torn and offset == self.log_end_offset:
+                    # The segment that begins here may not even have come to its files.
+                    keeper = self._written_segment
+                if offset < self.segments[0].base_offset or keeper not in self.segments:
                     await self._start_at(offset)
                     return
-                keeper = self.segment_of(offset)
                 if offset == self.log_end_offset and keeper is self._written_segment:
                     # What lies behind was never written: there is no batch to look for.
                     position, header = self._written_position, None
@@ -254,7 +257,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
     def _cut_short(self, error: OSError) -> None:
         """A truncation that found no room has left the log ending where it was to, and more than that in the files:
         nothing may be written behind it, and it is cut again once there is room."""
-        if is_lack_of_room(error):
+        if is_sound(error):
             self.is_torn = True
             self.fill_up()
 
@@ -374,7 +377,7 @@ class LogMaintenance(LogTransactions, LogReads, LogState):
         # Also when it stood there already: the checkpoint of whoever moved it may still be under way.
         if not await self._owner.checkpoint_log_start_offsets(self.disk):
             # A start would bring the records back: whoever asked has to ask again. Their segments go all the same.
-            raise OSError(errno.ENOSPC, "no room for the log start offsets", self.disk.path)
+            raise OSError(errno.EAGAIN, "the log start offsets could not be written", self.disk.path)
         if future is not None:
             try:
                 await future.begin_at(offset)

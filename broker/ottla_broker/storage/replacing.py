@@ -22,8 +22,9 @@ import asyncio
 import errno
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
-from ottla_broker.storage.directories import is_lack_of_room
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.storage.maintenance import LogMaintenance
 from ottla_broker.storage.names import (
     CLEANED,
@@ -37,6 +38,7 @@ from ottla_broker.storage.names import (
     offset_name,
 )
 from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.shortages import outlast
 from ottla_broker.storage.transaction_index import TransactionIndex
 
 _INDEXES_THEN_LOG = (TXN_INDEX, TIME_INDEX, INDEX, LOG)
@@ -108,10 +110,11 @@ class LogReplacement(LogMaintenance):
                 try:
                     unlinked = await self._move_away(sources)
                     for suffix in written:
-                        await self.disk.rename(segment.name(suffix) + SWAP, segment.name(suffix))
-                    await self.disk.fsync_directory(self.directory)
+                        renamed = partial(self.disk.rename, segment.name(suffix) + SWAP, segment.name(suffix))
+                        await outlast(self.clock, renamed)
+                    await outlast(self.clock, partial(self.disk.fsync_directory, self.directory))
                 except OSError as error:
-                    if not is_lack_of_room(error):
+                    if not is_sound(error):
                         raise
                     # There is no way back: the return of the directory will finish it.
                     raise OSError(
@@ -129,7 +132,7 @@ class LogReplacement(LogMaintenance):
                 await self.disk.rename(segment.name(suffix) + CLEANED, segment.name(suffix) + SWAP)
             await self.disk.fsync_directory(self.directory)
         except OSError as error:
-            if not is_lack_of_room(error):
+            if not is_sound(error):
                 raise
             for suffix in reversed(suffixes):  # the log first, which is what counts
                 await self.disk.delete(segment.name(suffix) + SWAP)
@@ -151,7 +154,7 @@ class LogReplacement(LogMaintenance):
 
     async def _move_away(self, sources: list[Segment]) -> list[str]:
         """Renames the files of the sources; gives the new names."""
-        present = [name for name, _, _ in await self.disk.list(self.directory)]
+        present = [name for name, _, _ in await outlast(self.clock, partial(self.disk.list, self.directory))]
         moved: list[str] = []
         for number, source in enumerate(sources):
             for suffix in _OLD if not number else (*_OLD, SNAPSHOT):
@@ -159,11 +162,11 @@ class LogReplacement(LogMaintenance):
                 if name in present:
                     path = f"{self.directory}/{name}"
                     try:
-                        await self.disk.rename(path, path + DELETED)
+                        await outlast(self.clock, partial(self.disk.rename, path, path + DELETED))
                         moved.append(path + DELETED)
                     except OSError as error:
-                        if not is_lack_of_room(error):
+                        if not is_sound(error):
                             raise
                         await self.disk.delete(path)
-        await self.disk.fsync_directory(self.directory)
+        await outlast(self.clock, partial(self.disk.fsync_directory, self.directory))
         return moved

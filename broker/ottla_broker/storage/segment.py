@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from ottla_broker.ports.disk import Disk, File
-from ottla_broker.storage.directories import is_lack_of_room
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.indexes import (
     OFFSET_ENTRY_BYTES,
@@ -275,7 +275,7 @@ class Segment:
         else:
             self._index_write = None
         # A failure fails the directory, and the batches after it tell so; but for lack of room.
-        if not write.cancelled() and is_lack_of_room(write.exception()):
+        if not write.cancelled() and is_sound(write.exception()):
             if is_time:
                 index.unwritten_time_entries = entries + index.unwritten_time_entries
             else:

@@ -24,3 +24,5 @@ class LogManagerSettings:
     """`ottla.log.dir.reserve.bytes`."""
     io_timeout_ms: int = 30_000
     """`ottla.log.dir.io.timeout.ms`."""
+    max_partition_replicas: int | None = None
+    """`ottla.max.partition.replicas`, or what follows from the limit of open files; None without a limit."""

@@ -297,6 +297,9 @@ class Fleet:
         if self.store is not None:
             await self.store.close()
 
+    max_partition_replicas = {}
+    """What brokers say that they may hold, by id; to be set on a fleet before they register."""
+
     async def register(self, broker_id, rack=None):
         """A broker that is registered and whose controller does not run."""
         session = self._session()
@@ -319,6 +322,7 @@ class Fleet:
                 ),
                 1,
                 rack,
+                max_partition_replicas=self.max_partition_replicas.get(broker_id),
             ).encode(),
             ephemeral=True,
         )

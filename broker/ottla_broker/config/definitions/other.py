@@ -96,6 +96,17 @@ OWN_KEYS: tuple[ConfigKey, ...] = (
         known=_OWN,
     ),
     key(
+        "ottla.max.partition.replicas",
+        LONG,
+        -1,
+        MEDIUM,
+        READ_ONLY,
+        "Partition replicas that the broker may hold: what would exceed them is refused with POLICY_VIOLATION. "
+        "-1: half of its limit of open files (RLIMIT_NOFILE); 0: no limit.",
+        at_least(-1),
+        known=_OWN,
+    ),
+    key(
         "ottla.log.dirs.forgotten",
         LIST,
         (),

@@ -6,8 +6,8 @@ Behaviour
 Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one answer for it). Then those of
     `controller.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,
-    REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS (not more than now), INVALID_REPLICA_ASSIGNMENT.
-    REQUEST_TIMED_OUT: added, not yet known here.
+    REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS (not more than now), INVALID_REPLICA_ASSIGNMENT,
+    POLICY_VIOLATION (a broker would hold more replicas than it may). REQUEST_TIMED_OUT: added, not yet known here.
 Versions
     2: flexible. 3: may be throttled (KIP-599).
 """

@@ -8,7 +8,8 @@ Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice). TOPIC_AUTHORIZATION_FAILED (__cluster_metadata).
     Then those of `controller.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST (counts
     and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
-    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG. REQUEST_TIMED_OUT: created, not yet known here.
+    INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION (a broker would hold more replicas than it may).
+    REQUEST_TIMED_OUT: created, not yet known here.
 Versions
     1: validateOnly, error messages. 2: throttle time. 4: -1 for the counts (KIP-464). 5: flexible; the counts and
     configuration of what was created (KIP-525). 6: may be throttled (KIP-599). 7: topic id (KIP-516).

@@ -24,6 +24,7 @@ from typing import Any
 from ottla_broker.metrics import Gauge, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
+from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.batch import HEADER_BYTES
@@ -49,7 +50,6 @@ from ottla_broker.storage.segment import Segment
 COMPACTION_JOB = "compact-log"
 _NO_LIMIT = 1e300
 _NO_LAG = 2**63 - 1
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _GONE = (errno.ENOENT, errno.EBADF)
 
 
@@ -346,7 +346,7 @@ class LogCleaner:
             return  # the broker is stopping, the log was deleted, or its failure has been told
         self._not_before[partition] = self._clock.monotonic() + self._settings().backoff_ms / 1000
         if isinstance(error, OSError):
-            if error.errno in _FULL:
+            if is_sound(error):
                 self._tell(partition, f"compaction of {partition} in {log.disk.path} waits: {error}")
             elif error.errno not in _GONE:
                 self._log_manager.directory_failed(log.disk, error)
