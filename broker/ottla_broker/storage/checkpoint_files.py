@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import decode_offsets, encode_offsets
+from ottla_broker.storage.checkpoints import CheckpointError, decode_offsets, encode_offsets
 from ottla_broker.storage.names import RECOVERY_POINTS
 
 
@@ -47,7 +47,7 @@ class CheckpointFiles:
         # Forgotten first: a write that fails is not what the file holds from then on.
         self._written.pop(key, None)
         if not await self._has_room(disk, name, data):
-            if not exceeds(await self.read(disk, name), offsets):
+            if not await self._says_too_much(disk, name, offsets):
                 return False
             # What the others have in it is wanted, but for the recovery points: without them more is looked at.
             if name == RECOVERY_POINTS or not await self._replace_recovery_points(disk, name, data):
@@ -56,6 +56,13 @@ class CheckpointFiles:
                 return False
         self._written[key] = data
         return True
+
+    async def _says_too_much(self, disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether what the file holds must not stay. One that cannot be understood says nothing to a start."""
+        try:
+            return exceeds(await self.read(disk, name), offsets)
+        except CheckpointError:
+            return False
 
     async def _replace_recovery_points(self, disk: Disk, name: str, data: bytes) -> bool:
         """The file in the room that the recovery points take up, which name every log and so are no smaller."""

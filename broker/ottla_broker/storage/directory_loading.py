@@ -92,12 +92,12 @@ class DirectoryLoader:
         await directory.disk.fsync_directory()
 
     async def load(self, directory: LogDirectory) -> None:
-        """Opens the directory's logs and hands them over. Raises LogDirectoryError, CheckpointError, OSError."""
+        """Opens the directory's logs and hands them over. Raises LogDirectoryError, OSError."""
         disk = directory.disk
         recovery_points, is_point_known = await self._read_recovery_points(directory)
-        start_offsets = await self._checkpoints.read(disk, LOG_START_OFFSETS)
-        high_watermarks = await self._checkpoints.read(disk, HIGH_WATERMARKS)
-        clean_offsets = await self._checkpoints.read(disk, CLEAN_OFFSETS)
+        start_offsets = await self._read_or_forget(disk, LOG_START_OFFSETS, "every log begins with its first segment")
+        high_watermarks = await self._read_or_forget(disk, HIGH_WATERMARKS, "they are agreed with the other replicas")
+        clean_offsets = await self._read_or_forget(disk, CLEAN_OFFSETS, "compaction looks at every log as a whole")
         found: list[tuple[TopicPartition, str]] = []
         strays: list[str] = []
         for name, is_directory, _ in await disk.list():
@@ -190,6 +190,15 @@ class DirectoryLoader:
             await self._keeper.checkpoint_high_watermarks_in(disk)
         if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
             await self._keeper.checkpoint_clean_offsets(disk)
+
+    async def _read_or_forget(self, disk: Disk, name: str, what_follows: str) -> dict[TopicPartition, int]:
+        """One of the offset checkpoints; of one that is damaged nothing is known, as with Apache Kafka."""
+        try:
+            return await self._checkpoints.read(disk, name)
+        except CheckpointError as error:
+            self._keeper.notice(f"{error}: the file goes and is written anew; {what_follows}")
+            await disk.delete(name)
+            return {}
 
     async def _read_recovery_points(self, directory: LogDirectory) -> tuple[dict[TopicPartition, int], bool]:
         """And whether there is such a checkpoint. Without a readable one every log is scanned from its start."""

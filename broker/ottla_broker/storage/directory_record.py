@@ -23,6 +23,7 @@ replaces=('/d0',))})
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,16 +194,30 @@ class DirectoryRecordFiles:
         self._written = 0
 
     async def read(self, directory: LogDirectory) -> None:
-        """Takes one directory's file in, if it is newer than what is known. Raises OSError, CheckpointError."""
+        """Takes one directory's file in, if it is newer than what is known. Raises OSError, also for a damaged one."""
         disk = directory.disk
-        if len(self._paths) > 1 and await disk.exists(DIRECTORY_RECORD):
-            found = decode(f"{disk.path}/{DIRECTORY_RECORD}", await disk.read_file(DIRECTORY_RECORD))
+        found = await self.look(disk)
+        if found is not None:
             self.unfilled[disk.path] = [
                 partition for partition, one in found.remade.items() if one.is_filling and one.home == disk.path
             ]
             if found.revision > self.record.revision:
                 self.record = found
                 self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
+
+    async def look(self, disk: Disk) -> DirectoryRecord | None:
+        """What one directory's file says, None without one. Raises OSError, EINVAL when it is damaged: which of the
+        directory's logs were being filled is not known then, and the directory is not used."""
+        if len(self._paths) == 1 or not await disk.exists(DIRECTORY_RECORD):
+            return None
+        try:
+            return decode(f"{disk.path}/{DIRECTORY_RECORD}", await disk.read_file(DIRECTORY_RECORD))
+        except CheckpointError as error:
+            raise OSError(
+                errno.EINVAL,
+                f"damaged: {error}; delete the file when every log of the directory is complete, or has other replicas",
+                f"{disk.path}/{DIRECTORY_RECORD}",
+            ) from error
 
     def recall(self, found: DirectoryRecord) -> None:
         """Takes in, if it is newer than every directory's, what was kept elsewhere of the replicas made anew; not of

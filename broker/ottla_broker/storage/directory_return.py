@@ -78,6 +78,7 @@ class DirectoryReturns:
                 f"log directory {path} has directory.id {directory_id}, the one that failed has {status.directory_id}"
             )
         check([*(one for one in manager.directories if manager.states.is_live(one.path)), directory], *manager.identity)
+        await manager.record_files.look(disk)
         await claim(directory, *manager.identity, manager.clock)
         self._disks[path] = disk
         try:

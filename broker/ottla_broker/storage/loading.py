@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import decode_partition_metadata
+from ottla_broker.storage.checkpoints import CheckpointError, decode_partition_metadata
 from ottla_broker.storage.config import DEFAULTS, LogConfig
 from ottla_broker.storage.directory_contents import DirectoryContents
 from ottla_broker.storage.epochs import LeaderEpochs
@@ -62,7 +62,7 @@ async def open_log(
     `recovery_point`, `log_start_offset`, `high_watermark`: what the checkpoints say. `is_clean`: the broker stopped in
     order. A log whose end does not hold what its size promises is recovered even then; small files that are missing or
     damaged are made anew from the batches, and `notice` takes a line for each. `contents`: of the directory, where they
-    have been read already. Raises OSError, CheckpointError (partition.metadata).
+    have been read already. Raises OSError.
     """
     recovered: Recovered | None = None
     scanned_from = recovery_point
@@ -121,7 +121,7 @@ async def open_log(
     is_durable = is_clean and recovered is None
     log = Log(
         topic_partition=topic_partition,
-        topic_id=await _topic_id(directory, contents),
+        topic_id=await _topic_id(directory, contents, notice),
         directory=directory,
         disk=disk,
         clock=clock,
@@ -243,9 +243,13 @@ async def _producers(
     return producers
 
 
-async def _topic_id(directory: str, contents: DirectoryContents) -> bytes | None:
+async def _topic_id(directory: str, contents: DirectoryContents, notice: Callable[[str], None]) -> bytes | None:
+    """None when the file is missing or damaged: the next LeaderAndIsr brings the id, and the file is written."""
+    name = f"{directory}/{PARTITION_METADATA}"
     try:
-        data = await contents.read(PARTITION_METADATA)
+        return decode_partition_metadata(name, await contents.read(PARTITION_METADATA))
     except FileNotFoundError:
         return None
-    return decode_partition_metadata(f"{directory}/{PARTITION_METADATA}", data)
+    except CheckpointError as error:
+        notice(f"{error}: the file is written anew with the topic id that the controller tells")
+        return None

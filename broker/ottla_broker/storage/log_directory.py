@@ -9,8 +9,9 @@ without the key all may, as with Apache Kafka.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
@@ -72,8 +73,8 @@ class LogDirectory:
 async def inspect(disk: Disk) -> LogDirectory:
     """Makes the directory where it is absent, takes its lock and reads what it says.
 
-    Raises LogDirectoryError when another process holds it or meta.properties cannot be understood, OSError when it
-    cannot be read at all.
+    Raises LogDirectoryError when another process holds it or meta.properties is of a version to come, OSError when it
+    cannot be read at all, or its meta.properties is damaged: nobody can tell whose it is, which concerns it alone.
     """
     await disk.make_directory("")
     if not await disk.lock():
@@ -105,14 +106,23 @@ def _parse_meta(path: str, data: bytes) -> MetaProperties:
     if version not in ("0", "1"):
         raise LogDirectoryError(f"log directory {path}: meta.properties has version {version}, known are 0 and 1")
     broker_id = values.get("broker.id", values.get("node.id"))
+    meta = MetaProperties(None, values.get("cluster.id"), values.get("directory.id"))
     try:
-        return MetaProperties(
-            None if broker_id is None else int(broker_id), values.get("cluster.id"), values.get("directory.id")
-        )
+        meta = replace(meta, broker_id=None if broker_id is None else int(broker_id))
     except ValueError:
-        raise LogDirectoryError(
-            f"log directory {path}: meta.properties: broker.id {broker_id!r} is no number"
-        ) from None
+        raise _damaged(path, f"broker.id {broker_id!r} is no number") from None
+    if meta == MetaProperties(None, None, None):
+        raise _damaged(path, "neither broker.id nor cluster.id nor directory.id stands in it")
+    return meta
+
+
+def _damaged(path: str, why: str) -> OSError:
+    return OSError(
+        errno.EINVAL,
+        f"meta.properties is damaged ({why}); put it back with the lines broker.id=…, cluster.id=… and version=0 as in "
+        "the broker's other log directories, after a look at whose logs these are",
+        path,
+    )
 
 
 def broker_id_of(directories: Sequence[LogDirectory]) -> int | None:

@@ -37,7 +37,7 @@ def _broker(directory: Path, store: EmbeddedStore, coordination: EmbeddedCoordin
     return Broker(config, make_ports(config, coordination or EmbeddedCoordination(store, session_timeout_ms=2000)))
 
 
-async def test_a_checkpoint_that_cannot_be_read_is_named_and_everything_is_given_back(
+async def test_a_meta_properties_that_cannot_be_read_is_named_and_everything_is_given_back(
     tmp_path: Path, store: EmbeddedStore
 ) -> None:
     directory = tmp_path / "d0"
@@ -45,16 +45,16 @@ async def test_a_checkpoint_that_cannot_be_read_is_named_and_everything_is_given
     await first.start()
     await first.ready()
     await first.stop()
-    checkpoint = directory / "replication-offset-checkpoint"
-    whole = checkpoint.read_text()
-    checkpoint.write_text("nonsense")
+    properties = directory / "meta.properties"
+    whole = properties.read_text()
+    properties.write_text("nonsense")
     second = _broker(directory, store)
-    with pytest.raises(StartRefused, match="replication-offset-checkpoint"):
+    with pytest.raises(StartRefused, match=r"meta\.properties is damaged"):
         await second.start()
     assert second.state == "refused"
     with pytest.raises(StartRefused):
         await second.ready()
-    checkpoint.write_text(whole)
+    properties.write_text(whole)
     third = _broker(directory, store)
     await third.start()
     await third.ready()

@@ -405,17 +405,6 @@ async def test_a_partition_in_two_directories_is_refused(make: Make, tmp_path: P
         await broker.start()
 
 
-@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
-async def test_a_malformed_checkpoint_stops_the_start_and_is_named(make: Make, tmp_path: Path, name: str) -> None:
-    broker = make()
-    await broker.start()
-    broker.stop()
-    (tmp_path / "d0" / name).write_text("nonsense")
-    broker.make()
-    with pytest.raises(ValueError, match=name):
-        await broker.start()
-
-
 async def test_without_a_readable_recovery_point_every_log_is_recovered_from_its_start(
     make: Make, tmp_path: Path
 ) -> None:

@@ -336,12 +336,13 @@ async def test_a_broker_with_none_but_wrong_directories_does_not_start(broker: B
         await broker.start()
 
 
-async def test_a_record_that_cannot_be_understood_stops_the_start_and_is_named(broker: Broker) -> None:
+async def test_a_directory_whose_record_cannot_be_understood_is_offline_and_the_file_is_named(broker: Broker) -> None:
     broker.stop()
     write_text(Path(broker.paths[1], "ottla.directories"), '{"version": 1}')
     broker.make()
-    with pytest.raises(Exception, match=r"d1/ottla.directories"):
-        await broker.start()
+    manager = await broker.start()
+    assert manager.offline_paths == [broker.paths[1]]
+    assert "d1/ottla.directories" in manager.states[broker.paths[1]].reason
 
 
 async def test_a_single_directory_keeps_no_record(tmp_path: Path) -> None:
