@@ -18,6 +18,7 @@ import struct
 import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ottla_broker.ports.network import Chunk, Connection, ConnectionHandler, HandlerFactory
 from simulation.world import Machine, Process, World
@@ -153,10 +154,23 @@ class SimulatedListener:
         self.factory = factory
         self.max_frame_bytes = limit
         self.is_open = True
+        self.is_paused = False
+        self.waiting: list[SimulatedConnection] = []
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+        waiting, self.waiting = self.waiting, []
+        for server in waiting:
+            self.network.call_soon(partial(_accept, self, server))
 
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
+            for server in self.waiting:
+                server.close()
             self.network.fabric.listeners.pop((self.host, self.port), None)
 
 
@@ -495,6 +509,9 @@ class SimulatedNetwork:
         self._listeners.append(listener)
         return listener
 
+    async def resolve(self, host: str) -> list[str]:
+        return [host]
+
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
     ) -> Connection:
@@ -562,6 +579,9 @@ class SimulatedNetwork:
 def _accept(listener: SimulatedListener, connection: SimulatedConnection) -> None:
     if not listener.is_open:
         connection.close()
+        return
+    if listener.is_paused:
+        listener.waiting.append(connection)
         return
     connection.handler = listener.factory(connection)
     connection._read()

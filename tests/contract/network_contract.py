@@ -92,6 +92,36 @@ class NetworkContract:
         await network.connect(self.host, listener.port, called, timeout_s=60, max_frame_bytes=1 << 24)
         return clients[0], await accepted
 
+    async def test_who_connects_to_a_paused_listener_waits_until_it_goes_on(self, network: Network) -> None:
+        accepted: list[Recorder] = []
+        came = asyncio.Event()
+
+        def serve(connection: Connection) -> Recorder:
+            accepted.append(Recorder(connection))
+            listener.pause()  # one at a time
+            came.set()
+            return accepted[-1]
+
+        listener = await network.listen(self.host, 0, serve, max_frame_bytes=1 << 10)
+        clients: list[Recorder] = []
+
+        def called(connection: Connection) -> Recorder:
+            clients.append(Recorder(connection))
+            return clients[-1]
+
+        for number in range(3):
+            await network.connect(self.host, listener.port, called, timeout_s=60, max_frame_bytes=1 << 10)
+            clients[number].connection.send([framed(b"%d" % number)])
+        for number in range(3):
+            await came.wait()
+            came.clear()
+            await accepted[number].until(lambda recorder: len(recorder.frames) == 1)
+            assert (len(accepted), accepted[number].frames) == (number + 1, [b"%d" % number])
+            listener.resume()
+
+    async def test_an_address_resolves_to_itself(self, network: Network) -> None:
+        assert await network.resolve(self.host) == [self.host]
+
     @pytest.mark.parametrize("size", [0, 1, 100, 4096, 70_000, 3_000_000])
     async def test_a_frame_arrives_whole_whatever_its_size(self, network: Network, size: int) -> None:
         client, server = await self.pair(network)

@@ -380,46 +380,67 @@ class SocketListener:
         self._factory = factory
         self._max_frame_bytes = max_frame_bytes
         self._is_privileged = is_privileged
-        self._is_closed = False
-        self._next_notice = 0.0
+        self._is_closed = self._is_paused = self._is_resting = self._is_watched = False
+        self._next_notice = float("-inf")
         self.host, self.port = sock.getsockname()[:2]
-        owner.loop.add_reader(sock.fileno(), self._on_acceptable)
+        self._watch()
 
     def _on_acceptable(self) -> None:
         for _ in range(64):
+            if self._is_paused or self._is_closed:
+                return  # over the one before
             try:
                 sock, _address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Out of file descriptors or memory: the waiting connections stay in the backlog.
-                self._pause(f"cannot accept: {_reason(error)}")
+                self._rest(f"cannot accept: {_reason(error)}")
                 return
             if not self._is_privileged and not is_for_clients(sock.fileno()):
                 sock.close()
-                self._pause("a connection is closed: what is left of the limit of open files is for files and brokers")
+                self._rest("a connection is closed: what is left of the limit of open files is for files and brokers")
                 return
             try:
                 self._owner.adopt(sock, self._factory, self._max_frame_bytes)
             except OSError:
                 sock.close()  # gone before we looked at it
 
-    def _pause(self, reason: str) -> None:
+    def pause(self) -> None:
+        self._is_paused = True
+        self._watch()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._watch()
+
+    def _rest(self, reason: str) -> None:
+        """Accepts nothing for a moment."""
         now = self._owner.loop.time()
         if now >= self._next_notice:
             self._next_notice = now + _NOTICE_S
             logger.error("listener %s:%d: %s; trying again", self.host, self.port, reason)
-        self._owner.loop.remove_reader(self._socket.fileno())
+        self._is_resting = True
+        self._watch()
         self._owner.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
 
     def _accept_again(self) -> None:
-        if not self._is_closed:
+        self._is_resting = False
+        self._watch()
+
+    def _watch(self) -> None:
+        """Has the loop tell of connections, or not."""
+        is_wanted = not (self._is_paused or self._is_resting or self._is_closed)
+        if is_wanted and not self._is_watched:
             self._owner.loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        elif self._is_watched and not is_wanted:
+            self._owner.loop.remove_reader(self._socket.fileno())
+        self._is_watched = is_wanted
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._owner.loop.remove_reader(self._socket.fileno())
+            self._watch()
             self._socket.close()
             self._owner.forget_listener(self)
 
@@ -470,6 +491,10 @@ class SocketNetwork:
         listener = SocketListener(self, sock, factory, max_frame_bytes, is_privileged)
         self._listeners[listener] = None
         return listener
+
+    async def resolve(self, host: str) -> list[str]:
+        infos = await self.loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int

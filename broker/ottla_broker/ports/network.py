@@ -83,6 +83,14 @@ class Listener(Protocol):
     port: int
     """The bound port (chosen by the system when 0 was asked)."""
 
+    def pause(self) -> None:
+        """Accepts nothing until `resume`; who connects meanwhile waits, as long as the backlog takes it. Idempotent."""
+        ...
+
+    def resume(self) -> None:
+        """Idempotent."""
+        ...
+
     def close(self) -> None:
         """Accepts no more; established connections live on."""
         ...
@@ -97,6 +105,10 @@ class Network(Protocol):
 
         Raises OSError when the address cannot be bound.
         """
+        ...
+
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a host name, or the address itself. Raises OSError when there is none."""
         ...
 
     async def connect(

@@ -1,23 +1,22 @@
 """The broker's listeners: accepting, the limits on connections, and the ends of idle ones.
 
-`max.connections`, `max.connections.per.ip` (with its overrides) and `connections.max.idle.ms` are Kafka's. A
-connection over the limit is closed at once with one log line; the inter-broker listener is never refused because
-clients took every place (KIP-402: it may close the longest idle client instead).
+Which connections are taken is decided in `connection_limits.py`: over a limit of the broker or of a listener a
+connection waits in the backlog, over one of its address it is closed with a log line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter as CollectionsCounter
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Collection
 
-from ottla_broker.config import Endpoint
+from ottla_broker.config import BrokerConfig, Endpoint
 from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.connection import ClientConnection
+from ottla_broker.server.connection_limits import ConnectionLimits
 from ottla_broker.server.context import RequestContext
 from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.turns import DataTurns
@@ -25,6 +24,7 @@ from ottla_broker.server.turns import DataTurns
 logger = logging.getLogger("ottla.server")
 
 _IDLE_CHECK_S = 30.0
+_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "max.connections.per.ip.overrides"})
 
 
 class _Refused:
@@ -47,7 +47,7 @@ class SocketServer:
         self,
         network: Network,
         clock: Clock,
-        config: Mapping[str, Any],
+        config: BrokerConfig,
         dispatcher: Dispatcher,
         metrics: Metrics,
         inter_broker_listener: str,
@@ -61,7 +61,9 @@ class SocketServer:
         self._metrics = metrics
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[ClientConnection, None] = {}
-        self._per_address: CollectionsCounter[str] = CollectionsCounter()
+        self._limits = ConnectionLimits(config, self._privileged_listeners)
+        self._is_waking = False
+        config.on_change(self._on_change)
         self._accepted = 0
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
@@ -84,10 +86,12 @@ class SocketServer:
             endpoint.port,
             lambda connection: self._accept(connection, endpoint.name),
             max_frame_bytes=self._config["socket.request.max.bytes"],
-            is_privileged=endpoint.name in self._privileged_listeners,
+            is_privileged=self._limits.is_protected(endpoint.name),
         )
         self._listeners[endpoint.name] = listener
+        self._regulate()
         if not self._is_open:
+            await self._resolve()
             self._is_open = True
             self.clock.call_later(self._idle_check_s(), self._close_idle)
         return listener.port
@@ -113,44 +117,74 @@ class SocketServer:
         histogram.observe(self._monotonic() - context.received_at)
 
     def on_connection_closed(self, connection: ClientConnection) -> None:
-        if connection in self._connections:
-            del self._connections[connection]
-            host = connection.peer[0]
-            self._per_address[host] -= 1
-            if not self._per_address[host]:
-                del self._per_address[host]
+        self._forget(connection)
+        if self._is_open:
+            self._regulate()
 
     def _accept(self, connection: Connection, listener: str) -> ClientConnection | _Refused:
-        is_privileged = listener in self._privileged_listeners
-        reason = self._reason_to_refuse(connection.peer[0], is_privileged)
+        reason = self._limits.reason_to_close(connection.peer[0])
         if reason:
             self._refused.inc()
             logger.warning("refusing connection from %s:%d on %s: %s", *connection.peer, listener, reason)
             connection.close()
             return _Refused()
         self._accepted += 1
+        is_privileged = listener in self._privileged_listeners
         handler = ClientConnection(self, connection, listener, is_privileged, self._accepted)
         self._connections[handler] = None
-        self._per_address[connection.peer[0]] += 1
+        self._limits.opened(listener, connection.peer[0], self._monotonic())
+        self._regulate()
         return handler
 
-    def _reason_to_refuse(self, host: str, is_privileged: bool) -> str:
-        config = self._config
-        per_address = _override(config["max.connections.per.ip.overrides"], host, config["max.connections.per.ip"])
-        if self._per_address[host] >= per_address:
-            return f"{host} has max.connections.per.ip={per_address} connections"
-        if len(self._connections) < config["max.connections"]:
-            return ""
-        if is_privileged and self._close_longest_idle_client():
-            return ""
-        return f"max.connections={config['max.connections']} are open"
+    def _regulate(self) -> None:
+        """Has each listener accept, or leave who connects in its backlog, and clients that are too many give way."""
+        excess = self._limits.excess
+        if excess:
+            clients = [one for one in self._connections if not self._limits.is_protected(one.listener)]
+            for client in sorted(clients, key=lambda one: (not one.is_idle, one.last_active))[:excess]:
+                self._forget(client)
+                client.close()
+        now = self._monotonic()
+        waits = []
+        for name, listener in self._listeners.items():
+            wait_s = self._limits.wait_s(name, now)
+            if wait_s:
+                listener.pause()
+                waits.append(wait_s)
+            else:
+                listener.resume()
+        soonest = min(waits, default=math.inf)
+        if soonest < math.inf and not self._is_waking:
+            self._is_waking = True
+            self.clock.call_later(soonest, self._wake)
 
-    def _close_longest_idle_client(self) -> bool:
-        clients = [c for c in self._connections if not c.is_privileged]
-        if not clients:
-            return False
-        min(clients, key=lambda c: (not c.is_idle, c.last_active)).close()
-        return True
+    def _wake(self) -> None:
+        """The rate of new connections has come down."""
+        self._is_waking = False
+        if self._is_open:
+            self._regulate()
+
+    def _forget(self, connection: ClientConnection) -> None:
+        if connection in self._connections:
+            del self._connections[connection]
+            self._limits.closed(connection.listener, connection.peer[0])
+
+    async def _resolve(self) -> None:
+        """Asks for the addresses of the hosts of max.connections.per.ip.overrides."""
+        found: dict[str, list[str]] = {}
+        for host in self._limits.override_hosts:
+            try:
+                found[host] = await self._network.resolve(host)
+            except OSError as error:
+                logger.warning(
+                    "max.connections.per.ip.overrides: %s has no effect until the name is known: %s", host, error
+                )
+        self._limits.resolved(found)
+        self._regulate()
+
+    def _on_change(self, names: Collection[str]) -> None:
+        if self._is_open and not _LIMITS.isdisjoint(names):
+            self.clock.spawn(self._resolve(), name="addresses of max.connections.per.ip.overrides")
 
     def _idle_check_s(self) -> float:
         idle_ms: int = self._config["connections.max.idle.ms"]
@@ -176,16 +210,3 @@ def _request_name(api_key: int) -> str:
     'ListOffsets'
     """
     return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
-
-
-def _override(overrides: str, host: str, default: int) -> int:
-    """One host's limit out of `max.connections.per.ip.overrides`.
-
-    >>> _override("10.0.0.1:5,10.0.0.2:7", "10.0.0.2", 100)
-    7
-    """
-    for entry in overrides.split(","):
-        name, _, limit = entry.strip().rpartition(":")
-        if name == host:
-            return int(limit)
-    return default

@@ -119,7 +119,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Most connections accepted per second.",
         at_least(0),
-        note=NOT_YET,
     ),
     key(
         "max.connections", INT, INT_MAX, MEDIUM, CLUSTER_WIDE, "Most connections of the broker at a time.", at_least(0)
@@ -132,7 +131,6 @@ KEYS: tuple[ConfigKey, ...] = (
         CLUSTER_WIDE,
         "Most connections from one address at a time.",
         at_least(0),
-        note=NOT_YET,
     ),
     key(
         "max.connections.per.ip.overrides",
@@ -141,7 +139,6 @@ KEYS: tuple[ConfigKey, ...] = (
         MEDIUM,
         CLUSTER_WIDE,
         "Other limits for single addresses, as ADDRESS:NUMBER.",
-        note=NOT_YET,
     ),
     key(
         "max.incremental.fetch.session.cache.slots",

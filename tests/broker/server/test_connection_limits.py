@@ -1,0 +1,84 @@
+"""How many connections a broker takes, as Apache Kafka's ConnectionQuotas decides it."""
+
+import math
+
+import pytest
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.server.connection_limits import ConnectionLimits
+
+CLIENTS, BROKERS = "CLIENTS", "BROKERS"
+TWO = (
+    "broker.id=1",
+    "zookeeper.connect=z:2181",
+    "listeners=CLIENTS://127.0.0.1:9092,BROKERS://127.0.0.1:9093",
+    "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name=BROKERS",
+)
+ONE = ("broker.id=1", "zookeeper.connect=z:2181", "listeners=PLAINTEXT://127.0.0.1:9092")
+
+
+def limits(*lines: str, base: tuple[str, ...] = TWO) -> ConnectionLimits:
+    config = BrokerConfig.from_properties("", [*base, *lines])
+    return ConnectionLimits(config, (config.listeners.inter_broker, None))
+
+
+def open_some(found: ConnectionLimits, count: int, listener: str = CLIENTS, address: str = "10.0.0.1") -> None:
+    for _ in range(count):
+        found.opened(listener, address, now=0.0)
+
+
+def test_at_max_connections_clients_wait_and_brokers_come_at_the_cost_of_a_client() -> None:
+    found = limits("max.connections=2")
+    open_some(found, 1)
+    assert found.wait_s(CLIENTS, 0.0) == 0.0
+    open_some(found, 1)
+    assert (found.wait_s(CLIENTS, 0.0), found.wait_s(BROKERS, 0.0), found.excess) == (math.inf, 0.0, 0)
+    open_some(found, 1, BROKERS)
+    assert found.excess == 1
+    found.closed(CLIENTS, "10.0.0.1")
+    assert (found.wait_s(CLIENTS, 0.0), found.excess) == (math.inf, 0)
+    found.closed(CLIENTS, "10.0.0.1")
+    assert found.wait_s(CLIENTS, 0.0) == 0.0
+
+
+def test_with_one_listener_nobody_goes_before_clients() -> None:
+    found = limits("max.connections=1", base=ONE)
+    open_some(found, 1, "PLAINTEXT")
+    assert found.wait_s("PLAINTEXT", 0.0) == math.inf
+
+
+@pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
+def test_the_limit_of_a_listener_holds_for_every_listener_and_leaves_the_others_alone(listener: str) -> None:
+    found = limits(f"listener.name.{listener.lower()}.max.connections=2")
+    open_some(found, 2, listener)
+    other = BROKERS if listener == CLIENTS else CLIENTS
+    assert (found.wait_s(listener, 0.0), found.wait_s(other, 0.0)) == (math.inf, 0.0)
+
+
+def test_one_address_is_refused_and_an_override_is_found_by_name_and_address() -> None:
+    found = limits("max.connections.per.ip=2", "max.connections.per.ip.overrides=clients.example:3,10.0.0.9:0")
+    assert found.override_hosts == ["clients.example", "10.0.0.9"]
+    found.resolved({"clients.example": ["10.0.0.7", "fd00::7"], "10.0.0.9": ["10.0.0.9"]})
+    for address, most in (("10.0.0.1", 2), ("10.0.0.7", 3), ("::ffff:10.0.0.8", 2), ("fd00:0::7", 3), ("10.0.0.9", 0)):
+        open_some(found, most, address=address)
+        assert f"={most} connections" in found.reason_to_close(address)
+    found.closed(CLIENTS, "10.0.0.7")
+    assert found.reason_to_close("10.0.0.7") == ""
+    assert "=2 connections" in found.reason_to_close("10.0.0.8"), "the same host, over IPv6 a moment ago"
+
+
+def test_a_rate_of_connections_has_the_next_one_wait_until_it_has_come_down() -> None:
+    found = limits("max.connection.creation.rate=2", "listener.name.brokers.max.connection.creation.rate=5")
+    open_some(found, 4)
+    assert found.wait_s(CLIENTS, 1.0) == 1.0 and found.wait_s(CLIENTS, 2.0) == 0.0
+    assert found.wait_s(BROKERS, 1.0) == 0.0
+    open_some(found, 10, BROKERS)
+    assert found.wait_s(BROKERS, 1.0) == 1.0
+    assert found.wait_s(CLIENTS, 2.0) == 0.0, "those of brokers do not count for clients"
+
+
+def test_without_a_limit_everybody_comes() -> None:
+    found = limits()
+    open_some(found, 10_000)
+    assert found.wait_s(CLIENTS, 0.0) == 0.0 and not found.excess and not found.reason_to_close("10.0.0.1")
