@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla_operator.api.names import GROUP
-from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.model.quantity import quantity_bytes
 
 Obj = dict[str, Any]
 """One object, as JSON gives it. Never changed in place."""

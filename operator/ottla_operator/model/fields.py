@@ -11,10 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?")
-_FACTORS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
-    f"{letter}i": 1024 ** (power + 1) for power, letter in enumerate("KMGTP")
-}
+from ottla_operator.model.quantity import quantity_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +94,13 @@ class Fields:
         value = self.values.get(name)
         if value is None:
             return ""
-        text = str(value)
         try:
-            quantity_bytes(text)
+            if quantity_bytes(value) > 0:
+                return str(value)
+            self.problem(name, f"must be more than nothing, not {value}")
         except ValueError as error:
             self.problem(name, str(error))
-            return ""
-        return text
+        return ""
 
     def child(self, name: str) -> Fields:
         """A mapping below this one; empty when it is not written."""
@@ -176,17 +173,3 @@ def scalar_text(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         return str(int(value))
     return str(value)
-
-
-def quantity_bytes(text: str) -> int:
-    """Bytes of a Kubernetes quantity.
-
-    Raises ValueError for anything else.
-
-    >>> quantity_bytes("100Gi"), quantity_bytes("1.5k")
-    (107374182400, 1500)
-    """
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size; write for example 100Gi")
-    return int(float(match[1]) * _FACTORS[match[2]])

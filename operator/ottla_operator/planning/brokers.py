@@ -7,7 +7,7 @@ template in that broker's turn. So an evicted pod comes back as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ottla_operator.api import names
@@ -38,12 +38,14 @@ SESSION_LOST_AFTER_MS = 15_000
 class Brokers:
     """`stateful_sets`: as each should be, for the roller; absent where something it needs is not settled.
 
-    `pending`: why a broker has to be rolled, by id, only for those that have to.
+    `pending`: why a broker has to be rolled, by id, only for those that have to. `withheld`: why it is not known what
+    an existing broker should be, so that it keeps what it has and nobody can say that it is as declared.
     """
 
     decision: Decision
     stateful_sets: Mapping[int, Obj]
     pending: Mapping[int, tuple[str, ...]]
+    withheld: Mapping[int, str] = field(default_factory=dict)
 
 
 def decide_brokers(
@@ -54,6 +56,7 @@ def decide_brokers(
     desired: list[Obj] = []
     pending: dict[int, tuple[str, ...]] = {}
     held_back: list[str] = []
+    withheld: dict[int, str] = {}
     for broker_id, rack in identities.racks.items():
         live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
         claims = disks.claims.get(broker_id, ())
@@ -63,6 +66,8 @@ def decide_brokers(
         if obstacle is not None:
             if live is None:
                 held_back.append(obstacle)
+            else:
+                withheld[broker_id] = obstacle
             continue
         wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
         if live is None:
@@ -70,7 +75,7 @@ def decide_brokers(
         elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
             pending[broker_id] = reasons
     decision = Decision((_condition(snapshot, identities, held_back),), tuple(desired))
-    return Brokers(decision, wanted, pending)
+    return Brokers(decision, wanted, pending, withheld)
 
 
 def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str) -> Obj:

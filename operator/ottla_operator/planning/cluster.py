@@ -68,12 +68,15 @@ class _Concerns:
     deletes: list[Delete] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """The conditions of the concerns that raised."""
 
     def decide(self, kind: str, decide: Callable[[], _Result], otherwise: _Result) -> _Result:
         """The concern's result, or `otherwise` with a condition that tells the error."""
         try:
             return decide()
         except Exception as error:  # a mistake of ours in one concern must not stop the others
+            self.failed.append(kind)
             self.errors.append(f"{kind}: {type(error).__name__}: {error}")
             self.conditions.append(Condition(kind, "Unknown", "InternalError", f"{type(error).__name__}: {error}"))
             return otherwise
@@ -97,7 +100,11 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     concerns.take(zookeeper.decision)
     zookeeper_ready = any(c.type == conditions.ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
     identities = concerns.decide(
-        conditions.RACKS_READY, lambda: decide_identities(snapshot), Identities(_recorded_racks(snapshot), ())
+        conditions.RACKS_READY,
+        lambda: decide_identities(snapshot),
+        Identities(
+            _recorded_racks(snapshot), (), Condition(conditions.BROKERS_READY, "Unknown", "Withheld", "see RacksReady")
+        ),
     )
     concerns.conditions += identities.conditions
     disks = concerns.decide(
@@ -219,12 +226,17 @@ def _decide_roll(
             break
     if decided.wake_after_s is not None:
         concerns.wakes.append(decided.wake_after_s)
-    concerns.conditions.append(_rolled(decided.roll, brokers))
+    concerns.conditions.append(_rolled(decided.roll, brokers, concerns.failed))
     return decided
 
 
-def _rolled(roll: machine.Roll | None, brokers: Brokers) -> Condition:
+def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> Condition:
+    """Nobody waits for a turn also when it is not known what should run: that is no roll that has ended."""
     if roll is None:
+        withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
+        if withheld:
+            shown = "; ".join(withheld[: machine.BLOCKERS_SHOWN])
+            return bad(conditions.ROLLED, "Withheld", f"what runs is kept as it is: {shown}")
         return good(conditions.ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
     if roll.blocked_by:

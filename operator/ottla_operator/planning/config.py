@@ -118,12 +118,13 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
 def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:
     """A ConfigMap of ours that neither a template nor a pod names and that is not wanted."""
     used = set(wanted.values())
+    numbers = {str(broker_id) for broker_id in wanted}
     for kind, path in ((STATEFUL_SET, ("spec", "template")), (POD, ())):
         for obj in snapshot.all(kind):
             used.add(annotation(dig(obj, *path) if path else obj, names.CONFIG) or "")
     for config_map in snapshot.all(CONFIG_MAP):
         number = label(config_map, names.BROKER_ID)
-        if number is None or config_map.get("immutable") is not True or int(number) not in wanted:
+        if config_map.get("immutable") is not True or number not in numbers:
             continue
         if name_of(config_map) not in used:
             return Delete(CONFIG_MAP, name_of(config_map), uid_of(config_map), "no broker uses this configuration")

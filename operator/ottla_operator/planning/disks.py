@@ -25,7 +25,7 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.model.cluster import DiskSpec
-from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.model.quantity import quantity_bytes
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.snapshot import Decision, Snapshot
 

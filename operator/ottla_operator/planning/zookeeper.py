@@ -30,7 +30,7 @@ from ottla_operator.api.objects import (
     short_hash,
 )
 from ottla_operator.model.cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec, KafkaCluster
-from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.model.quantity import quantity_bytes
 from ottla_operator.planning.ensemble import (
     FIRST_GENERATION,
     Volumes,
@@ -537,6 +537,8 @@ def servers_of(snapshot: Snapshot) -> dict[int, Obj]:
     found: dict[int, Obj] = {}
     for obj in snapshot.all(STATEFUL_SET):
         number = label(obj, names.SERVER_ID)
-        if number is not None and name_of(obj) == names.zookeeper_name(snapshot.cluster.name, int(number)):
+        if number is None or not number.isdecimal():
+            continue
+        if name_of(obj) == names.zookeeper_name(snapshot.cluster.name, int(number)):
             found[int(number)] = obj
     return found

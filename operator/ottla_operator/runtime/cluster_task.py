@@ -96,8 +96,12 @@ class ClusterTask:
         resource = self._store.get(KAFKA_CLUSTER, *self.key)
         if resource is None or is_deleting(resource):
             return None  # Kubernetes deletes what the cluster owns; claims are kept
-        snapshot = await self._snapshot(resource)
-        wanted = decide_cluster(snapshot)
+        try:
+            snapshot = await self._snapshot(resource)
+            wanted = decide_cluster(snapshot)
+        except Exception as failure:
+            await self._say_that_nothing_is_known(resource, failure)
+            raise
         for error in wanted.errors:
             self._log.error("a concern failed: %s", error)
         wanted, failed = await self._write(snapshot, wanted)
@@ -276,6 +280,21 @@ class ClusterTask:
             self._store.remove(there)
         else:
             self._store.put(after)
+
+    async def _say_that_nothing_is_known(self, resource: Obj, error: Exception) -> None:
+        """Ready is Unknown: what status said before was decided from what is no longer seen."""
+        reason = "ReadFailed" if isinstance(error, ApiError) else "InternalError"
+        unknown = Condition(READY, "Unknown", reason, f"{type(error).__name__}: {error}")
+        before = resource.get("status") or {}
+        previous = before.get("conditions") or []
+        generation = int(resource["metadata"].get("generation") or 0)
+        others = [item for item in previous if item.get("type") != READY]
+        changed = merged(previous, [unknown], generation, self._surroundings.now())
+        conditions = sorted([*others, *changed], key=lambda item: str(item["type"]))
+        try:
+            await self._write_status(resource, {**before, "conditions": conditions})
+        except ApiError as failure:
+            self._log.warning("status was not written: %s", failure)
 
     async def _write_status(self, resource: Obj, status: Obj) -> None:
         before = resource.get("status") or {}

@@ -159,7 +159,7 @@ class Supervisor:
 
     def _broker_ids(self, key: Key) -> list[int]:
         stateful_sets = self._store.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
-        return sorted(int(number) for obj in stateful_sets if (number := label(obj, BROKER_ID)) is not None)
+        return sorted(int(number) for obj in stateful_sets if (number := label(obj, BROKER_ID) or "").isdecimal())
 
     async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

@@ -460,6 +460,22 @@ async def test_volumes_grow_where_the_class_allows_it_without_a_roll() -> None:
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
 
 
+@pytest.mark.parametrize("size", ["200e9", "2E11", "200G", "200000000k", "0.2T"])
+async def test_a_claim_grown_by_hand_to_any_form_of_a_quantity_stops_no_configuration(size: str) -> None:
+    fleet = Fleet()
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "allowVolumeExpansion": True, "provisioner": "csi.example"})
+    await fleet.converge()
+    claim = fleet.kubernetes.there(CLAIM, "orders-broker-1-d0-1")
+    claim["spec"]["resources"]["requests"]["storage"] = size
+    fleet.kubernetes.put(claim)
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[1] == "SizeShrunk" and "broker 1" in fleet.condition("DisksReady")[2]
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert fleet.condition("Rolled")[0] == "True"
+
+
 async def test_local_volumes_are_tolerated_to_wait_for_their_node_without_limit() -> None:
     fleet = Fleet()
     local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}

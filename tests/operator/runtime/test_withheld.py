@@ -1,0 +1,110 @@
+"""What is not known is not said to be as declared: one concern's mistake leaves no other condition True."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla_operator.api.objects import SECRET, Kind, Obj
+from ottla_operator.effects.ports import ApiError
+from ottla_operator.planning import cluster as planning
+from tests.operator.fleet import Fleet
+
+
+def _raise(*_: Any) -> Any:
+    raise RuntimeError("a mistake")
+
+
+async def _running() -> Fleet:
+    fleet = Fleet()
+    await fleet.converge()
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("concern", "condition"),
+    [
+        ("decide_disks", "DisksReady"),
+        ("decide_config", "ConfigValid"),
+        ("decide_brokers", "BrokersReady"),
+        ("decide_zookeeper", "ZooKeeperReady"),
+        ("decide_identities", "RacksReady"),
+    ],
+)
+async def test_a_configuration_that_a_mistake_elsewhere_withholds_is_not_said_to_be_rolled_out(
+    monkeypatch: pytest.MonkeyPatch, concern: str, condition: str
+) -> None:
+    fleet = await _running()
+    with monkeypatch.context() as broken:
+        broken.setattr(planning, concern, _raise)
+        fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+        await fleet.converge()
+        assert fleet.condition(condition)[:2] == ("Unknown", "InternalError")
+        rolled_out = all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+        status, reason, message = fleet.condition("Rolled")
+        assert rolled_out or ((status, reason) == ("False", "Withheld") and f"see {condition}" in message)
+        assert fleet.condition("Ready")[0] == "False"
+    await fleet.converge()
+    assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
+    assert fleet.condition("Rolled")[0] == "True" and fleet.condition("Ready")[0] == "True"
+
+
+async def test_racks_that_cannot_be_decided_leave_no_condition_that_says_all_brokers_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = await _running()
+    monkeypatch.setattr(planning, "decide_identities", _raise)
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert fleet.condition("BrokersReady")[:2] == ("Unknown", "Withheld")
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda fleet: fleet.edit("spec.brokers.config", {"no.such": 1}), "ConfigValid"),
+        (lambda fleet: fleet.edit("spec.brokers.disks", [{"name": "d0", "size": "much"}]), "DisksReady"),
+        (lambda fleet: fleet.edit("spec.brokers.disks", [{"name": "d0", "size": "100Gi"}]), "d1"),
+    ],
+    ids=("config", "disks", "removed disk"),
+)
+async def test_a_declaration_that_cannot_be_served_is_not_said_to_be_rolled_out(
+    edit: Callable[[Fleet], None], why: str
+) -> None:
+    fleet = await _running()
+    edit(fleet)
+    await fleet.converge()
+    status, reason, message = fleet.condition("Rolled")
+    assert (status, reason) == ("False", "Withheld") or why in message, message
+
+
+async def test_a_pass_that_fails_whole_leaves_no_old_word_that_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = await _running()
+    with monkeypatch.context() as broken:
+        broken.setattr(planning, "ensemble_size", _raise)
+        with pytest.raises(RuntimeError):
+            await fleet.step()
+    assert fleet.condition("Ready")[:2] == ("Unknown", "InternalError")
+    assert "a mistake" in fleet.condition("Ready")[2]
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_what_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = await _running()
+    read = fleet.kubernetes.get
+
+    async def refuse(kind: Kind, namespace: str, name: str) -> Obj | None:
+        if kind == SECRET:
+            raise ApiError(403, "Forbidden", "secrets is forbidden")
+        return await read(kind, namespace, name)
+
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(fleet.kubernetes, "get", refuse)
+        fleet.time += 601
+        await fleet.step()
+        assert fleet.condition("Ready")[:2] == ("Unknown", "ReadFailed")
+    await fleet.converge()
+    assert fleet.condition("Ready")[0] == "True"
