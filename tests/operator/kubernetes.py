@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ottla_operator.api.comparison import key_of, list_keys
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -49,6 +50,10 @@ class InMemoryKubernetes:
         """ConfigMaps with which a broker does not become ready."""
         self.container_status: Callable[[Obj], Obj | None] | None = None
         """Why a pod is not ready, as its only container's status tells; None: it is. Asked at each `settle`."""
+        self.webhook: Callable[[Obj], Obj] | None = None
+        """A mutating admission webhook."""
+        self._applied: dict[tuple[str, str, str], Obj] = {}
+        """What the operator's applies own."""
         self._version = 1000
         self._uids = 0
         self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
@@ -133,7 +138,7 @@ class InMemoryKubernetes:
     async def create(self, obj: Obj) -> Obj:
         if self._key(obj) in self.objects:
             raise ApiError(409, "AlreadyExists", name_of(obj))
-        return self._write("create", obj)
+        return self._admitted("create", obj)
 
     async def apply(self, obj: Obj) -> Obj:
         before = self.objects.get(self._key(obj))
@@ -142,7 +147,11 @@ class InMemoryKubernetes:
             raise ApiError(409, "Conflict", f"uid of {name_of(obj)}")
         if before is not None and before.get("immutable") and before.get("data") != obj.get("data"):
             raise ApiError(422, "Invalid", f"{name_of(obj)} is immutable")
-        return self._write("apply", _merge(before or {}, obj))
+        last = self._applied.get(self._key(obj), {}) if before is not None else {}
+        merged = _merge(_without(before or {}, last, obj), obj)
+        changed = self._admitted("apply", merged)
+        self._applied[self._key(obj)] = _copy(obj)
+        return changed
 
     async def replace_status(self, obj: Obj) -> Obj:
         before = self._checked(obj)
@@ -158,7 +167,7 @@ class InMemoryKubernetes:
 
     async def replace(self, obj: Obj) -> Obj:
         self._checked(obj)
-        return self._write("replace", obj)
+        return self._admitted("replace", obj)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
         obj = self.objects.get((kind.kind, namespace, name))
@@ -172,6 +181,13 @@ class InMemoryKubernetes:
         return True
 
     # Inside
+
+    def _admitted(self, verb: str, obj: Obj) -> Obj:
+        """A write through admission and validation."""
+        obj = _copy(obj) if self.webhook is None else self.webhook(_copy(obj))
+        if fault := _fault(obj):
+            raise ApiError(422, "Invalid", f"{obj['kind']} {name_of(obj)}: {fault}")
+        return self._write(verb, obj)
 
     def _write(self, verb: str, obj: Obj) -> Obj:
         self._record(verb, obj)
@@ -285,10 +301,54 @@ def _kind(obj: Obj) -> Kind:
     return KINDS[obj["kind"]]
 
 
-def _merge(live: Any, wanted: Any) -> Any:
+def _merge(live: Any, wanted: Any, field: str = "") -> Any:
+    """As a server-side apply does it: keyed items are merged, other lists are one value."""
     if isinstance(live, dict) and isinstance(wanted, dict):
-        return {**live, **{key: _merge(live.get(key), value) for key, value in wanted.items()}}
-    return _copy(wanted)
+        return {**live, **{key: _merge(live.get(key), value, key) for key, value in wanted.items()}}
+    keys = list_keys(field, wanted) if isinstance(live, list) and isinstance(wanted, list) else None
+    if keys is None or list_keys(field, live) != keys:
+        return _copy(wanted)
+    merged = {key_of(item, keys): item for item in live}
+    for item in wanted:
+        merged[key_of(item, keys)] = _merge(merged.get(key_of(item, keys)), item)
+    return list(merged.values())
+
+
+def _without(live: Any, last: Any, wanted: Any, field: str = "") -> Any:
+    """`live` without what the last apply named and this one does not."""
+    if isinstance(live, dict) and isinstance(last, dict):
+        wanted = wanted if isinstance(wanted, dict) else {}
+        return {
+            key: _without(value, last.get(key), wanted.get(key), key)
+            for key, value in live.items()
+            if key not in last or key in wanted
+        }
+    if isinstance(live, list) and isinstance(last, list):
+        keys = list_keys(field, last) if isinstance(wanted, list) else None
+        if keys is None or list_keys(field, live) != keys:
+            return live
+        before = {key_of(item, keys): item for item in last}
+        now = {key_of(item, keys): item for item in wanted}
+        return [
+            _without(item, before.get(key_of(item, keys)), now.get(key_of(item, keys)))
+            for item in live
+            if key_of(item, keys) not in before or key_of(item, keys) in now
+        ]
+    return live
+
+
+def _fault(obj: Obj) -> str:
+    """Of what an API server refuses: what others and we have written of an object and does not go together."""
+    spec = obj.get("spec") or {}
+    ports = [port.get("name") for port in spec.get("ports") or []] if obj["kind"] == "Service" else []
+    if len(set(ports)) != len(ports):
+        return "spec.ports: Duplicate value"
+    if obj["kind"] == "PodDisruptionBudget" and {"minAvailable", "maxUnavailable"} <= set(spec):
+        return "minAvailable and maxUnavailable cannot be both set"
+    for volume in dig(spec, "template", "spec", "volumes") or []:
+        if len(volume) > 2:
+            return f"volume {volume['name']}: may not specify more than 1 volume type"
+    return ""
 
 
 def node(name: str, zone: str) -> Obj:

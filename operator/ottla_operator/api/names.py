@@ -28,6 +28,8 @@ ACCEPT_LOSS = f"{GROUP}/accept-zookeeper-loss"
 """Annotation of a KafkaCluster, written by a person: the ZooKeeper servers whose data is given up."""
 CONFIG = f"{GROUP}/config"
 """Annotation of a pod template: the ConfigMap with its server.properties."""
+APPLIED = f"{GROUP}/applied"
+"""Annotation of an object: a hash of what was declared of it last, which tells that something is no longer declared."""
 
 TOPIC_FINALIZER = f"{GROUP}/topic"
 MAIN_POOL = "main"

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla_operator.api.names import GROUP
-from ottla_operator.model.quantity import quantity_bytes
 
 Obj = dict[str, Any]
 """One object, as JSON gives it. Never changed in place."""
@@ -125,50 +124,6 @@ def has_condition(obj: Obj, kind: str, status: str = "True") -> bool:
 def short_hash(value: Any) -> str:
     """Ten hexadecimal digits that stand for a value of JSON types."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
-
-
-LEFT_OUT = {"publishNotReadyAddresses": False}
-"""Fields that we set to what an API server does not give back. Leaving one out of an object that we apply is no
-difference to `covers`, so it would not take back what an earlier release has set."""
-
-
-def covers(live: Any, desired: Any) -> bool:
-    """Whether everything `desired` says is so in `live`, which may say more (defaults, fields of others).
-
-    Lists of named things are compared by name, other lists in order; sizes by their bytes, since an API server
-    rewrites them. This is what decides whether anything is written at all.
-
-    >>> covers({"replicas": 1, "paused": False}, {"replicas": 1})
-    True
-    >>> covers({"ports": [{"name": "b", "port": 2, "protocol": "TCP"}, {"name": "a", "port": 1}]},
-    ...        {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]})
-    True
-    >>> covers({"requests": {"storage": "1Gi"}}, {"requests": {"storage": "1024Mi"}})
-    True
-    >>> covers({"args": ["a"]}, {"args": ["a", "b"]})
-    False
-    >>> [covers(live, {"publishNotReadyAddresses": False}) for live in ({}, {"publishNotReadyAddresses": True})]
-    [True, False]
-    """
-    if isinstance(desired, Mapping):
-        return isinstance(live, Mapping) and all(
-            covers(live.get(key, LEFT_OUT.get(key)), value) for key, value in desired.items()
-        )
-    if isinstance(desired, list):
-        if not isinstance(live, list):
-            return False
-        if desired and all(isinstance(item, Mapping) and "name" in item for item in desired):
-            by_name = {item.get("name"): item for item in live if isinstance(item, Mapping)}
-            return len(live) == len(desired) and all(covers(by_name.get(item["name"]), item) for item in desired)
-        return len(live) == len(desired) and all(map(covers, live, desired))
-    if live == desired:
-        return True
-    if isinstance(live, str) and isinstance(desired, str):
-        try:
-            return quantity_bytes(live) == quantity_bytes(desired)
-        except ValueError:
-            return False
-    return False
 
 
 def by_name(objects: Iterable[Obj]) -> dict[str, Obj]:

@@ -16,7 +16,6 @@ from ottla_operator.api.objects import (
     STATEFUL_SET,
     Obj,
     annotation,
-    covers,
     dig,
     has_condition,
     is_owned_by,
@@ -24,6 +23,7 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT
+from ottla_operator.planning.difference import is_as_declared
 from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.pods import CONTAINER_SECURITY, TERMINATION_POLICY, pod_security, stateful_set, trouble
@@ -155,48 +155,42 @@ def _probe(path: str, *, period: int, failures: int) -> Obj:
     }
 
 
-def _image(stateful_set: Obj) -> object:
-    return dig(stateful_set, "spec", "template", "spec", "containers", 0, "image")
+def _images(stateful_set: Obj) -> dict[object, object]:
+    containers = dig(stateful_set, "spec", "template", "spec", "containers") or []
+    return {container.get("name"): container.get("image") for container in containers}
 
 
-def _config_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
+def _config_changed(live: Obj, wanted: Obj) -> bool:
     now, then = (annotation(dig(obj, "spec", "template"), names.CONFIG) for obj in (live, wanted))
     return now != then
 
 
-def _image_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
-    return _image(live) != _image(wanted)
+def _image_changed(live: Obj, wanted: Obj) -> bool:
+    """Of our containers: others may have put theirs beside them."""
+    there = _images(live)
+    return any(there.get(name) != image for name, image in _images(wanted).items())
 
 
-def _template_changed(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
-    return not template_is_current(live, wanted)
-
-
-def _pod_outdated(live: Obj, wanted: Obj, pod: Obj | None) -> bool:
-    return pod is not None and revisions_known(live) and not has_current_revision(live, pod)
-
-
-_CHECKS: tuple[tuple[str, Callable[[Obj, Obj, Obj | None], bool]], ...] = (
+_CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
     ("ConfigChanged", _config_changed),
     ("ImageChanged", _image_changed),
-    ("TemplateChanged", _template_changed),
-    ("PodOutdated", _pod_outdated),
 )
-"""Why a StatefulSet's pod has to be replaced, in this order. TemplateChanged only where nothing more precise is."""
+"""What of a template has changed, in this order; TemplateChanged only where nothing more precise is."""
 
 
 def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj) -> tuple[str, ...]:
     """Every reason to replace the pod; PodOutdated also after `kubectl rollout restart`, which asks for a turn."""
     pod = snapshot.pod(names.pod_of(str(live["metadata"]["name"])))
-    reasons = [name for name, check in _CHECKS if check(live, wanted, pod)]
-    if len(reasons) > 1 and "TemplateChanged" in reasons:
-        reasons.remove("TemplateChanged")
-    return tuple(reasons)
+    current = template_is_current(snapshot, live, wanted)
+    reasons = [] if current else [name for name, check in _CHECKS if check(live, wanted)]
+    if pod is not None and revisions_known(live) and not has_current_revision(live, pod):
+        reasons.append("PodOutdated")
+    return tuple(reasons) or (() if current else ("TemplateChanged",))
 
 
-def template_is_current(live: Obj, wanted: Obj) -> bool:
+def template_is_current(snapshot: Snapshot, live: Obj, wanted: Obj) -> bool:
     """Whether everything that we would write is so already."""
-    return covers(live.get("spec"), wanted["spec"])
+    return is_as_declared(snapshot, live, wanted)
 
 
 def revisions_known(live: Obj) -> bool:

@@ -19,6 +19,7 @@ from ottla_operator.api.objects import (
     dig,
     has_condition,
     is_deleting,
+    label,
     name_of,
     uid_of,
 )
@@ -31,6 +32,7 @@ from ottla_operator.planning.brokers import (
     template_is_current,
 )
 from ottla_operator.planning.config import Configs, decide_config
+from ottla_operator.planning.difference import overridden
 from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.pods import trouble
@@ -134,7 +136,10 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     roll = concerns.decide(
         conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
-    status = _status(snapshot, concerns.conditions, identities, disks, brokers, roll.roll)
+    declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
+    status = _status(
+        snapshot, concerns.conditions, identities, disks, brokers, roll.roll, overridden(snapshot, declared)
+    )
     if snapshot.cluster.paused:
         return Pass((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
     return Pass(
@@ -171,7 +176,7 @@ def _members(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]
         members[number] = machine.Member(
             number,
             () if number in kept else pending_reasons(snapshot, live, stateful_set),
-            template_is_current(live, stateful_set) and revisions_known(live),
+            template_is_current(snapshot, live, stateful_set) and revisions_known(live),
             None
             if pod is None
             else machine.Pod(
@@ -188,8 +193,13 @@ def _members(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]
 
 
 def _is_running(pod: Obj) -> bool:
-    """Whether something may run in it: it is on a node, and that does not say that the container waits or has ended."""
-    containers = dig(pod, "status", "containerStatuses") or []
+    """Whether something may run in it: it is on a node, and that does not say that the container waits or has ended.
+
+    Our container: one of somebody else beside it takes nothing away from a partition.
+    """
+    component = label(pod, "app.kubernetes.io/component")
+    statuses = dig(pod, "status", "containerStatuses") or []
+    containers = [one for one in statuses if one.get("name") == component] or statuses
     on_node = dig(pod, "spec", "nodeName") is not None
     return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
 
@@ -248,7 +258,7 @@ def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> C
 _NOT_NEEDED_FOR_READY = {conditions.ROLLED}
 
 
-def _ready(snapshot: Snapshot, found: list[Condition]) -> Condition:
+def _ready(snapshot: Snapshot, found: list[Condition], given_up: list[str]) -> Condition:
     """The roll-up: the first concern that is not as declared names itself; a roll that goes on is no failure."""
     if snapshot.cluster.paused:
         return bad(conditions.READY, "Paused", "spec.paused: nothing is changed")
@@ -262,6 +272,9 @@ def _ready(snapshot: Snapshot, found: list[Condition]) -> Condition:
                 condition.type.removesuffix("Ready").removesuffix("Valid") + condition.reason,
                 condition.message,
             )
+    if given_up:
+        message = f"something else changes it at each write; tried again every ten minutes: {'; '.join(given_up)}"
+        return bad(conditions.READY, "Overridden", message)
     return good(conditions.READY)
 
 
@@ -281,6 +294,7 @@ def _status(
     disks: Disks,
     brokers: Brokers,
     roll: machine.Roll | None,
+    given_up: list[str],
 ) -> Obj:
     generation = int(dig(snapshot.resource, "metadata", "generation") or 0)
     shown = []
@@ -297,7 +311,7 @@ def _status(
         shown.append(entry)
     if snapshot.cluster.paused:
         roll = machine.from_status(snapshot.status("roll"))
-    conditions_now = [*found, _ready(snapshot, found)]
+    conditions_now = [*found, _ready(snapshot, found, given_up)]
     status: Obj = {
         "observedGeneration": generation,
         "bootstrap": bootstrap_address(snapshot),

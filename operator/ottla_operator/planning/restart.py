@@ -41,7 +41,7 @@ def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozense
         if pod is not None and has_condition(pod, "Ready") and not is_deleting(pod):
             serving += 1
         elif live is not None:
-            is_current = template_is_current(live, stateful_set)
+            is_current = template_is_current(snapshot, live, stateful_set)
             if is_current and (pod is None or (revisions_known(live) and has_current_revision(live, pod))):
                 has_started = has_started or (pod is not None and _has_started(pod))
             else:
@@ -62,7 +62,7 @@ def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozense
 
 def _is_current(snapshot: Snapshot, stateful_set: Obj) -> bool:
     live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
-    return live is not None and template_is_current(live, stateful_set)
+    return live is not None and template_is_current(snapshot, live, stateful_set)
 
 
 def _has_started(pod: Obj | None) -> bool:

@@ -27,6 +27,14 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
+class Overridden:
+    """Paths of an object that writing does not change, as it was declared when its stamp was `stamp`."""
+
+    stamp: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a pass decides from.
 
@@ -47,6 +55,8 @@ class Snapshot:
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
     kafka: KafkaView | None = None
     has_super_secret: bool = False
+    overridden: Mapping[tuple[str, str], Overridden] = field(default_factory=dict)
+    """By kind and name."""
 
     def get(self, kind: Kind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)

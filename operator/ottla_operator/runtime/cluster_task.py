@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
+from ottla_operator.api.comparison import differences
 from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
 from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
+    CONFIG_MAP,
     EVENT,
     KAFKA_CLUSTER,
     KINDS,
@@ -38,10 +40,11 @@ from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, Kuber
 from ottla_operator.model.cluster import parse_cluster
 from ottla_operator.planning.cluster import Pass, decide_cluster
 from ottla_operator.planning.config import internal_address
-from ottla_operator.planning.difference import difference
+from ottla_operator.planning.difference import difference, stamped
 from ottla_operator.planning.identity import adds_brokers
 from ottla_operator.planning.snapshot import Delete, Images, Snapshot
 from ottla_operator.planning.zookeeper import needs_reports, super_secret
+from ottla_operator.runtime.overrides import Overrides
 from ottla_operator.runtime.store import Key, Store
 
 LOOK_AGAIN_S = 30.0
@@ -84,6 +87,7 @@ class ClusterTask:
         self._reads_nodes = reads_nodes
         self._monotonic = monotonic
         self._facts: _Facts | None = None
+        self._overrides = Overrides(monotonic)
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
@@ -136,6 +140,7 @@ class ClusterTask:
             nodes=self._store.nodes() if self._reads_nodes else None,
             storage_classes=facts.storage_classes,
             has_super_secret=facts.has_super_secret,
+            overridden=self._overrides.known(),
         )
         if self._reads_nodes and adds_brokers(snapshot):
             # A broker keeps its rack for good. The watch of nodes may be behind that of clusters: whoever labels nodes
@@ -243,9 +248,11 @@ class ClusterTask:
             try:
                 there = await self._api.get(kind, self.key[0], name_of(obj))
                 if there is None:
-                    self._store.put(await self._api.apply(obj))
+                    self._store.put(await self._api.apply(stamped(obj)))
                 elif dig(there, "metadata", "labels", names.CLUSTER) == self.key[1]:
                     self._store.put(there)  # ours: the watch has not shown it yet
+                elif is_owned_by(there, snapshot.resource):
+                    await self._change(obj, there)  # ours: somebody took away the label by which it is watched
                 else:
                     foreign.append(obj)
             except ApiError as error:
@@ -253,9 +260,8 @@ class ClusterTask:
         for obj in found.change:
             live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
             assert live is not None, "only what exists is changed"
-            metadata = {**obj["metadata"], "uid": uid_of(live)}
             try:
-                self._store.put(await self._api.apply({**obj, "metadata": metadata}))
+                await self._change(obj, live)
             except ApiError as error:
                 failed = failed or error
         if not foreign and failed is None:
@@ -265,6 +271,38 @@ class ClusterTask:
         text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
         condition = Condition(READY, "False", "NotOurs", f"exist and do not belong to this cluster: {text}")
         return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition])), failed
+
+    async def _change(self, obj: Obj, live: Obj) -> None:
+        """Writes what is ours of an object that exists, and notes whether that had an effect."""
+        wanted = stamped(obj)
+        before = differences(live, wanted)
+        try:
+            answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
+        except ApiError as error:
+            if error.status != 422 or not dig(obj, "metadata", "ownerReferences"):
+                raise
+            replaced = await self._replace(wanted, live)
+            if replaced is None:
+                return
+            answer = replaced
+        self._overrides.note(obj, before, answer)
+        self._store.put(answer)
+
+    async def _replace(self, wanted: Obj, live: Obj) -> Obj | None:
+        """What others made of an object does not go with what is ours, say a port of one name twice: ours is written as
+        a whole. Of an immutable ConfigMap nothing can be changed; it is deleted, and the next pass makes it again."""
+        self._log.info("%s %s is written as a whole: it was changed to what cannot be", wanted["kind"], name_of(wanted))
+        if wanted["kind"] == CONFIG_MAP.kind:
+            if await self._api.delete(CONFIG_MAP, self.key[0], name_of(live), uid_of(live)):
+                self._store.remove(live, is_final=True)
+            return None
+        current = await self._api.get(KINDS[wanted["kind"]], self.key[0], name_of(wanted))
+        if current is None or uid_of(current) != uid_of(live):
+            return None
+        metadata = dict(current["metadata"])
+        for part in ("labels", "annotations"):
+            metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
+        return await self._api.replace({**current, **wanted, "metadata": metadata})
 
     async def _delete(self, wanted: Delete, resource: Obj) -> None:
         """After an uncached read, and only that very object."""
@@ -277,7 +315,7 @@ class ClusterTask:
         await self._api.delete(wanted.kind, self.key[0], wanted.name, wanted.uid)
         after = await self._api.get(wanted.kind, self.key[0], wanted.name)
         if after is None or uid_of(after) != wanted.uid:
-            self._store.remove(there)
+            self._store.remove(there, is_final=True)
         else:
             self._store.put(after)
 

@@ -7,6 +7,7 @@ defines for objects of one kind.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
@@ -26,11 +27,12 @@ class Store:
         self._objects: dict[str, dict[Key, Obj]] = {}
         self._of_cluster: dict[Key, dict[str, dict[str, Obj]]] = {}
         self._of_topic: dict[tuple[Key, str], dict[str, Obj]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, float] = OrderedDict()
+        """By uid: the newest version that is known to be gone."""
 
     def put(self, obj: Obj) -> bool:
         """Takes an object as a watch or a write gave it; False when it tells nothing new."""
-        if uid_of(obj) in self._deleted:
+        if _version(obj) <= self._deleted.get(uid_of(obj), -1):
             return False
         key = _key(obj)
         kind = str(obj["kind"])
@@ -46,11 +48,15 @@ class Store:
                 self._of_topic.setdefault((cluster, topic), {})[name_of(obj)] = obj
         return True
 
-    def remove(self, obj: Obj) -> bool:
-        """Notes that an object is gone for good."""
+    def remove(self, obj: Obj, *, is_final: bool = False) -> bool:
+        """Notes that an object is gone, as `obj` shows it last.
+
+        For a watch by label an object is gone, too, when somebody takes its label away, and it comes back with a newer
+        version. `is_final`: it does not exist any more, and nothing later is news of it.
+        """
         uid = uid_of(obj)
         if uid:
-            self._deleted[uid] = None
+            self._deleted[uid] = max(math.inf if is_final else _version(obj), self._deleted.get(uid, -1))
             while len(self._deleted) > TOMBSTONES:
                 self._deleted.popitem(last=False)
         key = _key(obj)

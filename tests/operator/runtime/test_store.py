@@ -27,10 +27,26 @@ def test_an_event_older_than_our_own_write_is_dropped() -> None:
 def test_a_late_event_does_not_revive_what_is_gone() -> None:
     store = Store()
     store.put(_service(5))
-    assert store.remove(_service(5))
+    assert store.remove(_service(7))
     assert not store.put(_service(6))
     assert store.get(SERVICE, "n", "a") is None
     assert store.put(_service(3, uid="another")), "a new object of the name is another one"
+
+
+def test_nothing_revives_what_an_uncached_read_did_not_find() -> None:
+    store = Store()
+    store.put(_service(5))
+    assert store.remove(_service(5), is_final=True)
+    assert not store.put(_service(9))
+
+
+def test_an_object_that_gets_back_the_label_it_is_watched_by_is_seen_again() -> None:
+    """To the watch it was deleted."""
+    store = Store()
+    store.put(_service(5))
+    assert store.remove(_service(6))
+    assert store.put(_service(7))
+    assert store.get(SERVICE, "n", "a") is not None
 
 
 def test_the_end_of_an_older_object_leaves_the_newer_one_of_its_name() -> None:

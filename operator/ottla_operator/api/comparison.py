@@ -1,0 +1,107 @@
+"""Whether an object is as we declare it, whatever others and the API server have put beside that.
+
+A server-side apply owns what it names and nothing else: in a list of keyed items our items are ours and items of others
+stay, a list without keys is ours as a whole. The comparison goes by the same rules, for what an apply cannot take away
+would otherwise be written over and over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ottla_operator.model.quantity import quantity
+
+LIST_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "containers": (("name",),),
+    "env": (("name",),),
+    "ownerReferences": (("uid",),),
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+    "topologySpreadConstraints": (("topologyKey", "whenUnsatisfiable"),),
+    "volumeMounts": (("mountPath",),),
+    "volumes": (("name",),),
+}
+"""x-kubernetes-list-map-keys of the lists that we declare, by the name of their field; the first that fits."""
+KEY_DEFAULTS = {"protocol": "TCP"}
+OPEN_LISTS = ("tolerations",)
+"""Lists without keys to which admission adds items: each of ours has to be in it."""
+QUANTITIES = ("requests", "limits")
+"""Mappings of quantities, which an API server rewrites in its canonical form."""
+LEFT_OUT = {"publishNotReadyAddresses": False}
+"""Fields that we set to what an API server does not give back. Leaving one out of an object that we apply is no
+difference here, so it would not take back what an earlier release has set."""
+
+
+def list_keys(field: str, items: Sequence[Any]) -> tuple[str, ...] | None:
+    """The keys by which the items of such a list are told apart; None for a list that is one value."""
+    for keys in LIST_KEYS.get(field, ()):
+        if all(isinstance(item, Mapping) and keys[0] in item for item in items):
+            return keys
+    return None
+
+
+def key_of(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(name, KEY_DEFAULTS.get(name)) for name in keys)
+
+
+def differences(live: Any, desired: Any) -> list[str]:
+    """The paths at which `live` is not as `desired` says. It may say more: defaults, and items of others.
+
+    >>> differences({"replicas": 1, "paused": False}, {"replicas": 1})
+    []
+    >>> differences({"ports": [{"name": "b", "port": 2, "protocol": "TCP"}, {"name": "a", "port": 1}]},
+    ...             {"ports": [{"name": "a", "port": 1}, {"name": "c", "port": 2}]})
+    ['ports[2/TCP].name']
+    >>> differences({"requests": {"cpu": "500m"}}, {"requests": {"cpu": 0.5}})
+    []
+    >>> differences({"args": ["a"], "tolerations": [{"key": "theirs"}]}, {"args": ["a", "b"], "tolerations": []})
+    ['args']
+    >>> [differences(live, {"publishNotReadyAddresses": False}) for live in ({}, {"publishNotReadyAddresses": True})]
+    [[], ['publishNotReadyAddresses']]
+    """
+    return _differences(live, desired, "", "")
+
+
+def _differences(live: Any, desired: Any, path: str, field: str) -> list[str]:
+    if isinstance(desired, Mapping):
+        if not isinstance(live, Mapping):
+            return [path] if desired or live is not None else []
+        return [
+            found
+            for name, value in desired.items()
+            for found in _field(live, name, value, f"{path}.{name}" if path else str(name), field)
+        ]
+    if isinstance(desired, list):
+        return _list(live if isinstance(live, list) else [], desired, path, field)
+    return [] if live == desired and isinstance(live, bool) == isinstance(desired, bool) else [path]
+
+
+def _field(live: Mapping[str, Any], name: str, value: Any, path: str, parent: str) -> list[str]:
+    there = live.get(name, LEFT_OUT.get(name))
+    if parent in QUANTITIES and not isinstance(value, Mapping | list):
+        return [] if _is_same_quantity(there, value) else [path]
+    return _differences(there, value, path, name)
+
+
+def _list(live: list[Any], desired: list[Any], path: str, field: str) -> list[str]:
+    if field in OPEN_LISTS:
+        return [] if all(any(not differences(item, ours) for item in live) for ours in desired) else [path]
+    keys = list_keys(field, desired)
+    if keys is None:
+        same = len(live) == len(desired) and not any(map(differences, live, desired))
+        return [] if same else [path]
+    there = {key_of(item, keys): item for item in live if isinstance(item, Mapping)}
+    found: list[str] = []
+    for ours in desired:
+        key = key_of(ours, keys)
+        place = f"{path}[{'/'.join(map(str, key))}]"
+        item = there.get(key)
+        found += [place] if item is None else _differences(item, ours, place, "")
+    return found
+
+
+def _is_same_quantity(live: Any, desired: Any) -> bool:
+    try:
+        return quantity(live) == quantity(desired)
+    except ValueError:
+        return bool(live == desired)

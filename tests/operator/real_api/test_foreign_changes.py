@@ -1,0 +1,13 @@
+"""tests/operator/runtime/test_foreign_changes.py on a real API server, which knows who owns which field."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator.runtime import test_foreign_changes as in_memory
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+
+globals().update(
+    {name: test for name, test in vars(in_memory).items() if name.startswith("test_") and "webhook" not in name}
+)
