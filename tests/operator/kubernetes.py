@@ -46,6 +46,8 @@ class InMemoryKubernetes:
         self.writes: list[tuple[str, str, str]] = []
         self.kill_after: int | None = None
         self.on_change: Callable[[str, Obj], None] | None = None
+        self.resizes = True
+        """Whether anything makes volumes larger whose claims ask for more."""
         self.not_starting: set[str] = set()
         """ConfigMaps with which a broker does not become ready."""
         self.container_status: Callable[[Obj], Obj | None] | None = None
@@ -111,8 +113,8 @@ class InMemoryKubernetes:
         for obj in self._all(CLAIM.kind):
             if is_deleting(obj) and not self._is_mounted(name_of(obj)):
                 self._drop(obj)
-            elif dig(obj, "status", "phase") != "Bound":
-                self.put({**obj, "status": {"phase": "Bound"}})
+            elif (status := self._bound(obj)) != (obj.get("status") or {}):
+                self.put({**obj, "status": status})
         for obj in self._all(STATEFUL_SET.kind):
             self._run(obj)
 
@@ -225,6 +227,14 @@ class InMemoryKubernetes:
 
     def _all(self, kind: str) -> list[Obj]:
         return [_copy(obj) for key, obj in sorted(self.objects.items()) if key[0] == kind]
+
+    def _bound(self, claim: Obj) -> Obj:
+        """The status of a claim: bound to a volume as large as asked, which grows if something resizes volumes."""
+        status: Obj = claim.get("status") or {}
+        if self.resizes or dig(status, "capacity") is None:
+            size = str(dig(claim, "spec", "resources", "requests", "storage"))
+            return {"phase": "Bound", "capacity": {"storage": size}}
+        return status
 
     def _is_mounted(self, claim: str) -> bool:
         return any(claim in _claims(pod) and dig(pod, "spec", "nodeName") for pod in self._all(POD.kind))

@@ -25,7 +25,7 @@ from ottla_operator.api.objects import (
     owned,
 )
 from ottla_operator.model.cluster import DiskSpec
-from ottla_operator.model.quantity import quantity_bytes
+from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
@@ -33,6 +33,8 @@ DATA_ROOT = "/var/lib/ottla"
 FIRST_GENERATION = 1
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 LEAVE_KEY = "dirs"
+RESIZE_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
+"""Conditions of a claim that tell how far its volume is with becoming larger."""
 
 
 def mount_path(disk: str) -> str:
@@ -77,6 +79,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
     desired: list[Obj] = []
     claims = {}
     faults: list[Condition] = []
+    growing: list[Growing] = []
     for number, rack in identities.racks.items():
         mine: list[Claim] = []
         for index, disk in enumerate(spec.disks):
@@ -93,6 +96,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
                 desired.append(_build(snapshot, number, rack, disk, claim_name, None))
                 continue
             faults += _changes(snapshot, index, disk, live, number)
+            if (grows := _growing(snapshot, disk, live, number)) is not None:
+                growing.append(grows)
             claim = _read(live, disk.name)
             mine.append(claim)
             if claim.state == "Deleting":
@@ -110,7 +115,8 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
         desired.append(_format_leave(snapshot, number, mine))
         faults += _removed(snapshot, number)
         faults += _reported(snapshot, number, mine)
-    waiting = _waiting(snapshot, claims)
+    faults += [bad(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
+    waiting = _waiting(snapshot, claims) or _resizing(growing)
     condition = faults[0] if faults else waiting or good(DISKS_READY)
     wake = 5.0 if any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     return Disks(Decision((condition,), tuple(desired), wake_after_s=wake), claims, can_use=True)
@@ -236,10 +242,56 @@ def _can_grow(snapshot: Snapshot, live: Obj) -> bool:
     return dig(storage_class, "allowVolumeExpansion") is True
 
 
+def _why_not(snapshot: Snapshot, live: Obj) -> str:
+    name = str(dig(live, "spec", "storageClassName") or "")
+    if not name:
+        return "it has no storage class"
+    if not snapshot.storage_classes.get(name):
+        return f"the storage class {name} does not exist, or may not be read"
+    return f"the storage class {name} does not let volumes grow (allowVolumeExpansion)"
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """A claim whose volume is smaller than declared. `message` has what Kubernetes says of that."""
+
+    message: str
+    has_failed: bool
+
+
+def _growing(snapshot: Snapshot, disk: DiskSpec, live: Obj, number: int) -> Growing | None:
+    """A larger request is a wish: a volume is as large as status.capacity says, and something has to resize it."""
+    if dig(live, "status", "phase") != "Bound" or is_deleting(live):
+        return None
+    capacity = dig(live, "status", "capacity", "storage")
+    if capacity is None:  # Kubernetes writes it together with the phase
+        return None
+    if quantity(capacity) >= quantity(disk.size) or (
+        quantity(disk.size) > quantity(_requested(live)) and not _can_grow(snapshot, live)
+    ):
+        return None
+    told = [
+        f"{item.get('type')}{': ' if item.get('message') else ''}{item.get('message') or ''}"
+        for item in dig(live, "status", "conditions") or []
+        if item.get("type") in RESIZE_CONDITIONS and item.get("status") == "True"
+    ]
+    phase = str(dig(live, "status", "allocatedResourceStatuses", "storage") or "")
+    if phase:
+        told.insert(0, phase)
+    text = "; ".join(told) or "nothing has begun to resize it"
+    message = f"claim {name_of(live)} of broker {number} has {capacity} of {disk.size}: {text}"
+    return Growing(message, any("Error" in item.partition(":")[0] or "Infeasible" in item for item in told))
+
+
+def _resizing(growing: Iterable[Growing]) -> Condition | None:
+    messages = [one.message for one in growing]
+    return bad(DISKS_READY, "Resizing", "; ".join(messages[:5])) if messages else None
+
+
 def _size(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> str:
     """The size to ask for: the larger one where the class allows growing, else what is there."""
     requested = _requested(live)
-    grows = quantity_bytes(disk.size) > quantity_bytes(requested)
+    grows = quantity(disk.size) > quantity(requested)
     return disk.size if grows and _can_grow(snapshot, live) else requested
 
 
@@ -251,12 +303,12 @@ def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: 
     if disk.storage_class_name and storage_class not in (None, disk.storage_class_name):
         message = f"{field}.storageClassName: claims of {disk.name} have {storage_class}; changing it is not served"
         found.append(bad(DISKS_READY, "ClassChanged", message))
-    wanted, requested = quantity_bytes(disk.size), quantity_bytes(_requested(live))
+    wanted, requested = quantity(disk.size), quantity(_requested(live))
     if wanted < requested:
         message = f"{field}.size: {disk.size} is less than {_requested(live)} of broker {number}; volumes never shrink"
         found.append(bad(DISKS_READY, "SizeShrunk", message))
     elif wanted > requested and not _can_grow(snapshot, live):
-        message = f"{field}.size: the storage class {storage_class} does not let volumes grow"
+        message = f"{field}.size: claim {name_of(live)} cannot grow to {disk.size}: {_why_not(snapshot, live)}"
         found.append(bad(DISKS_READY, "CannotGrow", message))
     return found
 

@@ -57,6 +57,7 @@ class RealKubernetes(InMemoryKubernetes):
         self.on_change = None
         self.not_starting = set()
         self.container_status = None
+        self.resizes = True
         self._version = 0
         self._known: dict[str, Obj] = {}
         self._listed: dict[str, dict[str, Obj]] = {}
@@ -134,8 +135,8 @@ class RealKubernetes(InMemoryKubernetes):
                     self._written.add(CLAIM.kind)
                     self.api.patch(CLAIM, name_of(claim), {"metadata": {"finalizers": None}})
                     del self._all_of(CLAIM)[name_of(claim)]
-            elif dig(claim, "status", "phase") != "Bound":
-                self._set_status(CLAIM, claim, {"phase": "Bound"})
+            elif (status := self._bound(claim)) != (claim.get("status") or {}):
+                self._set_status(CLAIM, claim, {**status, "conditions": None})
         for stateful_set in self._list(STATEFUL_SET):
             self._run(stateful_set)
         self._refresh()

@@ -82,7 +82,7 @@ class World(RealKubernetes):
         self._listed.clear()
         for claim in self._list(CLAIM):
             if dig(claim, "status", "phase") != "Bound" and not is_deleting(claim):
-                self._set_status(CLAIM, claim, {"phase": "Bound"})
+                self._set_status(CLAIM, claim, self._bound(claim))
         for pod in self._list(POD):
             try:
                 if is_deleting(pod):

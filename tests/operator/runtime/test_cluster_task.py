@@ -460,6 +460,66 @@ async def test_volumes_grow_where_the_class_allows_it_without_a_roll() -> None:
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
 
 
+@pytest.mark.parametrize(
+    ("told", "reason", "named"),
+    [
+        ({}, "Resizing", "nothing has begun to resize it"),
+        ({"conditions": [("Resizing", "")]}, "Resizing", "Resizing"),
+        (
+            {"conditions": [("FileSystemResizePending", "Waiting for user to (re-)start a pod")]},
+            "Resizing",
+            "FileSystemResizePending: Waiting for user to (re-)start a pod",
+        ),
+        ({"allocatedResourceStatuses": {"storage": "NodeResizePending"}}, "Resizing", "NodeResizePending"),
+        ({"conditions": [("ControllerResizeError", "no room")]}, "ResizeFailed", "ControllerResizeError: no room"),
+        (
+            {"allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"}},
+            "ResizeFailed",
+            "NodeResizeInfeasible",
+        ),
+    ],
+)
+async def test_disks_are_ready_once_the_volumes_are_as_large_as_declared(
+    told: dict[str, Any], reason: str, named: str
+) -> None:
+    fleet = Fleet()
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "allowVolumeExpansion": True, "provisioner": "csi.example"})
+    await fleet.converge()
+    fleet.kubernetes.resizes = False
+    fleet.edit("spec.brokers.disks", [{"name": n, "size": "200Gi", "storageClassName": "local"} for n in ("d0", "d1")])
+    await fleet.converge()
+    name = "orders-broker-1-d1-1"
+    claim = fleet.kubernetes.there(CLAIM, name)
+    conditions = [
+        {"type": kind, "status": "True", "message": message, "lastTransitionTime": None, "lastProbeTime": None}
+        for kind, message in told.get("conditions", [])
+    ]
+    fleet.kubernetes.put({**claim, "status": {**claim["status"], **told, "conditions": conditions}})
+    await fleet.converge()
+    status, found, message = fleet.condition("DisksReady")
+    assert (status, found) == ("False", reason)
+    assert reason == "Resizing" or f"claim {name} of broker 1 has 100Gi of 200Gi: {named}" in message
+    assert f": {named}" in message
+    fleet.kubernetes.resizes = True
+    await fleet.converge()
+    assert fleet.condition("DisksReady")[:2] == ("True", "AsDeclared")
+
+
+async def test_a_class_that_lets_no_volume_grow_is_named_with_the_claim() -> None:
+    fleet = Fleet()
+    local = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"}}
+    fleet.kubernetes.put({**local, "provisioner": "csi.example"})
+    await fleet.converge()
+    fleet.edit("spec.brokers.disks", [{"name": n, "size": "200Gi", "storageClassName": "local"} for n in ("d0", "d1")])
+    await fleet.converge()
+    status, reason, message = fleet.condition("DisksReady")
+    assert (status, reason) == ("False", "CannotGrow")
+    assert (
+        "claim orders-broker-0-d0-1 cannot grow to 200Gi: the storage class local does not let volumes grow" in message
+    )
+
+
 @pytest.mark.parametrize("size", ["200e9", "2E11", "200G", "200000000k", "0.2T"])
 async def test_a_claim_grown_by_hand_to_any_form_of_a_quantity_stops_no_configuration(size: str) -> None:
     fleet = Fleet()
