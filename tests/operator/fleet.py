@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api import names
-from ottla_operator.api.fleet import BrokerReport, KafkaView, LogDirectoryReport, Partition, ServerReport
+from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, LogDirectoryReport, Partition, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -72,6 +72,8 @@ class InMemoryKafka:
         self.unseen: set[str] = set()
         """Topics of which the brokers that are asked do not know yet."""
         self.answers = True
+        self.dynamic: dict[int | None, dict[str, str]] = {}
+        """Values that kafka-configs has set, by broker; None: the fleet's default."""
         self.is_slow = False
         """Changes are done, but not before the client has given up."""
 
@@ -100,6 +102,17 @@ class InMemoryKafka:
 
     def in_sync(self) -> set[int]:
         return set(self.ready_brokers()) - self.behind
+
+    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
+        if not self.answers:
+            raise KafkaError("nobody answers")
+        return {
+            number: [
+                *(DynamicValue(key, value, False) for key, value in self.dynamic.get(number, {}).items()),
+                *(DynamicValue(key, value, True) for key, value in self.dynamic.get(None, {}).items()),
+            ]
+            for number in broker_ids
+        }
 
     async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicView]:
         if not self.answers:

@@ -33,6 +33,18 @@ class KafkaView:
 
 
 @dataclass(frozen=True, slots=True)
+class DynamicValue:
+    """A broker configuration value that kafka-configs has set and that is in effect (KIP-226).
+
+    `is_default`: it is the fleet's default and not the broker's own. `value` is None where it is kept secret.
+    """
+
+    key: str
+    value: str | None
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LogDirectoryReport:
     path: str
     state: str

@@ -20,7 +20,7 @@ from kafka.errors import KafkaError as ClientError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
-from ottla_operator.api.fleet import KafkaView, Partition
+from ottla_operator.api.fleet import DynamicValue, KafkaView, Partition
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.topics.decisions import (
     ALREADY_EXISTS,
@@ -44,6 +44,8 @@ UNKNOWN_TOPIC = 3
 REQUEST_TIMED_OUT = 7
 TOPIC_EXISTS = 36
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
+DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
 class KafkaAdminLane:
@@ -67,6 +69,9 @@ class KafkaAdminLane:
 
     async def brokers(self) -> Sequence[int]:
         return await self._call(lambda client: _broker_ids(client.describe_cluster()))
+
+    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
+        return await self._call(lambda client: _dynamic_values(client, broker_ids))
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         return await self._call(lambda client: _topics(client, names))
@@ -138,6 +143,22 @@ def _view(client: KafkaAdminClient) -> KafkaView:
 
 def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sorted(broker["broker_id"] for broker in cluster["brokers"]))
+
+
+def _dynamic_values(client: KafkaAdminClient, broker_ids: Sequence[int]) -> dict[int, tuple[DynamicValue, ...]]:
+    if not broker_ids:
+        return {}
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker_ids]
+    described = client.describe_configs(resources).get("broker", {})
+    return {
+        broker_id: tuple(
+            DynamicValue(key, item["value"], item["config_source"] == DYNAMIC_DEFAULT_BROKER_CONFIG)
+            for key, item in sorted(described[str(broker_id)].items())
+            if item["config_source"] in (DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
+        )
+        for broker_id in broker_ids
+        if str(broker_id) in described
+    }
 
 
 def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicView]:

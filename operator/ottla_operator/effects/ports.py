@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
+from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
 from ottla_operator.api.objects import Kind, Obj
 from ottla_operator.topics.decisions import TopicChange, TopicView
 
@@ -67,6 +67,10 @@ class KafkaAdmin(Protocol):
 
     async def brokers(self) -> Sequence[int]:
         """The ids of the brokers that are registered."""
+        ...
+
+    async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
+        """What is in effect on these brokers in place of what they were started with, by broker."""
         ...
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:

@@ -22,7 +22,7 @@ from ottla_operator.api.objects import (
     label,
     owned,
 )
-from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT
+from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, Configs
 from ottla_operator.planning.difference import is_as_declared
 from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
 from ottla_operator.planning.identity import Identities
@@ -49,9 +49,10 @@ class Brokers:
 
 
 def decide_brokers(
-    snapshot: Snapshot, identities: Identities, disks: Disks, configs: Mapping[int, str], zookeeper_ready: bool
+    snapshot: Snapshot, identities: Identities, disks: Disks, config: Configs, zookeeper_ready: bool
 ) -> Brokers:
     """StatefulSets of new brokers, and what the existing ones wait for."""
+    configs = {**config.names, **config.without_effect}
     wanted: dict[int, Obj] = {}
     desired: list[Obj] = []
     pending: dict[int, tuple[str, ...]] = {}
@@ -69,6 +70,8 @@ def decide_brokers(
             else:
                 withheld[broker_id] = obstacle
             continue
+        if broker_id in config.without_effect:
+            withheld[broker_id] = f"broker {broker_id}: a dynamic value overrides what has changed, see ConfigValid"
         wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
         if live is None:
             desired.append(wanted[broker_id])

@@ -123,7 +123,7 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     concerns.take(services)
     brokers = concerns.decide(
         conditions.BROKERS_READY,
-        lambda: decide_brokers(snapshot, identities, disks, configs.names, zookeeper_ready),
+        lambda: decide_brokers(snapshot, identities, disks, configs, zookeeper_ready),
         Brokers(Decision(), {}, {}),
     )
     concerns.take(brokers.decision)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ottla_broker.config import BrokerConfig, ConfigError
 from ottla_broker.config.properties import format_properties
 from ottla_operator.api import names
-from ottla_operator.api.conditions import CONFIG_VALID, bad, good, invalid
+from ottla_operator.api.conditions import CONFIG_VALID, Condition, bad, good, invalid
 from ottla_operator.api.objects import (
     CONFIG_MAP,
     POD,
@@ -41,10 +41,15 @@ FILE = "server.properties"
 
 @dataclass(frozen=True, slots=True)
 class Configs:
-    """Names of the ConfigMaps by broker id; none while the configuration cannot be used."""
+    """Names of the ConfigMaps by broker id; none while the configuration cannot be used.
+
+    `without_effect`: the name of the one that a broker has, where the new one differs only in keys that a dynamic value
+    overrides: a restart for it would change nothing.
+    """
 
     decision: Decision
     names: Mapping[int, str]
+    without_effect: Mapping[int, str] = field(default_factory=dict)
 
 
 def internal_address(cluster: KafkaCluster, broker_id: int) -> str:
@@ -98,6 +103,8 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
     cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
     wanted: dict[int, str] = {}
     desired: list[Obj] = []
+    overridden: list[Override] = []
+    without_effect: dict[int, str] = {}
     for broker_id, rack in racks.items():
         properties = broker_properties(cluster, broker_id, rack)
         text = properties_text(properties)
@@ -111,8 +118,82 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
         config_map = new(CONFIG_MAP, cluster.namespace, name, labels, immutable=True, data={FILE: text})
         desired.append(owned(config_map, snapshot.resource))
         wanted[broker_id] = name
-    decision = Decision((good(CONFIG_VALID),), tuple(desired), delete=_outdated(snapshot, wanted))
-    return Configs(decision, wanted)
+        mine = _overrides(snapshot, broker_id, properties)
+        overridden += mine
+        if (kept := _differs_only_in(snapshot, broker_id, text, {one.key for one in mine})) is not None:
+            without_effect[broker_id] = kept
+    condition = _override_condition(snapshot, overridden)
+    decision = Decision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
+    return Configs(decision, wanted, without_effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A dynamic value in the place of a declared one. `entity` are the options of kafka-configs that name its place."""
+
+    broker_id: int
+    key: str
+    declared: str
+    value: str | None
+    entity: str
+
+
+def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]) -> list[Override]:
+    """The declared keys for which something else is in effect on a broker."""
+    found = []
+    for dynamic in (snapshot.dynamic_values or {}).get(broker_id, ()):
+        declared = properties.get(dynamic.key)
+        if declared is None or _is_same(properties, dynamic.key, dynamic.value):
+            continue
+        entity = "--entity-default" if dynamic.is_default else f"--entity-name {broker_id}"
+        found.append(Override(broker_id, dynamic.key, declared, dynamic.value, entity))
+    return found
+
+
+def _is_same(properties: Mapping[str, str], key: str, value: str | None) -> bool:
+    """Whether a value means what is declared, however it is written."""
+    if value is None or value == properties[key]:
+        return value is not None
+    try:
+        declared, dynamic = (BrokerConfig.from_mapping({**properties, key: text}) for text in (properties[key], value))
+        return bool(declared[key] == dynamic[key])
+    except ConfigError:
+        return False
+
+
+def _differs_only_in(snapshot: Snapshot, broker_id: int, text: str, keys: set[str]) -> str | None:
+    """The ConfigMap that a broker's template names, if the new text differs from it in these keys and nowhere else."""
+    live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    name = annotation(dig(live, "spec", "template") or {}, names.CONFIG)
+    before = dig(snapshot.get(CONFIG_MAP, name), "data", FILE) if name is not None else None
+    if not isinstance(before, str):
+        return None
+    changed = {line.partition("=")[0] for line in set(before.splitlines()) ^ set(text.splitlines())}
+    return name if changed and changed <= keys else None
+
+
+def _override_condition(snapshot: Snapshot, overridden: Iterable[Override]) -> Condition:
+    """Named with the command that removes it. It is not removed here: somebody set it, perhaps in need."""
+    if snapshot.dynamic_values is None:  # nobody has answered since this operator began
+        for item in snapshot.status("conditions") or []:
+            if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "Overridden"):
+                return bad(CONFIG_VALID, "Overridden", str(item.get("message", "")))
+    brokers: dict[tuple[str, str], list[Override]] = {}
+    for one in overridden:
+        brokers.setdefault((one.key, one.entity), []).append(one)
+    if not brokers:
+        return good(CONFIG_VALID)
+    service = names.host(names.bootstrap_service(snapshot.cluster.name), snapshot.cluster.namespace)
+    told = []
+    for (key, entity), ones in brokers.items():
+        ids = ", ".join(str(one.broker_id) for one in ones)
+        value = "a secret value" if ones[0].value is None else ones[0].value
+        told.append(
+            f"broker {ids}: {key} is {value}, set by kafka-configs, and not {ones[0].declared} as declared; remove it "
+            f"with kafka-configs --bootstrap-server {service}:{CLIENT_PORT} --alter --entity-type brokers {entity} "
+            f"--delete-config {key}"
+        )
+    return bad(CONFIG_VALID, "Overridden", "; ".join(told))
 
 
 def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api.conditions import Condition
-from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
+from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
 from ottla_operator.api.names import BROKER, BROKER_ID, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Kind, Obj, dig, is_owned_by, label
 from ottla_operator.model.cluster import KafkaCluster
@@ -54,6 +54,8 @@ class Snapshot:
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
     kafka: KafkaView | None = None
+    dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
+    """By broker, as each was asked last; None before anybody has answered."""
     has_super_secret: bool = False
     overridden: Mapping[tuple[str, str], Overridden] = field(default_factory=dict)
     """By kind and name."""

@@ -9,13 +9,13 @@ import asyncio
 import base64
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
 from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
-from ottla_operator.api.fleet import BrokerReport, KafkaView, ServerReport
+from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -88,6 +88,7 @@ class ClusterTask:
         self._monotonic = monotonic
         self._facts: _Facts | None = None
         self._overrides = Overrides(monotonic)
+        self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
@@ -147,7 +148,21 @@ class ClusterTask:
             # and applies a cluster at once would get all brokers into the racks that were seen first.
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
-        return replace(snapshot, servers=servers, reports=reports, kafka=kafka)
+        if kafka is not None:
+            await self._ask_for_dynamic_values(kafka, snapshot)
+        return replace(snapshot, servers=servers, reports=reports, kafka=kafka, dynamic_values=self._dynamic_values)
+
+    async def _ask_for_dynamic_values(self, view: KafkaView, snapshot: Snapshot) -> None:
+        """Of the brokers that are registered; of others it counts what they said last."""
+        assert self._kafka is not None, "it has just answered"
+        ids = snapshot.broker_ids()
+        try:
+            answered = await self._kafka.dynamic_values([number for number in ids if number in view.brokers])
+        except KafkaError as error:
+            self._log.info("no broker tells its dynamic configuration: %s", error)
+            return
+        known = self._dynamic_values or {}
+        self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
 
     async def _seldom_read(self, resource: Obj) -> _Facts:
         """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes.

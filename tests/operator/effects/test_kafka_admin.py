@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 import aiohttp
 import pytest
 from kafka import KafkaConsumer
+from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from ottla_broker.testing import Cluster, cluster
+from ottla_operator.api.fleet import DynamicValue
 from ottla_operator.effects.kafka_admin import KafkaAdminLane
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
@@ -48,6 +50,30 @@ async def _eventually(
 
 async def _there(admin: KafkaAdminLane, *names: str) -> Mapping[str, TopicView]:
     return await _eventually(admin, names, lambda found: len(found) == len(names))
+
+
+async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
+    fleet: Cluster, admin: KafkaAdminLane
+) -> None:
+    brokers = await admin.brokers()
+    assert not any((await admin.dynamic_values(brokers)).values())
+    client = KafkaAdminClient(bootstrap_servers=fleet.bootstrap.split(","))
+
+    async def told_after(operation: AlterConfigOp, value: str | None, expected: list[DynamicValue]) -> None:
+        change = {"message.max.bytes": (operation, value)}
+        client.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", change)], incremental=True)
+        async with asyncio.timeout(60):
+            while True:  # a broker learns of it from ZooKeeper; nothing announces that
+                told = await admin.dynamic_values(brokers)
+                if {number: list(values) for number, values in told.items() if values} == (
+                    {1: expected} if expected else {}
+                ):
+                    return
+                await asyncio.sleep(0.05)
+
+    await told_after(AlterConfigOp.SET, "5000", [DynamicValue("message.max.bytes", "5000", False)])
+    await told_after(AlterConfigOp.DELETE, None, [])
+    client.close()
 
 
 async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLane) -> None:

@@ -323,6 +323,60 @@ async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_
     assert fleet.condition("Ready")[0] == "True"
 
 
+async def test_a_dynamic_value_in_place_of_a_declared_one_is_named_with_the_way_to_remove_it() -> None:
+    fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
+    pods = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
+    fleet.kafka.dynamic = {1: {"message.max.bytes": "5000", "log.cleaner.threads": "2"}}
+    await fleet.converge()
+    status, reason, message = fleet.condition("ConfigValid")
+    assert (status, reason) == ("False", "Overridden")
+    assert "broker 1: message.max.bytes is 5000, set by kafka-configs, and not 1000000 as declared" in message
+    assert (
+        "kafka-configs --bootstrap-server orders-bootstrap.default.svc:9092 --alter --entity-type brokers "
+        "--entity-name 1 --delete-config message.max.bytes"
+    ) in message
+    assert "log.cleaner.threads" not in message, "nobody declares it"
+    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000})
+    await fleet.converge()
+    now = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
+    assert [now[number] == pods[number] for number in range(3)] == [False, True, False], "broker 1 gains nothing by it"
+    assert fleet.condition("Rolled")[:2] == ("False", "Withheld") and "broker 1" in fleet.condition("Rolled")[2]
+    assert fleet.condition("Ready")[0] == "False"
+    fleet.kafka.answers = False
+    await fleet.converge()
+    assert fleet.condition("ConfigValid")[1] == "Overridden", "no answer is no sign that it is gone"
+    fleet.restart_operator()
+    await fleet.converge()
+    assert fleet.condition("ConfigValid")[1] == "Overridden"
+    fleet.kafka.answers = True
+    fleet.kafka.dynamic = {}
+    await fleet.converge()
+    assert "message.max.bytes=2000000\n" in fleet.properties(1)
+    assert fleet.condition("ConfigValid")[0] == "True" and fleet.condition("Rolled")[0] == "True"
+
+
+async def test_a_dynamic_default_of_the_fleet_is_named_for_all_brokers_and_restarts_nobody() -> None:
+    fleet = await _running(_changed("spec.brokers.config", {"message.max.bytes": 1000000}))
+    pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    fleet.kafka.dynamic = {None: {"message.max.bytes": "5000"}}
+    await fleet.converge()
+    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000})
+    await fleet.converge()
+    message = fleet.condition("ConfigValid")[2]
+    assert "broker 0, 1, 2: message.max.bytes" in message and "--entity-default" in message
+    assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
+    fleet.edit("spec.brokers.config", {"message.max.bytes": 2000000, "num.partitions": 4})
+    await fleet.converge()
+    assert all("num.partitions=4\n" in fleet.properties(number) for number in range(3)), "that has an effect"
+
+
+async def test_a_dynamic_value_that_says_what_is_declared_is_as_declared() -> None:
+    fleet = await _running(_changed("spec.brokers.config", {"log.cleaner.dedupe.buffer.size": 134217728}))
+    fleet.kafka.dynamic = {1: {"log.cleaner.dedupe.buffer.size": "134217728"}, 2: {"min.insync.replicas": "1"}}
+    await fleet.converge()
+    assert fleet.condition("ConfigValid")[0] == "True"
+
+
 async def test_a_new_image_rolls_zookeeper_first_and_then_the_brokers() -> None:
     fleet = await _running()
     fleet.kubernetes.writes.clear()
