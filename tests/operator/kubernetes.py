@@ -48,6 +48,8 @@ class InMemoryKubernetes:
         self.on_change: Callable[[str, Obj], None] | None = None
         self.resizes = True
         """Whether anything makes volumes larger whose claims ask for more."""
+        self.refuses_pods = ""
+        """Why no pod is admitted."""
         self.not_starting: set[str] = set()
         """ConfigMaps with which a broker does not become ready."""
         self.container_status: Callable[[Obj], Obj | None] | None = None
@@ -128,13 +130,14 @@ class InMemoryKubernetes:
         """The newest resource version."""
         return self._version
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return [
             _copy(obj)
             for (found, where, _), obj in sorted(self.objects.items())
             if found == kind.kind
             and namespace in (None, where)
             and (not selector or dig(obj, "metadata", "labels", selector) is not None)
+            and all(dig(obj, *path.split(".")) == value for path, _, value in _pairs(fields))
         ]
 
     async def create(self, obj: Obj) -> Obj:
@@ -247,7 +250,9 @@ class InMemoryKubernetes:
             self.put({**stateful_set, "status": status})
         name = f"{name_of(stateful_set)}-0"
         pod = self.objects.get((POD.kind, "default", name))
-        if pod is None and stateful_set["spec"]["replicas"] == 1:
+        if pod is None and self.refuses_pods:
+            self._refuse(stateful_set)
+        elif pod is None and stateful_set["spec"]["replicas"] == 1:
             pod = self.put(
                 {
                     "apiVersion": "v1",
@@ -264,6 +269,29 @@ class InMemoryKubernetes:
             )
         if pod is not None and not is_deleting(pod):
             self._start(_copy(pod))
+
+    def _refuse(self, stateful_set: Obj) -> None:
+        """As the StatefulSet controller tells it."""
+        name = name_of(stateful_set)
+        told = f"{name}.{uid_of(stateful_set)}"
+        about = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "namespace": "default"}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": told, "namespace": "default"},
+            "involvedObject": {**about, "uid": uid_of(stateful_set)},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": f"create Pod {name}-0 in StatefulSet {name} failed error: {self.refuses_pods}",
+            "source": {"component": "statefulset-controller"},
+            "firstTimestamp": NOW,
+            "lastTimestamp": NOW,
+        }
+        if not self._has_told(told):
+            self.put(event)
+
+    def _has_told(self, event: str) -> bool:
+        return ("Event", "default", event) in self.objects
 
     def _start(self, pod: Obj) -> None:
         volumes = dig(pod, "spec", "volumes") or []
@@ -291,6 +319,10 @@ class InMemoryKubernetes:
             if not term or dig(node, "metadata", "labels", term["key"]) in term["values"]:
                 return name_of(node)
         return ""
+
+
+def _pairs(fields: str) -> list[tuple[str, str, str]]:
+    return [pair.partition("=") for pair in fields.split(",") if pair]
 
 
 def _copy(value: Any) -> Any:

@@ -49,11 +49,13 @@ class KubernetesClient:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         found: list[Obj] = []
         query = {"limit": str(PAGE)}
         if selector:
             query["labelSelector"] = selector
+        if fields:
+            query["fieldSelector"] = fields
         while True:
             page = await self._request("GET", path_of(kind, namespace, None), query)
             items = page.get("items") or []

@@ -25,8 +25,8 @@ class KubernetesApi(Protocol):
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None: ...
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
-        """Objects of one namespace or of all that match a label selector; "" matches everything."""
+    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+        """Objects of one namespace or of all that match a label and a field selector; "" matches everything."""
         ...
 
     async def create(self, obj: Obj) -> Obj:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla_broker.config import unknown_broker_keys
 from ottla_operator.model.fields import Fields, Problem
+from ottla_operator.model.quantity import quantity
 
 NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
@@ -46,6 +47,21 @@ class DiskSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """ResourceRequirements of a container: quantities by the resource's name. A local fleet does not look at it."""
+
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+
+
+DEFAULT_BROKER_RESOURCES = Resources({"cpu": "250m", "memory": "256Mi"}, {})
+"""A broker without load has 60 to 75 MiB and hardly any CPU. One that works takes up to a whole CPU: the request only
+has to keep its sessions and probes alive beside others."""
+DEFAULT_ZOOKEEPER_RESOURCES = Resources({"cpu": "100m", "memory": "512Mi"}, {})
+"""A server without load has 80 MiB; the heap may grow to 1000 MB in the image zookeeper:3.9 (ZK_SERVER_HEAP)."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokersSpec:
     replicas: int
     rack_key: str
@@ -53,6 +69,7 @@ class BrokersSpec:
     """The racks to use, in order; empty: those found."""
     disks: tuple[DiskSpec, ...]
     config: Mapping[str, str]
+    resources: Resources = DEFAULT_BROKER_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,7 @@ class ZooKeeperSpec:
     replicas: int
     disk: DiskSpec
     log_disk: DiskSpec | None
+    resources: Resources = DEFAULT_ZOOKEEPER_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
         racks=fields.texts("racks"),
         disks=tuple(disks) or (DiskSpec("d0"),),
         config=config,
+        resources=_parse_resources(fields, DEFAULT_BROKER_RESOURCES),
     )
     fields.finish()
     return brokers
@@ -147,15 +166,29 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
 def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
     fields = spec.child("zookeeper")
     connect = fields.text("connect", "")
-    if connect and any(fields.has(name) for name in ("replicas", "disk", "logDisk")):
-        fields.problem("connect", "names an existing ensemble; replicas, disk and logDisk do not go with it")
+    if connect and any(fields.has(name) for name in ("replicas", "disk", "logDisk", "resources")):
+        fields.problem("connect", "names an existing ensemble; replicas, disk, logDisk and resources do not go with it")
     replicas = fields.whole("replicas", DEFAULT_ZOOKEEPER_REPLICAS, lowest=1, highest=9)
     if replicas % 2 == 0:
         fields.problem("replicas", f"must be odd, not {replicas}: an even ensemble survives no more failures")
     disk = _parse_disk(fields.child("disk"), needs_name=False)
     log_disk = _parse_disk(fields.child("logDisk"), needs_name=False) if fields.has("logDisk") else None
+    resources = _parse_resources(fields, DEFAULT_ZOOKEEPER_RESOURCES)
     fields.finish()
-    return ZooKeeperSpec(connect, replicas, disk, log_disk)
+    return ZooKeeperSpec(connect, replicas, disk, log_disk, resources)
+
+
+def _parse_resources(parent: Fields, default: Resources) -> Resources:
+    """What is written counts as a whole, so that `resources: {}` asks for nothing."""
+    if not parent.has("resources"):
+        return default
+    fields = parent.child("resources")
+    requests, limits = fields.quantities("requests"), fields.quantities("limits")
+    for name, limit in limits.items():
+        if name in requests and quantity(requests[name]) > quantity(limit):
+            fields.problem(f"requests.{name}", f"{requests[name]} is more than the limit {limit}")
+    fields.finish()
+    return Resources(requests, limits)
 
 
 def _parse_disk(fields: Fields, *, needs_name: bool) -> DiskSpec:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla_operator.model.quantity import quantity_bytes
+from ottla_operator.model.quantity import quantity, quantity_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,20 @@ class Fields:
         except ValueError as error:
             self.problem(name, str(error))
         return ""
+
+    def quantities(self, name: str) -> dict[str, str]:
+        """A mapping of names to Kubernetes quantities, none below zero; empty when it is not written."""
+        child = self.child(name)
+        found: dict[str, str] = {}
+        for key, value in child.values.items():
+            try:
+                if quantity(value) >= 0:
+                    found[str(key)] = str(value)
+                else:
+                    child.problem(str(key), f"must not be less than nothing, not {value}")
+            except ValueError as error:
+                child.problem(str(key), str(error))
+        return found
 
     def child(self, name: str) -> Fields:
         """A mapping below this one; empty when it is not written."""

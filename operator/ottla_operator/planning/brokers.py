@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import BROKERS_READY, Condition, bad, good
+from ottla_operator.api.conditions import BROKERS_READY, Condition, bad, good, invalid
 from ottla_operator.api.objects import (
     STATEFUL_SET,
     Obj,
@@ -26,7 +26,14 @@ from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNA
 from ottla_operator.planning.difference import is_as_declared
 from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.pods import CONTAINER_SECURITY, TERMINATION_POLICY, pod_security, stateful_set, trouble
+from ottla_operator.planning.pods import (
+    CONTAINER_SECURITY,
+    TERMINATION_POLICY,
+    pod_security,
+    resource_requirements,
+    stateful_set,
+    trouble,
+)
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
@@ -61,7 +68,9 @@ def decide_brokers(
     for broker_id, rack in identities.racks.items():
         live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
         claims = disks.claims.get(broker_id, ())
-        obstacle = _obstacle(broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None)
+        obstacle = _obstacle(
+            snapshot, broker_id, disks, claims, configs, zookeeper_ready=zookeeper_ready or live is not None
+        )
         if obstacle is None and keeps_disks(snapshot, broker_id):
             obstacle = f"broker {broker_id}: it has a disk that spec.brokers.disks does not name"
         if obstacle is not None:
@@ -104,6 +113,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "startupProbe": _probe("/livez", period=2, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
         "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon a Service forgets it: config.SERVE_MS
+        "resources": resource_requirements(cluster.brokers.resources),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": TERMINATION_POLICY,
     }
@@ -207,9 +217,17 @@ def has_current_revision(live: Obj, pod: Obj) -> bool:
 
 
 def _obstacle(
-    broker_id: int, disks: Disks, claims: tuple[Claim, ...], configs: Mapping[int, str], *, zookeeper_ready: bool
+    snapshot: Snapshot,
+    broker_id: int,
+    disks: Disks,
+    claims: tuple[Claim, ...],
+    configs: Mapping[int, str],
+    *,
+    zookeeper_ready: bool,
 ) -> str | None:
     """Why a broker's StatefulSet cannot be settled; ordered checks."""
+    if snapshot.problems_below("spec.brokers.resources"):
+        return f"broker {broker_id}: see BrokersReady"
     if not disks.can_use or not claims:
         return f"broker {broker_id}: see DisksReady"
     if broker_id not in configs:
@@ -222,6 +240,8 @@ def _obstacle(
 def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str]) -> Condition:
     if identities.waiting is not None:
         return identities.waiting
+    if wrong := snapshot.problems_below("spec.brokers.resources"):
+        return invalid(BROKERS_READY, wrong)
     if held_back:
         return bad(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
     waiting: list[str] = []
@@ -229,9 +249,10 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
     for broker_id in identities.racks:
         if broker_id in rolling:
             continue
-        pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        name = names.broker_name(snapshot.cluster.name, broker_id)
+        pod = snapshot.pod(names.pod_of(name))
         if pod is None:
-            waiting.append(f"{broker_id} has no pod")
+            waiting.append(f"{broker_id} has no pod{snapshot.why_no_pod(name)}")
         elif not has_condition(pod, "Ready"):
             waiting.append(f"{broker_id} {trouble(pod)}")
     if waiting:

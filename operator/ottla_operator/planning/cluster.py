@@ -71,7 +71,7 @@ class _Concerns:
     wakes: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """The conditions of the concerns that raised."""
+    """The conditions of the concerns that could not say what should run."""
 
     def decide(self, kind: str, decide: Callable[[], _Result], otherwise: _Result) -> _Result:
         """The concern's result, or `otherwise` with a condition that tells the error."""
@@ -99,6 +99,8 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     zookeeper = concerns.decide(
         conditions.ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), ZooKeeper(Decision(), {})
     )
+    if snapshot.problems_below("spec.zookeeper.resources"):
+        concerns.failed.append(conditions.ZOOKEEPER_READY)
     concerns.take(zookeeper.decision)
     zookeeper_ready = any(c.type == conditions.ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
     identities = concerns.decide(
@@ -236,8 +238,18 @@ def _decide_roll(
             break
     if decided.wake_after_s is not None:
         concerns.wakes.append(decided.wake_after_s)
-    concerns.conditions.append(_rolled(decided.roll, brokers, concerns.failed))
+    rolled = _rolled(decided.roll, brokers, concerns.failed)
+    concerns.conditions.append(replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll)))
     return decided
+
+
+def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
+    """Of who is being restarted by this roll."""
+    if roll is None:
+        return ""
+    name_by_role = {names.BROKER: names.broker_name, names.ZOOKEEPER: names.zookeeper_name}
+    found = (name_by_role[roll.role](snapshot.cluster.name, number) for number in roll.batch)
+    return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
 def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> Condition:
@@ -281,7 +293,7 @@ def _ready(snapshot: Snapshot, found: list[Condition], given_up: list[str]) -> C
 _CONCERN_FIELDS = {
     conditions.ZOOKEEPER_READY: ("spec.zookeeper",),
     conditions.RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
-    conditions.BROKERS_READY: ("spec.brokers.replicas", "metadata"),
+    conditions.BROKERS_READY: ("spec.brokers.replicas", "spec.brokers.resources", "metadata"),
     conditions.DISKS_READY: ("spec.brokers.disks",),
     conditions.CONFIG_VALID: ("spec.brokers.config",),
 }

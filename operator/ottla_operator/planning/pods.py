@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
+from ottla_operator.model.cluster import Resources
 
 USER = 10001
 CONTAINER_SECURITY: Obj = {
@@ -30,6 +31,11 @@ def pod_security() -> Obj:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def resource_requirements(resources: Resources) -> Obj:
+    found = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    return {name: values for name, values in found.items() if values}
 
 
 def stateful_set(

@@ -56,6 +56,8 @@ class Snapshot:
     kafka: KafkaView | None = None
     dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
     """By broker, as each was asked last; None before anybody has answered."""
+    creation_failures: Mapping[str, str] = field(default_factory=dict)
+    """Why Kubernetes makes no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     has_super_secret: bool = False
     overridden: Mapping[tuple[str, str], Overridden] = field(default_factory=dict)
     """By kind and name."""
@@ -98,6 +100,11 @@ class Snapshot:
 
     def pod(self, name: str) -> Obj | None:
         return self.get(POD, name)
+
+    def why_no_pod(self, stateful_set: str) -> str:
+        """In brackets behind what is said of a missing pod; "" where Kubernetes tells nothing."""
+        message = self.creation_failures.get(stateful_set)
+        return f" ({message})" if message else ""
 
     def rolling(self, role: str) -> tuple[int, ...]:
         """Who is being restarted by the roll that status tells of: that they are down is no failure."""

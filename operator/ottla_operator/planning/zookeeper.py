@@ -39,7 +39,14 @@ from ottla_operator.planning.ensemble import (
     is_settled,
     stored_record,
 )
-from ottla_operator.planning.pods import CONTAINER_SECURITY, TERMINATION_POLICY, pod_security, stateful_set, trouble
+from ottla_operator.planning.pods import (
+    CONTAINER_SECURITY,
+    TERMINATION_POLICY,
+    pod_security,
+    resource_requirements,
+    stateful_set,
+    trouble,
+)
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 CLIENT_PORT = 2181
@@ -246,6 +253,8 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
             else:
                 is_whole = False
             faults += _claim_faults(snapshot, server, role, disk, field)
+        if snapshot.problems_below("spec.zookeeper.resources"):
+            continue  # it is not known how a server should be; those that run stay as they are
         stateful_sets[server] = _server(snapshot, server)
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
@@ -476,6 +485,7 @@ def _server(snapshot: Snapshot, server: int) -> Obj:
             "timeoutSeconds": 5,
             "failureThreshold": 2,
         },
+        "resources": resource_requirements(cluster.zookeeper.resources),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": TERMINATION_POLICY,
     }
@@ -522,7 +532,8 @@ def _readiness(snapshot: Snapshot, wanted: list[int], *, has_served: bool) -> Co
     for server in wanted:
         pod = snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))
         if pod is None or not has_condition(pod, "Ready"):
-            down.append(f"{server} has no pod" if pod is None else f"{server} {trouble(pod)}")
+            why = snapshot.why_no_pod(names.zookeeper_name(snapshot.cluster.name, server))
+            down.append(f"{server} has no pod{why}" if pod is None else f"{server} {trouble(pod)}")
             if server not in rolling:
                 waiting.append(down[-1])
     if has_served and len(wanted) - len(down) <= len(wanted) // 2:

@@ -25,6 +25,7 @@ from ottla_operator.api.objects import (
     NODE,
     POD,
     SECRET,
+    STATEFUL_SET,
     STORAGE_CLASS,
     Obj,
     dig,
@@ -50,6 +51,8 @@ from ottla_operator.runtime.store import Key, Store
 LOOK_AGAIN_S = 30.0
 """How often brokers are asked for their directories and partitions when nothing else happens. No API call."""
 RESYNC_S = 600.0
+MOST_ASKED = 5
+MESSAGE_LENGTH = 300
 
 
 @dataclass(slots=True)
@@ -148,9 +151,31 @@ class ClusterTask:
             # and applies a cluster at once would get all brokers into the racks that were seen first.
             snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
         servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
+        snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot))
         if kafka is not None:
             await self._ask_for_dynamic_values(kafka, snapshot)
         return replace(snapshot, servers=servers, reports=reports, kafka=kafka, dynamic_values=self._dynamic_values)
+
+    async def _creation_failures(self, snapshot: Snapshot) -> dict[str, str]:
+        """What Kubernetes says of pods that it does not make. Events are read only for pods that are missing."""
+        found: dict[str, str] = {}
+        missing = [
+            obj
+            for obj in snapshot.all(STATEFUL_SET)
+            if is_owned_by(obj, snapshot.resource) and snapshot.pod(names.pod_of(name_of(obj))) is None
+        ]
+        for obj in missing[:MOST_ASKED]:
+            try:
+                selector = f"involvedObject.uid={uid_of(obj)},reason=FailedCreate"
+                told = await self._api.list(EVENT, self.key[0], "", selector)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                return {}  # without the right to list events nothing more is known
+            if told:
+                newest = max(told, key=_last_seen)
+                found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
+        return found
 
     async def _ask_for_dynamic_values(self, view: KafkaView, snapshot: Snapshot) -> None:
         """Of the brokers that are registered; of others it counts what they said last."""
@@ -355,6 +380,10 @@ class ClusterTask:
             return
         self._store.put(await self._api.replace_status({**resource, "status": status}))
         await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
+
+
+def _last_seen(event: Obj) -> str:
+    return str(dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _is_ensemble_ready(resource: Obj) -> bool:

@@ -67,6 +67,9 @@ def test_the_manifests_are_accepted(path: Path) -> None:
         ("spec.brokers.disks", [{"name": "d0", "size": "much"}]),
         ("spec.brokers.disks", [{"name": "a-name-too-long"}]),
         ("spec.brokers.racks", ["a", "a"]),
+        ("spec.brokers.resources", {"requests": {"memory": "much"}}),
+        ("spec.brokers.resources", {"limits": {"memory": "-1"}}),
+        ("spec.zookeeper.resources", {"claims": []}),
         ("spec.brokers.disc", []),
         ("spec.brokers.config", ["min.insync.replicas=2"]),
         ("spec.zookeeper.replicas", 11),
@@ -117,6 +120,12 @@ def test_what_the_schema_refuses_of_a_name_the_model_refuses_too(name: str) -> N
     assert {problem.path for problem in found} == {"spec.topicName"}
 
 
+@pytest.mark.parametrize("value", [{}, {"requests": {"cpu": 1, "memory": "1.5Gi", "x.com/gpu": "2e0"}}, {"limits": {}}])
+def test_resources_are_those_of_a_container(value: Any) -> None:
+    for role in ("brokers", "zookeeper"):
+        assert violations(schema_of("kafkaclusters"), _with(CLUSTER, f"spec.{role}.resources", value)) == []
+
+
 @pytest.mark.parametrize("value", ["2", 2, 2.5, True, 6.048e8, {"nested": 1}, [1]])
 def test_a_config_value_of_any_kind_passes_the_schema_since_a_condition_reports_the_nested_ones(value: Any) -> None:
     assert violations(schema_of("kafkaclusters"), _with(CLUSTER, "spec.brokers.config", {"a.b": value})) == []
@@ -150,8 +159,8 @@ def test_cluster_fields_are_the_ones_the_model_reads() -> None:
         "metadata": {"name": "c"},
         "spec": {
             "x": 1,
-            "brokers": {"x": 1, "disks": [disk]},
-            "zookeeper": {"x": 1, "disk": disk, "logDisk": disk},
+            "brokers": {"x": 1, "disks": [disk], "resources": {"x": 1}},
+            "zookeeper": {"x": 1, "disk": disk, "logDisk": disk, "resources": {"x": 1}},
         },
     }
     spec = schema_of("kafkaclusters")["properties"]["spec"]

@@ -57,6 +57,7 @@ class RealKubernetes(InMemoryKubernetes):
         self.on_change = None
         self.not_starting = set()
         self.container_status = None
+        self.refuses_pods = ""
         self.resizes = True
         self._version = 0
         self._known: dict[str, Obj] = {}
@@ -146,8 +147,8 @@ class RealKubernetes(InMemoryKubernetes):
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
         return await (await self._client()).get(kind, namespace, name)
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
-        return await (await self._client()).list(kind, namespace, selector)
+    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+        return await (await self._client()).list(kind, namespace, selector, fields)
 
     async def create(self, obj: Obj) -> Obj:
         if self.api.get(_kind(obj), name_of(obj)) is None:  # else it is refused: no write
@@ -244,6 +245,9 @@ class RealKubernetes(InMemoryKubernetes):
                     self.api.delete(kind, name_of(obj), grace_s=0)
                     self._collect_garbage(uid_of(obj))
 
+    def _has_told(self, event: str) -> bool:
+        return self.api.get(EVENT, event) is not None
+
     def _set_status(self, kind: Kind, obj: Obj, status: Obj) -> None:
         self._written.add(kind.kind)
         self.api.patch(kind, name_of(obj), {"status": status}, subresource="status")
@@ -257,7 +261,9 @@ class RealKubernetes(InMemoryKubernetes):
             self._set_status(STATEFUL_SET, stateful_set, status)
         name = f"{name_of(stateful_set)}-0"
         pod = self._all_of(POD).get(name)
-        if pod is None and stateful_set["spec"]["replicas"] == 1:
+        if pod is None and self.refuses_pods:
+            self._refuse(stateful_set)
+        elif pod is None and stateful_set["spec"]["replicas"] == 1:
             owner = {
                 "apiVersion": "apps/v1",
                 "kind": "StatefulSet",

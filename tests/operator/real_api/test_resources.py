@@ -1,0 +1,11 @@
+"""tests/operator/runtime/test_resources.py on a real API server, which writes quantities in its own form."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator.runtime import test_resources as in_memory
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+
+globals().update({name: test for name, test in vars(in_memory).items() if name.startswith("test_")})
