@@ -73,7 +73,7 @@ def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes
         names = kubernetes.kubectl(
             "get", "all,clusterroles,clusterrolebindings", "--all-namespaces", "--output", "name"
         )
-        return [name for name in names.split() if f"/{RELEASE}-operator" in name or "release-topics" in name]
+        return [name for name in names.split() if f"{RELEASE}-operator" in name or "release-topics" in name]
 
     kubernetes.until(lambda: not left(), "nothing of the operator is left")
 

@@ -15,6 +15,7 @@ import typer
 app = typer.Typer(no_args_is_help=True)
 NEEDED = ("kopf", "kubernetes", "kafka")
 DEFAULT_ZOOKEEPER_IMAGE = "zookeeper:3.9"
+DEFAULT_LEASE = "ottla-operator"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 QUIETER = {"kopf": logging.WARNING, "kafka": logging.CRITICAL, "aiohttp.access": logging.WARNING}
 """Libraries that have a line for every event of a watch, every connection to a broker, every probe.
@@ -49,6 +50,9 @@ def run(
     liveness: Annotated[str, typer.Option(envvar="OTTLA_LIVENESS", help="Where the probe is answered.")] = (
         "http://0.0.0.0:8080/healthz"
     ),
+    lease: Annotated[
+        str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease; operators of one lease work one at a time.")
+    ] = DEFAULT_LEASE,
 ) -> None:
     """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
     _require_extra()
@@ -64,6 +68,7 @@ def run(
         watch_namespace=watch_namespace,
         reads_nodes=nodes,
         liveness=liveness,
+        lease=lease,
     )
 
     async def serve() -> None:
@@ -82,6 +87,7 @@ def release(
     watch_namespace: Annotated[
         str, typer.Option(envvar="OTTLA_WATCH_NAMESPACE", help="Only topics of this namespace; empty: all.")
     ] = "",
+    lease: Annotated[str, typer.Option(envvar="OTTLA_LEASE", help="Name of the lease.")] = DEFAULT_LEASE,
 ) -> None:
     """Before uninstalling: takes the finalizers off all KafkaTopics, so that none waits for an operator that is gone.
 
@@ -96,7 +102,7 @@ def release(
         api = await KubernetesClient.connect()
         try:
             now = ProductionSurroundings().now
-            return await release_topics(api, namespace, watch_namespace or None, now, asyncio.sleep)
+            return await release_topics(api, namespace, watch_namespace or None, now, asyncio.sleep, lease)
         finally:
             await api.close()
 

@@ -16,9 +16,10 @@ from ottla_operator.effects.ports import ApiError, KubernetesApi
 DURATION_S = 15
 RENEW_S = 5.0
 NAME = "ottla-operator"
+"""Unless the operator is given another one: two of one namespace serve different namespaces."""
 
 
-def next_lease(live: Obj | None, namespace: str, holder: str, now: str) -> Obj | None:
+def next_lease(live: Obj | None, namespace: str, holder: str, now: str, name: str = NAME) -> Obj | None:
     """The lease as `holder` would write it, None while somebody else's runs.
 
     >>> lease = next_lease(None, "ottla", "a", "2026-01-01T00:00:00Z")
@@ -41,7 +42,7 @@ def next_lease(live: Obj | None, namespace: str, holder: str, now: str) -> Obj |
         "acquireTime": spec.get("acquireTime", micro) if other == holder else micro,
         "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (1 if other and other != holder else 0),
     }
-    base = live if live is not None else new(LEASE, namespace, NAME, {"app.kubernetes.io/name": "ottla"})
+    base = live if live is not None else new(LEASE, namespace, name, {"app.kubernetes.io/name": "ottla"})
     return {**base, "spec": changed}
 
 
@@ -52,11 +53,14 @@ def _time(text: str) -> datetime:
 class LeaseHolder:
     """Takes and keeps the lease. `lost` is called when it could not be renewed in time."""
 
-    def __init__(self, api: KubernetesApi, namespace: str, holder: str, now: Callable[[], str]) -> None:
+    def __init__(
+        self, api: KubernetesApi, namespace: str, holder: str, now: Callable[[], str], *, name: str = NAME
+    ) -> None:
         self._api = api
         self._namespace = namespace
         self._holder = holder
         self._now = now
+        self._name = name
         self._held = asyncio.Event()
 
     @property
@@ -84,8 +88,8 @@ class LeaseHolder:
     async def try_once(self) -> bool:
         """One attempt to take or renew; whether it is ours now."""
         try:
-            live = await self._api.get(LEASE, self._namespace, NAME)
-            wanted = next_lease(live, self._namespace, self._holder, self._now())
+            live = await self._api.get(LEASE, self._namespace, self._name)
+            wanted = next_lease(live, self._namespace, self._holder, self._now(), self._name)
             if wanted is None:
                 return False
             await (self._api.create(wanted) if live is None else self._api.replace(wanted))
@@ -100,7 +104,7 @@ class LeaseHolder:
             return
         self._held.clear()
         try:
-            live = await self._api.get(LEASE, self._namespace, NAME)
+            live = await self._api.get(LEASE, self._namespace, self._name)
             if live is not None and dig(live, "spec", "holderIdentity") == self._holder:
                 spec = {**live["spec"], "leaseDurationSeconds": 1}
                 await self._api.replace({**live, "spec": spec})

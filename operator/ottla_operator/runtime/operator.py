@@ -14,7 +14,7 @@ from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
-from ottla_operator.runtime.lease import LeaseHolder
+from ottla_operator.runtime.lease import NAME, LeaseHolder
 from ottla_operator.runtime.store import Store
 from ottla_operator.runtime.supervisor import Supervisor
 
@@ -24,7 +24,8 @@ WATCHES_BEGIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """`watch_namespace` "" watches all namespaces. `namespace` holds the lease, `identity` names this process in it."""
+    """`watch_namespace` "" watches all namespaces. `namespace` holds the
+    lease of the name `lease`, `identity` names this process in it."""
 
     images: Images
     namespace: str
@@ -32,6 +33,7 @@ class OperatorSettings:
     watch_namespace: str
     reads_nodes: bool
     liveness: str
+    lease: str = NAME
 
 
 class Operator:
@@ -53,7 +55,9 @@ class Operator:
         """Until SIGTERM, SIGINT, or the loss of the lease."""
         settings = self._settings
         self._api = await KubernetesClient.connect()
-        self._lease = LeaseHolder(self._api, settings.namespace, settings.identity, self._surroundings.now)
+        self._lease = LeaseHolder(
+            self._api, settings.namespace, settings.identity, self._surroundings.now, name=settings.lease
+        )
         self._supervisor = Supervisor(
             self._store,
             self._api,

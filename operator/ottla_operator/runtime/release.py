@@ -21,13 +21,14 @@ async def release_topics(
     namespace: str | None,
     now: Callable[[], str],
     sleep: Callable[[float], Awaitable[None]],
+    lease: str = NAME,
 ) -> int:
     """Takes the lease away from a running operator, waits until it has stopped, and takes our finalizers off.
 
     Gives the number of topics released. A new operator may begin half a minute later. Raises ApiError, that of a single
     topic after all others are released.
     """
-    await _take_lease(api, lease_namespace, now(), HOLD_S)
+    await _take_lease(api, lease_namespace, lease, now(), HOLD_S)
     await sleep(DURATION_S)
     released = 0
     failed: ApiError | None = None
@@ -36,17 +37,17 @@ async def release_topics(
             released += await _release(api, topic)
         except ApiError as error:
             failed = failed or error
-    await _take_lease(api, lease_namespace, now(), AFTERWARDS_S)
+    await _take_lease(api, lease_namespace, lease, now(), AFTERWARDS_S)
     if failed is not None:
         raise failed
     return released
 
 
-async def _take_lease(api: KubernetesApi, namespace: str, now: str, seconds: int) -> None:
+async def _take_lease(api: KubernetesApi, namespace: str, name: str, now: str, seconds: int) -> None:
     """By force. A renewal that came between is tried over."""
     for attempt in range(ATTEMPTS):
-        live = await api.get(LEASE, namespace, NAME)
-        base = live if live is not None else new(LEASE, namespace, NAME, {})
+        live = await api.get(LEASE, namespace, name)
+        base = live if live is not None else new(LEASE, namespace, name, {})
         renewed = now.replace("Z", ".000000Z")
         spec = {**base.get("spec", {}), "holderIdentity": HOLDER, "renewTime": renewed, "leaseDurationSeconds": seconds}
         try:

@@ -44,6 +44,8 @@ def render(template: str, values: dict[str, Any]) -> list[dict[str, Any]]:
     text = re.sub(r'\{\{ \.Files\.Get "([^"]+)" \}\}', lambda found: (CHART / found[1]).read_text(), template)
 
     def holds(condition: str) -> bool:
+        if condition.startswith("include "):
+            return bool(values["crds"]["install"])  # no cluster is looked at here, as in `helm template`
         negated = condition.startswith("not ")
         return bool(_value(condition.removeprefix("not "), values) not in ("", "false", False, None)) != negated
 
@@ -68,6 +70,31 @@ def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 def test_the_charts_crds_are_those_of_the_crds_folder(name: str) -> None:
     same = (CHART / "files" / name).read_text() == (ROOT / "crds" / name).read_text()
     assert same, "cp crds/*.yaml charts/ottla/files/"
+
+
+def test_a_release_can_leave_the_crds_to_somebody_else() -> None:
+    assert of_kind(rendered(crds={"install": False}), "CustomResourceDefinition") == []
+
+
+def test_what_is_in_no_namespace_or_in_one_that_releases_share_is_named_after_the_release_and_its_namespace() -> None:
+    for document in [*rendered(), *rendered(watchNamespace="kafka")]:
+        if document["kind"] != "CustomResourceDefinition":
+            metadata = document["metadata"]
+            is_own = metadata.get("namespace") == "ottla-system"
+            assert metadata["name"].startswith("ottla-" if is_own else "ottla-system:ottla-"), metadata
+
+
+def test_each_release_has_a_lease_of_its_own() -> None:
+    for kind in ("Deployment", "Job"):
+        (document,) = of_kind(rendered(), kind)
+        env = document["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert {"name": "OTTLA_LEASE", "value": "ottla-operator"} in env
+
+
+def test_every_pod_of_the_chart_asks_for_resources_which_a_quota_may_want() -> None:
+    for kind in ("Deployment", "Job"):
+        (document,) = of_kind(rendered(), kind)
+        assert document["spec"]["template"]["spec"]["containers"][0]["resources"] == VALUES["resources"]
 
 
 def test_uninstalling_keeps_the_crds_and_with_them_every_cluster() -> None:
