@@ -512,6 +512,9 @@ class SimulatedNetwork:
     async def resolve(self, host: str) -> list[str]:
         return [host]
 
+    async def own_name(self) -> str:
+        return self.host
+
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
     ) -> Connection:

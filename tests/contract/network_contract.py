@@ -231,6 +231,13 @@ class NetworkContract:
         with pytest.raises(OSError, match=str(listener.port)):
             await network.listen(self.host, listener.port, Recorder, max_frame_bytes=1000)
 
+    async def test_the_name_of_the_own_machine_leads_back_to_it(self, network: Network) -> None:
+        name = await network.own_name()
+        assert name
+        listener = await network.listen("", 0, Recorder, max_frame_bytes=1000)
+        connection = await network.connect(name, listener.port, Recorder, timeout_s=20, max_frame_bytes=1000)
+        connection.close()
+
     async def test_close_of_the_network_ends_everything(self, network: Network) -> None:
         client, server = await self.pair(network)
         network.close()

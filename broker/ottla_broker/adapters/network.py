@@ -493,8 +493,26 @@ class SocketNetwork:
         return listener
 
     async def resolve(self, host: str) -> list[str]:
+        return await self._addresses(host)
+
+    async def own_name(self) -> str:
+        host = socket.gethostname()
+        try:
+            address = (await self._addresses(host))[0]
+        except OSError as error:
+            raise OSError(error.errno, f"{host}: {_reason(error)}") from error
+        try:
+            name, _ = await self.loop.getnameinfo((address, 0), socket.NI_NAMEREQD)
+            leads_back = address in await self._addresses(name)
+        except OSError:
+            return address
+        return name if leads_back else address
+
+    async def _addresses(self, host: str) -> list[str]:
+        """Those of IPv4 first, as Java orders them."""
         infos = await self.loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(info[4][0]) for info in infos))
+        ordered = sorted(infos, key=lambda info: info[0] != socket.AF_INET)
+        return list(dict.fromkeys(str(info[4][0]) for info in ordered))
 
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int

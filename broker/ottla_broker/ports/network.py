@@ -117,6 +117,13 @@ class Network(Protocol):
         """Raises OSError (TimeoutError included) when nobody answers."""
         ...
 
+    async def own_name(self) -> str:
+        """What others reach this machine by: the name of its first address, else that address as text.
+
+        Raises OSError when the machine's host name has no address. Source: InetAddress.getCanonicalHostName.
+        """
+        ...
+
     def close(self) -> None:
         """Closes every listener and connection at once (halt)."""
         ...

@@ -357,7 +357,7 @@ class Broker:
             self._ports.network,
             clock,
             self.log_manager.on_first_live,
-            self._advertised(),
+            await self._advertised(),
             config.listeners.inter_broker,
             self._logger,
             max_partition_replicas(config["ottla.max.partition.replicas"], self._ports.open_files),
@@ -496,13 +496,23 @@ class Broker:
             self._addresses[endpoint.name] = (endpoint.host, port)
             self._logger.info("listener %s on %s:%d", endpoint.name, endpoint.host or "*", port)
 
-    def _advertised(self) -> tuple[Endpoint, ...]:
-        """The advertised endpoints; port 0 stands for the one that was bound."""
+    async def _advertised(self) -> tuple[Endpoint, ...]:
+        """The advertised endpoints; port 0 stands for the one that was bound, no host for this machine's own name."""
         found = []
         for endpoint in self.config.listeners.advertised:
             port = endpoint.port or self._addresses[endpoint.name][1]
-            found.append(Endpoint(endpoint.name, endpoint.host, port, endpoint.security_protocol))
+            host = endpoint.host or await self._own_name()
+            found.append(Endpoint(endpoint.name, host, port, endpoint.security_protocol))
         return tuple(found)
+
+    async def _own_name(self) -> str:
+        try:
+            return await self._ports.network.own_name()
+        except OSError as error:
+            raise RegistrationRefused(
+                "advertised.listeners: no host is given, and the machine's own name cannot be told to clients "
+                f"({error.strerror or error}); set a host there, or in listeners"
+            ) from error
 
     # Events
 

@@ -36,7 +36,8 @@ _WAIT_MARGIN_S = 5.0
 
 
 class RegistrationRefused(Exception):
-    """Another living broker has this id, or the cluster is not the one that the directories belong to."""
+    """Another living broker has this id, the cluster is not the one that the directories belong to, or there is no host
+    that clients could be told."""
 
 
 async def make_persistent_paths(coordination: Coordination) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process import make_ports
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
-from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, Features
+from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, BrokerRegistration, Features
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.broker import Broker, StartRefused
 from ottla_broker.server.session_state import SessionState
@@ -25,14 +27,14 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
     await made.close()
 
 
-def _broker(directory: Path, store: EmbeddedStore, coordination: EmbeddedCoordination | None = None) -> Broker:
+def _broker(
+    directory: Path,
+    store: EmbeddedStore,
+    coordination: EmbeddedCoordination | None = None,
+    listening: Mapping[str, str] = MappingProxyType({"listeners": "PLAINTEXT://127.0.0.1:0"}),
+) -> Broker:
     config = BrokerConfig.from_mapping(
-        {
-            "broker.id": "1",
-            "log.dirs": str(directory),
-            "listeners": "PLAINTEXT://127.0.0.1:0",
-            "zookeeper.connect": "127.0.0.1:1",
-        }
+        {"broker.id": "1", "log.dirs": str(directory), "zookeeper.connect": "127.0.0.1:1", **listening}
     )
     return Broker(config, make_ports(config, coordination or EmbeddedCoordination(store, session_timeout_ms=2000)))
 
@@ -60,6 +62,47 @@ async def test_a_meta_properties_that_cannot_be_read_is_named_and_everything_is_
     await third.ready()
     await third.stop()
     assert third.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    "listening",
+    [
+        {"listeners": "PLAINTEXT://:0"},
+        {"port": "0"},
+        {"port": "0", "host.name": ""},
+        {"listeners": "PLAINTEXT://127.0.0.1:0", "advertised.listeners": "PLAINTEXT://:0"},
+        {"listeners": "PLAINTEXT://:0", "advertised.listeners": ""},
+    ],
+)
+async def test_without_a_host_to_advertise_clients_are_told_the_name_of_the_machine(
+    tmp_path: Path, store: EmbeddedStore, listening: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SocketNetwork, "own_name", _localhost)
+    coordination = EmbeddedCoordination(store, session_timeout_ms=2000)
+    broker = _broker(tmp_path / "d0", store, coordination, listening)
+    await broker.start()
+    await broker.ready()
+    data, _ = await coordination.get(BrokerRegistration.path(1))
+    (endpoint,) = BrokerRegistration.decode(1, data).endpoints
+    assert (endpoint.host, endpoint.port) == ("localhost", broker.address("PLAINTEXT")[1])
+    await broker.stop()
+
+
+async def test_a_machine_whose_name_has_no_address_is_told_what_to_set(
+    tmp_path: Path, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SocketNetwork, "own_name", _no_name)
+    broker = _broker(tmp_path / "d0", store, listening={"listeners": "PLAINTEXT://:0"})
+    with pytest.raises(StartRefused, match=r"advertised\.listeners: .*the machine's own name.*set a host"):
+        await broker.start()
+
+
+async def _localhost(network: SocketNetwork) -> str:
+    return "localhost"
+
+
+async def _no_name(network: SocketNetwork) -> str:
+    raise OSError(-2, "m1: Name or service not known")
 
 
 @pytest.mark.parametrize(
