@@ -48,19 +48,24 @@ def run(
     """
     from ottla_broker.adapters import logs, process
     from ottla_broker.config import BrokerConfig, ConfigError
+    from ottla_broker.config.properties import decode_properties_file, keys_in_utf_8, parse_properties
 
     try:
-        config = BrokerConfig.from_properties(properties.read_text(), override or [])
+        text = decode_properties_file(properties.read_bytes())
+        config = BrokerConfig.from_properties(text, override or [])
         _ = config.zookeeper
     except ConfigError as error:
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
-    except UnicodeDecodeError as error:
-        _refuse(f"{properties}: not a text file in UTF-8: {error.reason} at byte {error.start}")
     logs.configure(lambda: config.broker_id)
     if config.unknown_keys:
         logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
+    if in_utf_8 := keys_in_utf_8(parse_properties(text)):
+        logger.warning(
+            "%s: read as ISO 8859-1, as Java reads it, but these values seem to be written in UTF-8, and come out "
+            "as other characters (write \\uXXXX for what is not ASCII): %s", properties, ", ".join(in_utf_8),
+        )  # fmt: skip
     raise typer.Exit(process.run(_serve(config)))
 
 

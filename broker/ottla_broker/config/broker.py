@@ -30,6 +30,7 @@ from ottla_broker.config.types import (
     Known,
     UpdateMode,
     format_value,
+    trimmed,
 )
 
 ChangeListener = Callable[[tuple[str, ...]], None]
@@ -84,7 +85,7 @@ class BrokerConfig(Mapping[str, Any]):
             name, equals, value = entry.partition("=")
             if not equals or not name.strip():
                 raise ConfigError("--override", entry, "KEY=VALUE")
-            values[name.strip()] = value.strip()
+            values[name.strip()] = trimmed(value)
         config = cls(values)
         config.zookeeper  # noqa: B018 - required in a file, and checked before anything is opened
         return config
@@ -119,7 +120,7 @@ class BrokerConfig(Mapping[str, Any]):
     def named_log_dirs(self) -> tuple[str, ...]:
         """The same as it is written."""
         text = self["log.dirs"] if self["log.dirs"] is not None else self["log.dir"]
-        return tuple(filter(None, (part.strip() for part in text.split(","))))
+        return tuple(filter(None, (trimmed(part) for part in text.split(","))))
 
     @property
     def formattable_log_dirs(self) -> tuple[str, ...]:

@@ -8,6 +8,31 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
 
 
+def decode_properties_file(data: bytes) -> str:
+    r"""The text of a properties file: ISO 8859-1, whatever the machine's encoding, as java.util.Properties does.
+
+    Every file can be read so. What ISO 8859-1 has no character for is written as \uXXXX.
+    """
+    return data.decode("iso-8859-1")
+
+
+def keys_in_utf_8(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of a decoded file whose value was most likely written in UTF-8, and now has other characters.
+
+    >>> keys_in_utf_8({"a": "z\u00c3\u00b6ne", "b": "z\u00f6ne", "c": "zone"})
+    ('a',)
+    """
+    return tuple(name for name, value in values.items() if not value.isascii() and _is_utf_8(value))
+
+
+def _is_utf_8(value: str) -> bool:
+    try:
+        value.encode("iso-8859-1").decode("utf-8")
+    except UnicodeError:
+        return False
+    return True
+
+
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values in the order of the file; a key given twice keeps its last value.
 
@@ -57,18 +82,17 @@ def _escaped(text: str, escaped_too: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    pending: str | None = None
+    pending = ""
     for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         line = raw.lstrip(_BLANKS)
-        if pending is None and (not line or line[0] in "#!"):
+        # A line that goes on and has nothing yet leaves the next one a line of its own, which may be a comment.
+        if not pending and (not line or line[0] in "#!"):
             continue
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        line = (pending or "") + (line[:-1] if continues else line)
-        if continues:
-            pending = line
-        else:
-            pending = None
-            yield line
+        pending += line[:-1] if continues else line
+        if not continues:
+            yield pending
+            pending = ""
     if pending:
         yield pending
 

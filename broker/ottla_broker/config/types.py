@@ -209,7 +209,7 @@ def parse_value(name: str, type: ConfigType, text: str) -> Any:
     >>> parse_value("log.cleanup.policy", LIST, "compact , delete")
     ('compact', 'delete')
     """
-    text = text.strip()
+    text = trimmed(text)
     if type is ConfigType.BOOLEAN:
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
@@ -226,8 +226,16 @@ def parse_value(name: str, type: ConfigType, text: str) -> Any:
         except ValueError:
             raise ConfigError(name, text, "a number") from None
     if type is ConfigType.LIST:
-        return tuple(part.strip() for part in text.split(",")) if text else ()
+        return tuple(trimmed(part) for part in text.split(",")) if text else ()
     return text
+
+
+_TRIMMED = "".join(map(chr, range(0x21)))
+
+
+def trimmed(text: str) -> str:
+    """Without the blanks of Java's String.trim around it, which are those of ASCII: a path may end with another."""
+    return text.strip(_TRIMMED)
 
 
 def _java_double(value: float) -> str:

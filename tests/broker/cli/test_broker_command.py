@@ -44,10 +44,24 @@ def refusal(path: Path, *overrides: str) -> list[str]:
     return result.stderr.splitlines()
 
 
-def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_for_its_first_bad_value(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes(b"broker.id=\xff\n")
-    assert refusal(path) == [f"{path}: not a text file in UTF-8: invalid start byte at byte 10"]
+    assert refusal(path) == [
+        f"{path}: invalid value 'ÿ' for configuration broker.id: a whole number between -2147483648 and 2147483647"
+    ]
+
+
+def test_a_comment_in_iso_8859_1_keeps_no_broker_from_starting(properties: Path, closed_port: int) -> None:
+    properties.write_bytes("# für später\n".encode("iso-8859-1") + properties.read_bytes())
+    lines = refusal(properties)
+    assert f"127.0.0.1:{closed_port}" in lines[-1]
+    assert not any("UTF-8" in line for line in lines)
+
+
+def test_a_value_in_utf_8_is_told(properties: Path) -> None:
+    properties.write_bytes(properties.read_bytes() + "broker.rack=zöne\n".encode())
+    assert any("ISO 8859-1" in line and line.endswith("broker.rack") for line in refusal(properties))
 
 
 def test_a_bad_value_is_named_with_its_key(properties: Path) -> None:
