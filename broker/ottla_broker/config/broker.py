@@ -196,7 +196,8 @@ class BrokerConfig(Mapping[str, Any]):
                     found.append(Synonym(name, self._shown(name, layer[name]), source))
         for name in names:
             known = find_key(name)
-            if known is not None and known.default is not None:
+            # A key that only a dynamic update sets has a default, and no place where it would be given.
+            if known is not None and known.default is not None and known.known is not Known.DYNAMIC:
                 found.append(Synonym(name, self._shown(name, format_value(known.default)), ConfigSource.DEFAULT_CONFIG))
         # As Apache Kafka does: what stands before the first mention of the key itself is not told, so that
         # log.retention.ms looks unset where only log.retention.hours is given.

@@ -432,6 +432,13 @@ def test_a_broker_does_not_start_with_what_a_dynamic_change_is_refused_for(text:
         load(text)
 
 
+def test_a_key_that_only_a_dynamic_update_sets_has_no_default_among_its_synonyms() -> None:
+    config = load("")
+    config.apply_dynamic({"leader.replication.throttled.rate": "5"}, {})
+    told = (Synonym("leader.replication.throttled.rate", "5", ConfigSource.DYNAMIC_BROKER_CONFIG),)
+    assert config.synonyms("leader.replication.throttled.rate") == told
+
+
 def test_describe_tells_value_source_and_synonyms() -> None:
     config = load("num.partitions=3\nlog.retention.hours=5\nmine=1\nport=9092")
     by_name = {description.name: description for description in config.describe_all()}
