@@ -174,8 +174,8 @@ def cases() -> Iterator[Case]:
         for key in broker_keys():
             for value in (*values_of(key), *SPECIAL.get(key.name, ())):
                 yield Case(_BROKER_RESOURCE, resource_name, ((key.name, _SET, value),))
-        for name in ("nope", "listener.name.plaintext.max.connections", "listener.name.plaintext.nope"):
-            for value in ("1", "0", "-1", "abc", ""):
+        for name in ("nope", *(f"listener.name.plaintext.{key}" for key in _OF_LISTENERS)):
+            for value in ("1", "0", "-1", "abc", "", "007"):
                 yield Case(_BROKER_RESOURCE, resource_name, ((name, _SET, value),))
         for joined in JOINED:
             yield Case(_BROKER_RESOURCE, resource_name, tuple((name, _SET, value) for name, value in joined.items()))
@@ -188,6 +188,7 @@ def cases() -> Iterator[Case]:
         yield Case(_TOPIC_RESOURCE, TOPIC, (operation,))
 
 
+_OF_LISTENERS = ("max.connections", "max.connection.creation.rate", "num.network.threads", "nope")
 _ATTEMPTS, _PAUSE_S = 500, 0.02
 _UNTOUCHED = ("listeners", "advertised.listeners", "listener.security.protocol.map", "max.connections")
 """Not changed for real: the answers come over the connections that these keys are about."""

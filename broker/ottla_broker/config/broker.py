@@ -26,6 +26,7 @@ from ottla_broker.config.rules import check, check_start
 from ottla_broker.config.topics import TopicConfig
 from ottla_broker.config.types import (
     ConfigError,
+    ConfigKey,
     ConfigSource,
     Known,
     UpdateMode,
@@ -162,6 +163,11 @@ class BrokerConfig(Mapping[str, Any]):
         """Whether anything but the default sets the key."""
         return name in self._layers.per_broker or name in self._layers.default or name in self._static
 
+    @property
+    def given_keys(self) -> frozenset[str]:
+        """The keys that anything but a default sets, those of single listeners included."""
+        return frozenset((*self._static, *self._layers.default, *self._layers.per_broker))
+
     def original(self, name: str) -> str | None:
         """The text in force as it was written; None when only the default speaks."""
         for layer in (self._layers.per_broker, self._layers.default, self._static):
@@ -179,7 +185,8 @@ class BrokerConfig(Mapping[str, Any]):
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every place a value of `name` or of a key that means the same is given in, the one in force first."""
-        names = SYNONYMS.get(name, (name,))
+        known = find_key(name)
+        names = SYNONYMS.get(name, (name,) if known is None else (known.name,))  # of one listener: the key for all
         return self.synonyms_of((name, *(other for other in names if other != name)))
 
     def synonyms_of(self, names: Sequence[str]) -> tuple[Synonym, ...]:
@@ -195,7 +202,7 @@ class BrokerConfig(Mapping[str, Any]):
                 if name in layer:
                     found.append(Synonym(name, self._shown(name, layer[name]), source))
         for name in names:
-            known = find_key(name)
+            known = BROKER_KEYS.get(name)
             # A key that only a dynamic update sets has a default, and no place where it would be given.
             if known is not None and known.default is not None and known.known is not Known.DYNAMIC:
                 found.append(Synonym(name, self._shown(name, format_value(known.default)), ConfigSource.DEFAULT_CONFIG))
@@ -224,17 +231,23 @@ class BrokerConfig(Mapping[str, Any]):
         synonyms = self.synonyms(name)
         if known is None:
             return ConfigDescription(name, None, None, True, True, self.source(name), synonyms, None)
-        value = self._values[name] if name in self._values else known.parse(self._static[name], name=name)
         return ConfigDescription(
             name=name,
-            value=None if known.is_sensitive else format_value(value),
+            value=None if known.is_sensitive else self._described_value(name),
             type=known.type,
-            is_read_only=known.update_mode is UpdateMode.READ_ONLY or known.known is Known.DYNAMIC,
+            is_read_only=_is_shown_read_only(known, name),
             is_sensitive=known.is_sensitive,
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
             synonyms=synonyms,
             documentation=documentation_of(known),
         )
+
+    def _described_value(self, name: str) -> str | None:
+        """As it is read; as written where Kafka keeps text: of one listener, or where only a dynamic update sets it."""
+        known = BROKER_KEYS.get(name)
+        if known is None or known.known is Known.DYNAMIC:
+            return self.original(name)
+        return format_value(self._values[name])
 
     def describe_all(self) -> list[ConfigDescription]:
         """Every key of Kafka's and ours that is not internal, and every other key that is given."""
@@ -259,9 +272,7 @@ class BrokerConfig(Mapping[str, Any]):
                     name=name,
                     value=text,
                     type=None if known is None else known.type,
-                    is_read_only=known is None
-                    or known.update_mode is UpdateMode.READ_ONLY
-                    or known.known is Known.DYNAMIC,
+                    is_read_only=known is None or _is_shown_read_only(known, name),
                     is_sensitive=known is None or known.is_sensitive,
                     source=source,
                     synonyms=(Synonym(name, text, source),),
@@ -336,3 +347,8 @@ class BrokerConfig(Mapping[str, Any]):
 def unknown_broker_keys(values: Mapping[str, object]) -> tuple[str, ...]:
     """The keys that no table knows, in the order given. A KafkaCluster with one is refused."""
     return tuple(name for name in values if find_key(name) is None)
+
+
+def _is_shown_read_only(known: ConfigKey, name: str) -> bool:
+    """Kafka shows only keys of all listeners as changeable. Source: DynamicBrokerConfig.AllDynamicConfigs."""
+    return known.update_mode is UpdateMode.READ_ONLY or known.known is Known.DYNAMIC or name not in BROKER_KEYS

@@ -26,6 +26,7 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
+_OF_A_LISTENER = ".num.network.threads"
 
 
 def check(config: BrokerConfig) -> None:
@@ -56,8 +57,9 @@ def check_change(present: BrokerConfig, changed: BrokerConfig) -> None:
     Source: DynamicThreadPool (thread counts may halve or double) and, of the cleaner's threads, LogCleaner.
     """
     threads = [*_THREADS, *(["log.cleaner.threads"] if present["log.cleaner.enable"] else [])]
-    for key in threads:
-        before, after = present[key], changed[key]
+    of_listeners = {*_threads_of_listeners(present), *_threads_of_listeners(changed)}
+    for key in (*threads, *sorted(of_listeners)):
+        before, after = _number_of_threads(present, key), _number_of_threads(changed, key)
         if after != before and not max(1, before // 2) <= after <= before * 2:
             _refuse(changed, key, f"between half and double the present number: {max(1, before // 2)} to {before * 2}")
     if changed["cordoned.log.dirs"] != present["cordoned.log.dirs"]:
@@ -66,6 +68,18 @@ def check_change(present: BrokerConfig, changed: BrokerConfig) -> None:
         for path in changed["ottla.log.dirs.forgotten"]:
             if path not in changed.log_dirs:
                 _refuse(changed, "ottla.log.dirs.forgotten", f"directories of log.dirs; {path} is none of them")
+
+
+def _threads_of_listeners(config: BrokerConfig) -> list[str]:
+    return [name for name in config.given_keys if name.startswith("listener.name.") and name.endswith(_OF_A_LISTENER)]
+
+
+def _number_of_threads(config: BrokerConfig, key: str) -> int:
+    """A listener without threads of its own has as many as any. Source: SocketServer's DataPlaneAcceptor."""
+    written = config.original(key)
+    if key.endswith(_OF_A_LISTENER):
+        return int(config["num.network.threads"] if written is None else written)
+    return int(config[key])
 
 
 def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | None:
@@ -80,7 +94,7 @@ def unknown_cordoned(named: Sequence[str], log_dirs: Sequence[str]) -> str | Non
 
 
 def _refuse(config: BrokerConfig, key: str, allowed: str) -> None:
-    raise ConfigError(key, config.original(key) or config[key], allowed)
+    raise ConfigError(key, config.original(key) or config.get(key), allowed)
 
 
 def _check_identity(config: BrokerConfig) -> None:

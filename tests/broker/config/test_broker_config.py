@@ -369,6 +369,8 @@ def test_one_unusable_stored_value_keeps_no_other_from_coming_into_force() -> No
         ({"max.connections": "0"}, False, ErrorCode.INVALID_REQUEST),
         ({"listener.name.plaintext.max.connections": "0"}, False, ErrorCode.INVALID_REQUEST),
         ({"listener.name.plaintext.max.connections": "5"}, True, None),
+        ({"listener.name.plaintext.num.network.threads": "6"}, False, None),
+        ({"listener.name.plaintext.num.network.threads": "7"}, False, ErrorCode.INVALID_REQUEST),
         ({"log.cleaner.threads": "0"}, False, ErrorCode.INVALID_REQUEST),
         ({"log.cleaner.dedupe.buffer.size": "1000"}, False, ErrorCode.INVALID_REQUEST),
         ({"log.local.retention.bytes": "10", "log.retention.bytes": "5"}, False, ErrorCode.INVALID_REQUEST),
@@ -437,6 +439,25 @@ def test_a_key_that_only_a_dynamic_update_sets_has_no_default_among_its_synonyms
     config.apply_dynamic({"leader.replication.throttled.rate": "5"}, {})
     told = (Synonym("leader.replication.throttled.rate", "5", ConfigSource.DYNAMIC_BROKER_CONFIG),)
     assert config.synonyms("leader.replication.throttled.rate") == told
+
+
+def test_a_key_that_only_a_dynamic_update_sets_is_shown_as_it_was_written() -> None:
+    config = load("")
+    config.apply_dynamic({"leader.replication.throttled.rate": "007"}, {})
+    assert config["leader.replication.throttled.rate"] == 7
+    assert config.describe("leader.replication.throttled.rate").value == "007"
+
+
+@pytest.mark.parametrize("cluster_wide", [False, True])
+def test_a_limit_of_one_listener_set_dynamically_is_described(cluster_wide: bool) -> None:
+    config = load("")
+    stored = {"listener.name.plaintext.max.connections": "007"}
+    assert config.apply_dynamic(*(({}, stored) if cluster_wide else (stored, {}))) == ()
+    by_name = {description.name: description for description in config.describe_all()}
+    described = by_name["listener.name.plaintext.max.connections"]
+    assert described.value == "007"
+    assert described.is_read_only
+    assert [synonym.name for synonym in described.synonyms] == [described.name, "max.connections"]
 
 
 def test_describe_tells_value_source_and_synonyms() -> None:
