@@ -45,6 +45,7 @@ class InMemoryKubernetes:
         self.objects: dict[tuple[str, str, str], Obj] = {}
         self.writes: list[tuple[str, str, str]] = []
         self.kill_after: int | None = None
+        self.clock: Callable[[], str] = lambda: NOW
         self.on_change: Callable[[str, Obj], None] | None = None
         self.resizes = True
         """Whether anything makes volumes larger whose claims ask for more."""
@@ -71,14 +72,17 @@ class InMemoryKubernetes:
         before = self.objects.get(key)
         metadata = stored["metadata"]
         metadata["uid"] = uid_of(before) if before else self._new_uid()
-        metadata.setdefault("creationTimestamp", NOW)
+        metadata.setdefault("creationTimestamp", self.clock())
         generation = int(dig(before, "metadata", "generation") or 0)
         changed = before is None or before.get("spec") != stored.get("spec")
         metadata["generation"] = generation + 1 if changed else generation
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
         self.objects[key] = stored
-        self._tell("MODIFIED" if before else "ADDED", stored)
+        if before and dig(before, "metadata", "finalizers") and is_deleting(stored) and not metadata.get("finalizers"):
+            self._drop(stored)
+        else:
+            self._tell("MODIFIED" if before else "ADDED", stored)
         return _copy(stored)
 
     def edit(self, kind: Kind, name: str, **parts: Any) -> Obj:
@@ -96,10 +100,10 @@ class InMemoryKubernetes:
         key = (kind.kind, "default" if kind.namespaced else "", name)
         obj = self.objects[key]
         if dig(obj, "metadata", "finalizers"):
-            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": self.clock()}})
             return
         if kind == CLAIM and self._is_mounted(name):
-            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": self.clock()}})
             return
         del self.objects[key]
         self._tell("DELETED", obj)
@@ -165,10 +169,7 @@ class InMemoryKubernetes:
     async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
         before = self._checked(obj)
         metadata = {**before["metadata"], "finalizers": list(finalizers)}
-        changed = self._write("finalizers", {**before, "metadata": metadata})
-        if is_deleting(changed) and not finalizers:
-            self._drop(changed)
-        return changed
+        return self._write("finalizers", {**before, "metadata": metadata})
 
     async def replace(self, obj: Obj) -> Obj:
         self._checked(obj)
@@ -180,7 +181,7 @@ class InMemoryKubernetes:
             return False
         self._record("delete", obj)
         if kind.kind in GRACEFUL:
-            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": NOW}})
+            self.put({**obj, "metadata": {**obj["metadata"], "deletionTimestamp": self.clock()}})
         else:
             self._drop(obj)
         return True
@@ -196,6 +197,9 @@ class InMemoryKubernetes:
 
     def _write(self, verb: str, obj: Obj) -> Obj:
         self._record(verb, obj)
+        there = self.objects.get(self._key(obj))
+        if there is not None and {**obj, "metadata": {**there["metadata"], **obj["metadata"]}} == there:
+            return _copy(there)  # the server keeps the resource version, and no watch tells of it
         return self.put(obj)
 
     def _record(self, verb: str, obj: Obj) -> None:

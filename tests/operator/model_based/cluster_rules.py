@@ -1,0 +1,163 @@
+"""What can happen to a KafkaCluster and to what belongs to it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    KAFKA_CLUSTER,
+    POD,
+    SECRET,
+    SERVICE,
+    STATEFUL_SET,
+    Kind,
+    label,
+)
+from ottla_operator.planning.snapshot import Images
+from tests.operator.model_based import known
+from tests.operator.model_based.machine import Machine
+
+OWNED = (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SECRET)
+ONE_GIB = ("1Gi", "1024Mi", "1073741824", "1073741824.0", "1048576Ki", "1.0Gi")
+MORE = ("2Gi", "2e9", "3G")
+ODD_SIZES = ("200e7", "2E9", "1500m", "0.5Gi", "+2Gi", "much", "-1Gi", "")
+HAND_SIZES = ("2Gi", "2147483648") if known.SOME_QUANTITIES_ARE_NOT_READ else ("2Gi", "2e9", "200e7", "2147483648000m")
+BROKER_CONFIGS: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {"min.insync.replicas": 1},
+    {"log.retention.hours": 5},
+    {"log.retention.hours": "5"},
+    {"log.retention.hours": 6 if known.A_CRASH_LOOP_IS_EXCUSED else 13},
+    {"no.such": 1},
+)
+"""With 13 a broker does not start (`World`)."""
+SPEC = (
+    st.tuples(st.just("spec.brokers.replicas"), st.sampled_from((1, 2, 3)))
+    | st.tuples(st.just("spec.brokers.config"), st.sampled_from(BROKER_CONFIGS))
+    | st.tuples(st.just("spec.brokers.racks"), st.sampled_from((None, ["zone-a", "zone-b"], ["zone-x"])))
+    | st.tuples(st.just("spec.paused"), st.sampled_from((None, True)))
+    | st.tuples(st.just("spec.zookeeper.replicas"), st.sampled_from((1, 3)))
+)
+SIZES = st.sampled_from((*ONE_GIB, *MORE, *ODD_SIZES))
+
+
+class ClusterRules(Machine):
+    """Rules only; the world is the machine's."""
+
+    @rule(change=SPEC)
+    def change_the_cluster(self, change: tuple[str, Any]) -> None:
+        self.world.edit(*change)
+
+    @rule(sizes=st.lists(SIZES, min_size=1, max_size=2))
+    def change_the_disks(self, sizes: list[str]) -> None:
+        disks = [{"name": f"d{index}", "size": size, "storageClassName": "grows"} for index, size in enumerate(sizes)]
+        self.world.edit("spec.brokers.disks", disks)
+
+    @rule()
+    def delete_the_cluster(self) -> None:
+        if self.world.cluster is not None:
+            self.world.remove(KAFKA_CLUSTER, "orders")
+
+    @rule()
+    def apply_the_cluster(self) -> None:
+        if self.world.cluster is None:
+            self.world.put(copy.deepcopy(self.document))
+
+    @rule(kind=st.sampled_from(OWNED), index=st.integers(0, 9))
+    def somebody_deletes_an_object(self, kind: Kind, index: int) -> None:
+        if (name := self._pick(kind, index)) is not None:
+            self.world.remove(kind, name)
+
+    @rule(index=st.integers(0, 5), with_pod=st.booleans())
+    def a_claim_is_lost(self, index: int, with_pod: bool) -> None:
+        if (name := self._pick(CLAIM, index)) is None:
+            return
+        pods = [pod["metadata"]["name"] for pod in self.world.all(POD) if name in str(pod["spec"].get("volumes"))]
+        self.world.lost.add(name)
+        self.world.remove(CLAIM, name)
+        if with_pod:
+            for pod in pods:
+                self.world.remove(POD, pod)
+
+    @rule(index=st.integers(0, 5), size=st.sampled_from(HAND_SIZES))
+    def somebody_grows_a_claim(self, index: int, size: str) -> None:
+        if (name := self._pick(CLAIM, index)) is not None:
+            claim = self.world.kubernetes.there(CLAIM, name)
+            claim["spec"]["resources"]["requests"]["storage"] = size
+            self.world.was_resized = True
+            self.world.put(claim)
+
+    @rule(index=st.integers(0, 5), change=st.sampled_from(("env", "replicas", "image", "label", "restart")))
+    def somebody_changes_a_stateful_set(self, index: int, change: str) -> None:
+        if (name := self._pick(STATEFUL_SET, index)) is None:
+            return
+        found = self.world.kubernetes.there(STATEFUL_SET, name)
+        template = found["spec"]["template"]
+        if change == "env" and not known.FOREIGN_FIELDS_ARE_FOUGHT:
+            template["spec"]["containers"][0].setdefault("env", []).append({"name": "THEIRS", "value": "1"})
+        elif change == "replicas":
+            found["spec"]["replicas"] = 0
+        elif change == "image":
+            template["spec"]["containers"][0]["image"] = "theirs:1"
+        elif change == "label":
+            found["metadata"]["labels"]["theirs"] = "1"
+        elif change == "restart":
+            annotations = template["metadata"].setdefault("annotations", {})
+            annotations["kubectl.kubernetes.io/restartedAt"] = self.world.now()
+        self.world.put(found)
+
+    @rule(index=st.integers(0, 5), change=st.sampled_from(("port", "selector", "label")))
+    def somebody_changes_a_service(self, index: int, change: str) -> None:
+        if (name := self._pick(SERVICE, index)) is None:
+            return
+        found = self.world.kubernetes.there(SERVICE, name)
+        if change == "port" and not known.FOREIGN_FIELDS_ARE_FOUGHT:
+            found["spec"]["ports"].append({"name": "theirs", "port": 1, "protocol": "TCP"})
+        elif change == "selector":
+            found["spec"]["selector"] = {"theirs": "1", **found["spec"]["selector"], names.CLUSTER: "theirs"}
+        elif change == "label":
+            found["metadata"]["labels"]["theirs"] = "1"
+        self.world.put(found)
+
+    @rule()
+    def somebody_removes_the_clusters_status(self) -> None:
+        if (document := self.world.cluster) is not None:
+            self.world.put({key: value for key, value in document.items() if key != "status"})
+
+    @rule(behind=st.sets(st.integers(0, 2), max_size=1))
+    def replicas_are_behind(self, behind: set[int]) -> None:
+        self.world.kafka.behind = set(behind)
+
+    @rule(broker=st.integers(0, 2))
+    def a_broker_is_not_registered(self, broker: int) -> None:
+        self.world.kafka.unregistered = {broker}
+
+    @rule(answers=st.booleans())
+    def kafka_is_away(self, answers: bool) -> None:
+        self.world.kafka.answers = answers
+
+    @rule()
+    def controllers_stand_still(self) -> None:
+        self.world.controllers_run = False
+
+    @rule(
+        broker=st.sampled_from(("ottla:1", "ottla:2")), zookeeper=st.sampled_from(("zookeeper:3.9", "zookeeper:3.9.4"))
+    )
+    def the_operator_is_upgraded(self, broker: str, zookeeper: str) -> None:
+        self.world.images = Images(broker, zookeeper)
+        self.world.restart_operator()
+
+    def _pick(self, kind: Kind, index: int) -> str | None:
+        """One of the cluster's objects of a kind."""
+        mine = [obj["metadata"]["name"] for obj in self.world.all(kind) if label(obj, names.CLUSTER) == "orders"]
+        if kind is SECRET:
+            mine = self.world.kubernetes.names(kind)
+        return mine[index % len(mine)] if mine else None

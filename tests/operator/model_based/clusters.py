@@ -1,0 +1,30 @@
+"""A KafkaCluster with an ensemble of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from ottla_operator.runtime.cluster_task import RESYNC_S
+from tests.operator.model_based.cluster_rules import ClusterRules
+from tests.operator.model_based.cluster_truths import untruths_of_cluster
+
+OWN_ENSEMBLE: dict[str, Any] = {
+    "apiVersion": "kafka.ottla.dev/v1alpha1",
+    "kind": "KafkaCluster",
+    "metadata": {"name": "orders", "namespace": "default"},
+    "spec": {
+        "brokers": {"replicas": 2, "disks": [{"name": "d0", "size": "1Gi", "storageClassName": "grows"}]},
+        "zookeeper": {"replicas": 3, "disk": {"size": "1Gi"}},
+    },
+}
+
+
+class ClusterMachine(ClusterRules):
+    """No KafkaTopics."""
+
+    document: ClassVar[dict[str, Any]] = OWN_ENSEMBLE
+    rest_s: ClassVar[float] = RESYNC_S + 20
+
+    def untruths(self) -> Iterator[str]:
+        return untruths_of_cluster(self.world)

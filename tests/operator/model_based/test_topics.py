@@ -1,0 +1,9 @@
+"""KafkaTopics under two writers, a failing API server and a failing Kafka."""
+
+from __future__ import annotations
+
+from tests.operator.model_based.machines import run_fixed
+
+
+def test_topics_are_kept_and_conditions_are_true_whatever_happens_in_whatever_order() -> None:
+    run_fixed("topics", examples=400, steps=25)

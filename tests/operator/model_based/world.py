@@ -1,0 +1,357 @@
+"""Everything around the operator, in virtual time: API server, controllers, Kafka, and the processes of the operator.
+
+A machine changes things and lets time pass; `converge` ends all faults and waits for rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ottla_operator.api import names
+from ottla_operator.api.fleet import ServerReport
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    KAFKA_CLUSTER,
+    KAFKA_TOPIC,
+    KINDS,
+    POD,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    Kind,
+    Obj,
+    dig,
+    has_condition,
+    is_deleting,
+    label,
+    name_of,
+    new,
+    uid_of,
+)
+from ottla_operator.planning.config import FILE
+from ottla_operator.planning.snapshot import Images
+from ottla_operator.runtime.back_off import LONGEST_BACK_OFF_S
+from ottla_operator.runtime.cluster_task import RESYNC_S
+from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.topics.decisions import TopicView
+from simulation.loop import VirtualTimeLoop
+from tests.operator.fleet import InMemorySurroundings
+from tests.operator.kubernetes import InMemoryKubernetes, node
+from tests.operator.kubernetes import _claims as claims_of
+from tests.operator.model_based.kafka import ModelKafka
+from tests.operator.model_based.operator_process import OperatorProcess, TopicsOnly
+from tests.operator.unreliable_api import Faults
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ZONES = ("zone-a", "zone-b", "zone-c")
+CONVERGES_S = 2 * (LONGEST_BACK_OFF_S + RESYNC_S) + 600
+"""How long it may be until a fleet is at rest once the last fault has ended."""
+STEP_S = 10.0
+READ_AGAIN_S = 0.1
+"""So long before a deletion whoever looks, looks at what will be deleted: two calls."""
+REST_S = RESYNC_S + LONGEST_BACK_OFF_S
+
+
+class WorldSurroundings(InMemorySurroundings):
+    """With the loop's time."""
+
+    def now(self) -> str:
+        return self.kubernetes.clock()
+
+    async def server_report(self, pod: Obj) -> ServerReport | None:
+        size, serving = 3, []
+        for name in self.kubernetes.names(POD):
+            other = self.kubernetes.there(POD, name)
+            if label(other, names.SERVER_ID) is not None and has_condition(other, "Ready"):
+                serving.append(name)
+        if name_of(pod) not in serving or len(serving) <= size // 2:
+            return ServerReport(uid_of(pod), "")
+        return ServerReport(uid_of(pod), "leader" if name_of(pod) == serving[0] else "follower")
+
+
+class NotStarting(set[str]):
+    """The ConfigMaps that say log.retention.hours=13: with them no broker starts."""
+
+    def __init__(self, kubernetes: InMemoryKubernetes) -> None:
+        super().__init__()
+        self._kubernetes = kubernetes
+
+    def __contains__(self, name: object) -> bool:
+        found = self._kubernetes.objects.get((CONFIG_MAP.kind, "default", str(name)))
+        return found is not None and "log.retention.hours=13\n" in str(dig(found, "data", FILE))
+
+
+class World:
+    """`violations`: what must never happen and did. Checked after every rule.
+
+    With `standing_by` brokers the cluster is there already, and the operator only has topics to look after.
+    """
+
+    def __init__(self, cluster: Mapping[str, Any], standing_by: int = 0) -> None:
+        self.loop = VirtualTimeLoop()
+        self.loop.has_no_limit = True
+        self.violations: list[str] = []
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.clock = self.now
+        self.kafka = ModelKafka(self.kubernetes, self.topic_is_created, self.topic_is_deleted)
+        self.kafka.partitions = [("data", 0, (0, 1)), ("data", 1, (1, 0))]
+        self.surroundings = WorldSurroundings(self.kubernetes, self.kafka)
+        self.images = Images("ottla:1", "zookeeper:3.9")
+        self.faults = Faults()
+        self.controllers_run = True
+        self.is_ours = False
+        """Whether the test itself writes now."""
+        self.held_data: dict[str, str] = {}
+        """The uid of the claim that held data last, by its name."""
+        self.lost: set[str] = set()
+        """Claims that somebody has deleted."""
+        self.was_resized = False
+        """Whether disks were once asked for in another way than at the start."""
+        self._dirty = asyncio.Event()
+        self._controllers: asyncio.Task[None] | None = None
+        self._process: OperatorProcess | None = None
+        self.kubernetes.on_change = self._changed
+        self.changed_at: dict[str, float] = {}
+        """By uid when a document's spec was changed or its deletion was asked for."""
+        self.creators: dict[str, set[str]] = {}
+        """By topic id the uids of the documents that it was created for."""
+        self.kubernetes.not_starting = NotStarting(self.kubernetes)
+        self.kubernetes.put({**new(STORAGE_CLASS, "", "grows", {}), "allowVolumeExpansion": True})
+        for index, zone in enumerate(ZONES):
+            self.kubernetes.put(node(f"n{index + 1}", zone))
+        self.kubernetes.put(copy.deepcopy(dict(cluster)))
+        self._supervisor = TopicsOnly if standing_by else Supervisor
+        for broker_id in range(standing_by):
+            for obj in _broker(broker_id):
+                self.kubernetes.put(obj)
+        self._run(self._begin())
+
+    def now(self) -> str:
+        return (START + timedelta(seconds=int(self.loop.time()))).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def _begin(self) -> None:
+        if self._supervisor is Supervisor:
+            self._controllers = asyncio.create_task(self._control())
+        self._process = self._new_process()
+
+    def _new_process(self) -> OperatorProcess:
+        return OperatorProcess(self.kubernetes, self.faults, self.surroundings, self.images, self._supervisor)
+
+    async def _control(self) -> None:
+        """The controllers of Kubernetes take a second to see what has changed."""
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(1.0)
+            if self.controllers_run:
+                self._dirty.clear()
+                self.kubernetes.settle()
+                self._note_data()
+                self._collect_garbage()
+
+    def _collect_garbage(self) -> None:
+        """What was made for an owner that had gone meanwhile goes too."""
+        uids = {uid_of(obj) for obj in self.kubernetes.objects.values()}
+        for (kind, _, name), obj in list(self.kubernetes.objects.items()):
+            owners = dig(obj, "metadata", "ownerReferences") or []
+            if owners and not any(owner["uid"] in uids for owner in owners):
+                self.remove(KINDS[kind], name)
+
+    def _note_data(self) -> None:
+        """Which claims hold data: those that a ready pod has."""
+        for pod in self.all(POD):
+            if has_condition(pod, "Ready"):
+                for claim in claims_of(pod):
+                    if (there := self.find(CLAIM, claim)) is not None:
+                        self.held_data[claim] = uid_of(there)
+
+    def _changed(self, event: str, obj: Obj) -> None:
+        self._dirty.set()
+        if event == "ADDED" and obj["kind"] == CLAIM.kind and not self.is_ours:
+            self.claim_is_made(obj)
+        if self._process is not None:
+            self._process.tell(event, obj)
+
+    def _run(self, act: Any) -> Any:
+        return self.loop.run_until_complete(act)
+
+    @property
+    def process(self) -> OperatorProcess:
+        assert self._process is not None, "it begins with the world"
+        return self._process
+
+    def restart_operator(self) -> None:
+        self.process.alive = False
+
+        async def begin() -> None:
+            self._process = self._new_process()
+
+        self._run(begin())
+
+    def advance(self, seconds: float) -> None:
+        self._run(asyncio.sleep(seconds))
+
+    def end_faults(self) -> None:
+        """Also of Kafka and the controllers; a dead operator is started again."""
+        self.faults.clear()
+        self.process.mend()
+        self.controllers_run = True
+        self._dirty.set()
+        self.kafka.answers, self.kafka.is_slow = True, False
+        self.kafka.refusals.clear()
+        self.kafka.behind.clear()
+        self.kafka.unregistered.clear()
+        if not self.process.alive:
+            self.restart_operator()
+
+    def _acts(self) -> tuple[int, int]:
+        return len(self.kubernetes.writes), len(self.kafka.requests)
+
+    def converge(self, rest_s: float = REST_S) -> None:
+        """Ends the faults, and fails unless there is rest for `rest_s` in time, also after one more restart."""
+        self.end_faults()
+        quiet, waited = 0.0, 0.0
+        acts = self._acts()
+        while quiet < rest_s:
+            self.advance(STEP_S)
+            waited += STEP_S
+            quiet = quiet + STEP_S if self._acts() == acts else 0.0
+            acts = self._acts()
+            if waited > CONVERGES_S + rest_s:
+                last = [*self.kubernetes.writes[-6:], *map(str, self.kafka.requests[-3:])]
+                raise AssertionError(f"no rest {waited:.0f} s after the last fault; the last writes: {last}")
+        self.restart_operator()
+        self.advance(60.0)
+        assert self._acts() == acts, (
+            f"a new process of the operator writes where the one before was at rest: "
+            f"{self.kubernetes.writes[acts[0] :]} {self.kafka.requests[acts[1] :]}"
+        )
+
+    def close(self) -> None:
+        """Nothing of it runs on."""
+        self.process.alive = False
+        if self._controllers is not None:
+            self._controllers.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                self._run(self._controllers)
+        for task in asyncio.all_tasks(self.loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.loop.close()
+
+    # What is there
+
+    def all(self, kind: Kind) -> list[Obj]:
+        return [self.kubernetes.there(kind, name) for name in self.kubernetes.names(kind)]
+
+    def find(self, kind: Kind, name: str) -> Obj | None:
+        found = self.kubernetes.objects.get((kind.kind, "default" if kind.namespaced else "", name))
+        return copy.deepcopy(found)
+
+    @property
+    def cluster(self) -> Obj | None:
+        return self.find(KAFKA_CLUSTER, "orders")
+
+    def documents(self) -> list[Obj]:
+        return self.all(KAFKA_TOPIC)
+
+    def put(self, obj: Obj) -> None:
+        """As a user, whose claims are his own matter."""
+        self.is_ours = True
+        try:
+            self.kubernetes.put(obj)
+        finally:
+            self.is_ours = False
+
+    def remove(self, kind: Kind, name: str) -> None:
+        if self.find(kind, name) is not None:
+            self.kubernetes.remove(kind, name)
+
+    def edit(self, path: str, value: Any) -> None:
+        """Changes a field of the KafkaCluster; None takes it away."""
+        document = self.cluster
+        if document is None or is_deleting(document):
+            return
+        self.was_resized = self.was_resized or path == "spec.brokers.disks" or "zookeeper" in path
+        *parents, last = path.split(".")
+        place = document
+        for name in parents:
+            place = place.setdefault(name, {})
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = copy.deepcopy(value)
+        self.kubernetes.put(document)
+
+    # What must never happen
+
+    def claim_is_made(self, claim: Obj) -> None:
+        """An empty volume in place of one that held data: never for a broker; for a server of the ensemble only while a
+        majority of them still has its data."""
+        name = name_of(claim)
+        if name not in self.held_data:
+            return
+        there = {name_of(one): uid_of(one) for one in self.all(CLAIM)}
+        server = label(claim, names.SERVER_ID)
+        role = {held: uid for held, uid in self.held_data.items() if ("-zookeeper-" in held) == (server is not None)}
+        if not any(there.get(held) == uid for held, uid in role.items()):
+            for held in role:  # somebody has given up everything
+                del self.held_data[held]
+            return
+        if server is not None:
+            data = {held: uid for held, uid in self.held_data.items() if "-zookeeper-" in held}
+            servers = {held.rsplit("-", 2)[0] for held in data}
+            lacking = {held.rsplit("-", 2)[0] for held, uid in data.items() if there.get(held) != uid}
+            if len(servers) - len(lacking) > len(servers) // 2:
+                return
+        self.violations.append(f"claim {name} held data, was lost, and is made again")
+
+    def topic_is_created(self, topic: TopicView) -> None:
+        self.creators[topic.topic_id] = {
+            uid_of(document) for document in self.documents() if topic_of(document) == topic.name
+        }
+
+    def topic_is_deleted(self, topic: TopicView) -> None:
+        """Looked at when Kafka is asked to."""
+        if why := self.why_not_deleted(topic):
+            self.violations.append(why)
+
+    def why_not_deleted(self, topic: TopicView) -> str:
+        """Why a topic must not go now, "" when it may. What has changed a moment ago nobody can have seen."""
+        documents = [document for document in self.documents() if topic_of(document) == topic.name]
+        naming = [name_of(one) for one in documents if is_live(one) and self.age_of(one) > READ_AGAIN_S]
+        if naming:
+            return f"topic {topic.name} is deleted while KafkaTopic {', '.join(naming)} names it"
+        going = [one for one in documents if is_deleting(one)]
+        if not going:
+            return f"topic {topic.name} is deleted, and no document of it is being deleted"
+        for document in going:
+            policy = dig(document, "spec", "deletionPolicy")
+            if policy == "Delete" or self.age_of(document) < READ_AGAIN_S:
+                return ""
+            if policy is None and uid_of(document) in self.creators.get(topic.topic_id, ()):
+                return ""
+        return f"topic {topic.name} is deleted; it existed before KafkaTopic {', '.join(map(name_of, going))}"
+
+    def age_of(self, document: Obj) -> float:
+        """Seconds since its spec was changed, or its deletion was asked for."""
+        return self.loop.time() - self.changed_at.get(document["metadata"]["uid"], 0.0)
+
+
+def topic_of(document: Obj) -> str:
+    return str(dig(document, "spec", "topicName") or document["metadata"]["name"])
+
+
+def is_live(document: Obj) -> bool:
+    return not is_deleting(document)
+
+
+def _broker(broker_id: int) -> tuple[Obj, Obj]:
+    labels = names.labels("orders", names.BROKER, broker_id=str(broker_id))
+    name = names.broker_name("orders", broker_id)
+    pod = new(POD, "default", names.pod_of(name), labels, spec={"nodeName": ""})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return new(STATEFUL_SET, "default", name, labels, spec={"replicas": 1}), {**pod, "status": ready}
