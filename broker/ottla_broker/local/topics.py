@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla_broker.config import TOPIC_KEYS, ConfigError, ConfigSource
+from ottla_broker.config import ConfigSource
 from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
 from ottla_operator.model.topic import KafkaTopic
+from ottla_operator.model.topic_config import is_same_value
 
 _TIMEOUT_MS = 30_000
 _PAUSE_S = 0.05
@@ -96,17 +97,10 @@ def config_changes(current: Mapping[str, str], declared: Mapping[str, str]) -> d
     {'retention.ms': None}
     """
     changes: dict[str, str | None] = {
-        key: text for key, text in declared.items() if key not in current or not _is_same(key, current[key], text)
+        key: text for key, text in declared.items() if key not in current or not is_same_value(key, current[key], text)
     }
     changes.update((key, None) for key in current if key not in declared and key not in _SET_BY_TOOLS)
     return changes
-
-
-def _is_same(key: str, first: str, second: str) -> bool:
-    try:
-        return bool(TOPIC_KEYS[key].parse(first) == TOPIC_KEYS[key].parse(second))
-    except (KeyError, ConfigError):
-        return first == second
 
 
 def _shown(key: str, before: str | None, after: str | None) -> str:
