@@ -277,7 +277,7 @@ def test_a_cordoned_directory_takes_nothing_new_and_keeps_what_it_has(fleet: Clu
     cordoned, free = paths(fleet, 2)
     there = [index for index in range(4) if home(fleet, 2, f"{name}-before", index) == cordoned]
     assert there
-    assert "/no/such/directory is not in log.dirs" in configure(fleet, "2", CORDONED, "/no/such/directory")
+    assert "/no/such/directory is none of them" in configure(fleet, "2", CORDONED, "/no/such/directory")
     assert "for the whole cluster" in configure(fleet, "", CORDONED, cordoned)
     assert configure(fleet, "2", CORDONED, cordoned) == ""
     try:
