@@ -213,22 +213,53 @@ def _failed(name: str, error: str) -> TopicView:
 def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Part]) -> list[tuple[_Part, str]]:
     """Asks for all parts at once, and gives those that failed with their errors.
 
-    Where that cannot be sent, or its answer cannot be read, it asks for each part alone.
-
-    The client raises for a whole request what one of its topics has wrong (a text that it cannot write, a code that it
-    does not know). A fleet that does not answer is no such error: it is raised.
+    What cannot be written into a request is not asked for: the client's own thread may meet it, and whoever asked then
+    waits for ever. Where an answer cannot be read, each part is asked for alone: the client raises for a whole request
+    what one of its topics has wrong (a code that it does not know). A fleet that does not answer is no such error: it is
+    raised.
     """
-    if not parts:
-        return []
+    failed = [(part, why) for part in parts if (why := _why_not_sent(part))]
+    asked = [part for part in parts if not _why_not_sent(part)]
+    if not asked:
+        return failed
     try:
-        ask(parts)
-        return []
+        ask(asked)
+        return failed
     except Exception as error:
         if _is_of_fleet(error):
             raise
-        if len(parts) == 1:
-            return [(parts[0], f"{type(error).__name__.removesuffix('Error')}: {error}")]
-    return [failed for part in parts for failed in _in_one_request(ask, [part])]
+        if len(asked) == 1:
+            return [*failed, (asked[0], f"{type(error).__name__.removesuffix('Error')}: {error}")]
+    return [*failed, *(one for part in asked for one in _in_one_request(ask, [part]))]
+
+
+def _why_not_sent(part: object) -> str:
+    """Why a topic's name, or a change of a topic, has no place in a request; "" where it has.
+
+    >>> _why_not_sent("usual"), _why_not_sent(Grow("t", 2**40))
+    ('', 'InvalidPartitions: 1099511627776 is no number of partitions')
+    """
+    match part:
+        case Create(topic, partitions, replicas, config):
+            texts = [topic, *config, *config.values()]
+        case Alter(topic, to_set, to_unset):
+            texts, partitions, replicas = [topic, *to_set, *to_set.values(), *to_unset], 1, 1
+        case Grow(topic, partitions):
+            texts, replicas = [topic], 1
+        case DeleteTopic(topic):
+            texts, partitions, replicas = [topic], 1, 1
+        case _:
+            texts, partitions, replicas = [str(part)], 1, 1
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return f"InvalidRequest: {text!r} is not text in UTF-8"
+    if not -1 <= partitions < 1 << 31:
+        return f"InvalidPartitions: {partitions} is no number of partitions"
+    if not -1 <= replicas < 1 << 15:
+        return f"InvalidReplicationFactor: {replicas} is no number of replicas"
+    return ""
 
 
 def _is_of_fleet(error: Exception) -> bool:
