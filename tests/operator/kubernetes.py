@@ -15,6 +15,7 @@ from ottla_operator.api.comparison import key_of, list_keys
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
+    DISRUPTION_BUDGET,
     KAFKA_CLUSTER,
     KAFKA_TOPIC,
     NAMESPACE,
@@ -24,6 +25,7 @@ from ottla_operator.api.objects import (
     Kind,
     Obj,
     dig,
+    has_condition,
     is_deleting,
     name_of,
     uid_of,
@@ -110,6 +112,22 @@ class InMemoryKubernetes:
         for other in list(self.objects.values()):
             if any(owner["uid"] == uid_of(obj) for owner in dig(other, "metadata", "ownerReferences") or []):
                 self.remove(_kind(other), name_of(other))
+
+    def evict(self, name: str) -> None:
+        """As the eviction API does, with a disruption controller that is up to date.
+
+        Raises ApiError: 429 when a disruption budget does not allow it, 500 when two budgets match the pod.
+        """
+        pod = self.there(POD, name)
+        budgets = [obj for obj in self._all(DISRUPTION_BUDGET.kind) if _selects(obj["spec"]["selector"], pod)]
+        if len(budgets) > 1:
+            raise ApiError(500, "InternalError", "more than one PodDisruptionBudget")
+        for budget in budgets:
+            matching = [other for other in self._all(POD.kind) if _selects(budget["spec"]["selector"], other)]
+            healthy = [other for other in matching if has_condition(other, "Ready") and not is_deleting(other)]
+            if len(healthy) <= budget["spec"]["minAvailable"]:
+                raise ApiError(429, "TooManyRequests", f"{name_of(budget)} does not allow it")
+        self.remove(POD, name)
 
     def settle(self) -> None:
         """Lets the controllers of Kubernetes do their work."""
@@ -339,6 +357,17 @@ def _copy(value: Any) -> Any:
 def _claims(pod: Obj) -> list[str]:
     volumes = dig(pod, "spec", "volumes") or []
     return [v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v]
+
+
+def _selects(selector: Obj, obj: Obj) -> bool:
+    """matchLabels and NotIn, which is all that we use."""
+    labels = dig(obj, "metadata", "labels") or {}
+    wanted = all(labels.get(key) == value for key, value in selector["matchLabels"].items())
+    return wanted and all(
+        labels.get(expression["key"]) not in expression["values"]
+        for expression in selector.get("matchExpressions") or []
+        if expression["operator"] == "NotIn"
+    )
 
 
 def _kind(obj: Obj) -> Kind:

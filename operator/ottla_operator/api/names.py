@@ -26,6 +26,8 @@ ENSEMBLE = f"{GROUP}/ensemble"
 """Annotation of the ensemble's ConfigMap and of each of its claims: which servers hold data, by the uids of claims."""
 ACCEPT_LOSS = f"{GROUP}/accept-zookeeper-loss"
 """Annotation of a KafkaCluster, written by a person: the ZooKeeper servers whose data is given up."""
+IN_SYNC = f"{GROUP}/in-sync"
+"""Label of a broker's pod: "true" once that pod has been seen ready and in every ISR its broker belongs to."""
 CONFIG = f"{GROUP}/config"
 """Annotation of a pod template: the ConfigMap with its server.properties."""
 APPLIED = f"{GROUP}/applied"
@@ -63,6 +65,11 @@ def broker_name(cluster: str, broker_id: int) -> str:
 
 def brokers_service(cluster: str) -> str:
     return f"{cluster}-brokers"
+
+
+def behind_budget(cluster: str) -> str:
+    """Disruption budget of the broker pods that have not been seen in sync yet."""
+    return f"{brokers_service(cluster)}-behind"
 
 
 def bootstrap_service(cluster: str) -> str:

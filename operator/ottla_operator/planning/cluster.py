@@ -233,7 +233,13 @@ def _decide_roll(
         if decided.delete is not None:
             number, uid = decided.delete
             pod = names.pod_of(name_of(wanted[number]))
-            concerns.deletes.insert(0, Delete(POD, pod, uid, f"roll {facts.roll_id}: {role} {number}"))
+            others = tuple(
+                names.pod_of(name_of(wanted[other.id]))
+                for other in facts.members.values()
+                if other.id != number and other.is_ready
+            )
+            reason = f"roll {facts.roll_id}: {role} {number}"
+            concerns.deletes.insert(0, Delete(POD, pod, uid, reason, while_ready=others))
         if decided.roll is not None or recorded is not None:
             break
     if decided.wake_after_s is not None:

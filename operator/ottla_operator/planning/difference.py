@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
-from ottla_operator.api.objects import CLAIM, KINDS, Obj, dig, is_deleting, is_owned_by, name_of, short_hash
+from ottla_operator.api.objects import CLAIM, KINDS, POD, Obj, dig, is_deleting, is_owned_by, name_of, short_hash
 from ottla_operator.planning.snapshot import Snapshot
 
 
@@ -53,9 +53,9 @@ def stamp(desired: Obj) -> str:
 def stamped(desired: Obj) -> Obj:
     """`desired` as it is written: with its stamp, so that leaving something out of it is a difference.
 
-    A claim is declared from what it is itself, and nothing of it is ever left out.
+    A claim is declared from what it is itself, and nothing of it is ever left out; of a pod one label is ours.
     """
-    if desired["kind"] == CLAIM.kind:
+    if desired["kind"] in (CLAIM.kind, POD.kind):
         return desired
     metadata = desired["metadata"]
     annotations = {**metadata.get("annotations", {}), names.APPLIED: stamp(desired)}

@@ -1,4 +1,4 @@
-"""The addresses of the brokers and their disruption budget.
+"""The addresses of the brokers, and with them the disruption budgets (`planning.budgets`).
 
 A headless Service for INTERNAL, with every pod, a ClusterIP per broker that CLIENT advertises and that outlives the
 pod, and the bootstrap Service. Those for clients have ready pods only: a Service without a pod refuses a connection at
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from ottla_operator.api import names
 from ottla_operator.api.conditions import SERVICES_READY, good
-from ottla_operator.api.objects import DISRUPTION_BUDGET, SERVICE, Obj, new, owned
+from ottla_operator.api.objects import SERVICE, Obj, new, owned
+from ottla_operator.planning.budgets import decide_budgets
 from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
@@ -27,7 +28,7 @@ def selector_text(cluster: str) -> str:
 
 
 def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
-    """Services for the fleet and for each broker, and the budget that lets one pod go at a time."""
+    """Services for the fleet and for each broker, and the budgets that let one pod go at a time."""
     ids = list(broker_ids)
     name = snapshot.cluster.name
     desired = [
@@ -58,9 +59,9 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
                 publishNotReadyAddresses=False,
             )
         )
-    if ids:
-        desired.append(_budget(snapshot, len(ids)))
-    return Decision((good(SERVICES_READY),), tuple(desired))
+    budgets = decide_budgets(snapshot, ids)
+    desired += budgets.desired
+    return Decision((good(SERVICES_READY),), tuple(desired), wake_after_s=budgets.wake_after_s)
 
 
 def _selector(cluster: str) -> dict[str, str]:
@@ -84,12 +85,3 @@ def _service(
         "ports": [{"name": port_name, "port": port} for port_name, port in ports.items()],
     }
     return owned(new(SERVICE, cluster.namespace, name, labels, spec=spec), snapshot.resource)
-
-
-def _budget(snapshot: Snapshot, brokers: int) -> Obj:
-    """minAvailable as an absolute number: maxUnavailable would forget pods that are missing."""
-    cluster = snapshot.cluster
-    spec = {"minAvailable": brokers - 1, "selector": {"matchLabels": _selector(cluster.name)}}
-    labels = names.labels(cluster.name, names.BROKER)
-    budget = new(DISRUPTION_BUDGET, cluster.namespace, names.brokers_service(cluster.name), labels, spec=spec)
-    return owned(budget, snapshot.resource)

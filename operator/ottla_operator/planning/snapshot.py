@@ -118,12 +118,16 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """One destructive act. It is done only if an uncached read still shows this uid."""
+    """One destructive act. It is done only if an uncached read still shows this uid.
+
+    `while_ready`: pods that have to be ready still, by another uncached read. An eviction may have been faster.
+    """
 
     kind: Kind
     name: str
     uid: str
     reason: str
+    while_ready: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,6 +351,13 @@ class ClusterTask:
             if there is not None:
                 self._store.put(there)
             return
+        for name in wanted.while_ready:
+            other = await self._api.get(POD, self.key[0], name)
+            if other is None or is_deleting(other) or not has_condition(other, "Ready"):
+                self._log.info("%s %s is not deleted: pod %s is not ready", wanted.kind.kind, wanted.name, name)
+                if other is not None:
+                    self._store.put(other)
+                return
         self._log.info("deleting %s %s: %s", wanted.kind.kind, wanted.name, wanted.reason)
         await self._api.delete(wanted.kind, self.key[0], wanted.name, wanted.uid)
         after = await self._api.get(wanted.kind, self.key[0], wanted.name)

@@ -140,6 +140,7 @@ def test_the_operator_has_the_rights_it_uses() -> None:
     applied += [("", plural) for plural in ("services", "configmaps", "persistentvolumeclaims")]
     for group, plural in applied:
         assert {(group, plural, verb) for verb in ("get", "create", "patch")} <= granted
+    assert ("", "pods", "patch") in granted, "the label of brokers that have caught up"
     assert {("", "pods", "delete"), ("", "configmaps", "delete"), ("", "pods", "get")} <= granted
     assert {("kafka.ottla.dev", f"{plural}/status", "update") for plural in ("kafkaclusters", "kafkatopics")} <= granted
 

@@ -1,0 +1,130 @@
+"""Nodes are drained: which broker pods the API server lets go, at every moment of a broker's return."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import DISRUPTION_BUDGET, POD, STATEFUL_SET, dig, label
+from ottla_operator.effects.ports import ApiError
+from tests.operator.fleet import CLUSTER, Fleet
+
+PODS = tuple(f"orders-broker-{number}-0" for number in range(3))
+
+
+async def _running() -> Fleet:
+    fleet = Fleet(CLUSTER)
+    fleet.kafka.partitions = [("t", 0, (0, 1, 2)), ("t", 1, (1, 2, 0))]
+    await fleet.converge()
+    return fleet
+
+
+def _evictable(fleet: Fleet) -> list[str]:
+    """Which pods may be evicted now, each asked alone."""
+    found = []
+    for name in PODS:
+        if ("Pod", "default", name) not in fleet.kubernetes.objects:
+            continue
+        before = dict(fleet.kubernetes.objects)
+        try:
+            fleet.kubernetes.evict(name)
+        except ApiError as error:
+            assert error.status == 429
+            continue
+        finally:
+            fleet.kubernetes.objects = before
+        found.append(name)
+    return found
+
+
+def _needed(fleet: Fleet) -> int:
+    return int(fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"])
+
+
+async def test_one_broker_of_a_whole_fleet_may_be_evicted_and_then_no_other() -> None:
+    fleet = await _running()
+    assert _evictable(fleet) == list(PODS)
+    fleet.kubernetes.evict(PODS[0])
+    assert _evictable(fleet) == []
+
+
+async def test_nobody_is_evicted_while_a_broker_that_has_returned_is_behind() -> None:
+    fleet = await _running()
+    fleet.kafka.behind = {0}
+    fleet.kubernetes.evict(PODS[0])
+    for _ in range(4):
+        await fleet.step()
+        assert _evictable(fleet) == []
+    assert fleet.kafka.ready_brokers() == [0, 1, 2]
+    fleet.kafka.behind = set()
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS)
+
+
+async def test_nobody_is_evicted_after_an_eviction_while_the_operator_is_away() -> None:
+    """It may have run on the node that was drained first."""
+    fleet = await _running()
+    fleet.kubernetes.evict(PODS[0])
+    for _ in range(4):
+        fleet.kubernetes.settle()
+    assert fleet.kafka.ready_brokers() == [0, 1, 2]
+    assert _evictable(fleet) == []
+    fleet.restart_operator()
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS)
+
+
+@pytest.mark.parametrize("trouble", ["behind", "unregistered", "silent"])
+async def test_nobody_is_evicted_while_the_fleet_is_not_whole(trouble: str) -> None:
+    fleet = await _running()
+    if trouble == "behind":
+        fleet.kafka.behind = {2}
+    elif trouble == "unregistered":
+        fleet.kafka.unregistered = {2}
+    else:
+        fleet.kafka.answers = False
+    await fleet.converge()
+    assert _evictable(fleet) == [] and _needed(fleet) == 3
+    fleet.kafka.behind, fleet.kafka.unregistered, fleet.kafka.answers = set(), set(), True
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS) and _needed(fleet) == 2
+
+
+async def test_nobody_is_evicted_while_brokers_are_rolled() -> None:
+    fleet = await _running()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    while fleet.status("roll", "step") != "DeletePod":
+        await fleet.step()
+    while fleet.status("roll"):
+        assert _needed(fleet) == 3 and _evictable(fleet) == []
+        await fleet.step()
+    await fleet.converge()
+    assert _evictable(fleet) == list(PODS)
+
+
+async def test_a_roll_deletes_nobody_when_an_eviction_was_faster() -> None:
+    """The watch has not shown yet that another pod is going."""
+    fleet = await _running()
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    while fleet.status("roll", "step") != "DeletePod":
+        await fleet.step()
+    see, fleet.kubernetes.on_change = fleet.kubernetes.on_change, None
+    pod = fleet.kubernetes.there(POD, PODS[2])
+    fleet.kubernetes.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    fleet.kubernetes.on_change = see
+    fleet.kubernetes.writes.clear()
+    await fleet.task.pass_once()
+    assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
+    fleet.kubernetes.settle()
+    await fleet.converge()
+    assert fleet.status("roll") is None
+
+
+async def test_only_the_pod_that_was_seen_in_sync_has_the_label_and_no_template_has_it() -> None:
+    fleet = await _running()
+    assert [label(fleet.kubernetes.there(POD, name), names.IN_SYNC) for name in PODS] == ["true"] * 3
+    fleet.kubernetes.evict(PODS[1])
+    fleet.kubernetes.settle()
+    assert label(fleet.kubernetes.there(POD, PODS[1]), names.IN_SYNC) is None
+    template = dig(fleet.kubernetes.there(STATEFUL_SET, "orders-broker-1"), "spec", "template", "metadata", "labels")
+    assert names.IN_SYNC not in template
