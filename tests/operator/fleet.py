@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from ottla_operator.api import names
@@ -173,9 +174,11 @@ class InMemorySurroundings:
     """State of a broker's session with ZooKeeper, by the name of its pod, where it is not connected."""
     reported: list[str] = field(default_factory=list)
     """The pods that were asked, in order."""
+    passed_s: int = 0
+    """How long after NOW it is."""
 
     def now(self) -> str:
-        return NOW
+        return (datetime.fromisoformat(NOW) + timedelta(seconds=self.passed_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def password(self) -> str:
         return "secret"

@@ -61,6 +61,8 @@ class InMemoryKubernetes:
         """A mutating admission webhook."""
         self._applied: dict[tuple[str, str, str], Obj] = {}
         """What the operator's applies own."""
+        self.container_state: Obj = {"waiting": {"reason": "CrashLoopBackOff"}}
+        """The state of a container that does not become ready."""
         self._version = 1000
         self._uids = 0
         self.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
@@ -328,8 +330,7 @@ class InMemoryKubernetes:
         if container is not None:
             status["containerStatuses"] = [container]
         if config in self.not_starting:
-            waiting = {"reason": "CrashLoopBackOff"}
-            status["containerStatuses"] = [{"name": "broker", "ready": False, "state": {"waiting": waiting}}]
+            status["containerStatuses"] = [{"name": "broker", "ready": False, "state": self.container_state}]
         spec = {**pod["spec"], "nodeName": pod["spec"].get("nodeName") or self._node_for(pod)}
         if pod.get("status") != status or pod["spec"] != spec:
             self.put({**pod, "spec": spec, "status": status})

@@ -34,6 +34,7 @@ from ottla_operator.planning.pods import (
     stateful_set,
     trouble,
 )
+from ottla_operator.planning.progress import excused
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
@@ -245,12 +246,15 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
     if held_back:
         return bad(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
     waiting: list[str] = []
-    rolling = snapshot.rolling(names.BROKER)
-    for broker_id in identities.racks:
+    pods = {
+        broker_id: snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        for broker_id in identities.racks
+    }
+    rolling = excused(snapshot, names.BROKER, pods)
+    for broker_id, pod in pods.items():
         if broker_id in rolling:
             continue
         name = names.broker_name(snapshot.cluster.name, broker_id)
-        pod = snapshot.pod(names.pod_of(name))
         if pod is None:
             waiting.append(f"{broker_id} has no pod{snapshot.why_no_pod(name)}")
         elif not has_condition(pod, "Ready"):

@@ -35,6 +35,8 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 LEAVE_KEY = "dirs"
 RESIZE_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
 """Conditions of a claim that tell how far its volume is with becoming larger."""
+FROM_REPORTS = ("DirectoryOffline", "DirectoryChanged")
+"""The reasons of DisksReady that only a broker can tell, or take back."""
 
 
 def mount_path(disk: str) -> str:
@@ -116,7 +118,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
         faults += _removed(snapshot, number)
         faults += _reported(snapshot, number, mine)
     faults += [bad(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
-    waiting = _waiting(snapshot, claims) or _resizing(growing)
+    waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or _resizing(growing)
     condition = faults[0] if faults else waiting or good(DISKS_READY)
     wake = 5.0 if any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     return Disks(Decision((condition,), tuple(desired), wake_after_s=wake), claims, can_use=True)
@@ -351,6 +353,15 @@ def _reported(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> list[
             )
             found.append(bad(DISKS_READY, "DirectoryChanged", message))
     return found
+
+
+def _unanswered(snapshot: Snapshot) -> Condition | None:
+    """What was last known of a directory, while a broker does not tell: that it restarts mends no disk."""
+    silent = [number for number in snapshot.broker_ids() if number not in snapshot.reports]
+    for before in snapshot.status("conditions") or []:
+        if before.get("type") == DISKS_READY and before.get("reason") in FROM_REPORTS and silent:
+            return bad(DISKS_READY, before["reason"], str(before.get("message", "")))
+    return None
 
 
 def _waiting(snapshot: Snapshot, claims: Mapping[int, tuple[Claim, ...]]) -> Condition | None:

@@ -107,7 +107,7 @@ class Snapshot:
         return f" ({message})" if message else ""
 
     def rolling(self, role: str) -> tuple[int, ...]:
-        """Who is being restarted by the roll that status tells of: that they are down is no failure."""
+        """Who has its turn in the roll that status tells of. What that excuses is decided in `planning.progress`."""
         if self.status("roll", "role") != role:
             return ()
         return tuple(self.status("roll", "batch") or ())

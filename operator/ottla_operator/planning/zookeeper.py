@@ -47,6 +47,7 @@ from ottla_operator.planning.pods import (
     stateful_set,
     trouble,
 )
+from ottla_operator.planning.progress import excused
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 CLIENT_PORT = 2181
@@ -528,9 +529,11 @@ def _readiness(snapshot: Snapshot, wanted: list[int], *, has_served: bool) -> Co
     """A server in its turn of a roll is down by intent; an ensemble without a quorum never is."""
     waiting: list[str] = []
     down: list[str] = []
-    rolling = snapshot.rolling(names.ZOOKEEPER)
-    for server in wanted:
-        pod = snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server)))
+    pods = {
+        server: snapshot.pod(names.pod_of(names.zookeeper_name(snapshot.cluster.name, server))) for server in wanted
+    }
+    rolling = excused(snapshot, names.ZOOKEEPER, pods)
+    for server, pod in pods.items():
         if pod is None or not has_condition(pod, "Ready"):
             why = snapshot.why_no_pod(names.zookeeper_name(snapshot.cluster.name, server))
             down.append(f"{server} has no pod{why}" if pod is None else f"{server} {trouble(pod)}")

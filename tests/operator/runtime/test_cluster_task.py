@@ -294,7 +294,6 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert len(fleet.kubernetes.not_starting) == 3
     for _ in range(15):
         await fleet.step()
-    # Nothing else says why: a broker in its turn is down by intent, so BrokersReady leaves it out.
     assert fleet.condition("Rolled")[1:] == (
         "Blocked",
         "broker 1: WaitReady; waits for: broker 1 waits (CrashLoopBackOff)",
