@@ -158,7 +158,7 @@ def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
     text = text.replace("    replicas: 3\n", f"    replicas: 3\n    rackKey: {ROOM}\n")
     assert ROOM in text
     kubernetes.kubectl("apply", "--namespace", OTHER, "-f", "-", text=text)
-    # Not Ready where the scheduler puts both brokers of a room on one node: that is shown as RacksReady SharedNode.
+    # Where the scheduler puts both brokers of a room on one node, SpreadOverNodes says SharedNode.
     kubernetes.until_condition(KAFKA_CLUSTER, "payments", "BrokersReady", namespace=OTHER)
     topic = {
         "apiVersion": "kafka.ottla.dev/v1alpha1",

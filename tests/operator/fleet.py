@@ -60,6 +60,8 @@ class InMemoryKafka:
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
+        self.on_disk: dict[int, tuple[str, ...]] = {}
+        """Replicas in log directories that no metadata names, by broker."""
         self.requests: list[TopicChange] = []
         self.opened = 0
         self.closed = 0
@@ -100,6 +102,12 @@ class InMemoryKafka:
             for topic, index, replicas in self.partitions
         )
         return KafkaView("cluster-1", ready[0], tuple(ready), partitions)
+
+    async def replicas_on(self, broker: int) -> Sequence[str]:
+        if not self.answers or broker not in self.ready_brokers():
+            raise KafkaError("it does not answer")
+        named = [f"{topic}-{index}" for topic, index, replicas in self.partitions if broker in replicas]
+        return [*named, *self.on_disk.get(broker, ())]
 
     def in_sync(self) -> set[int]:
         return set(self.ready_brokers()) - self.behind

@@ -250,6 +250,7 @@ class InMemoryKubernetes:
 
     def _drop(self, obj: Obj) -> None:
         del self.objects[self._key(obj)]
+        self._version += 1
         self._tell("DELETED", obj)
 
     def _all(self, kind: str) -> list[Obj]:
@@ -291,6 +292,9 @@ class InMemoryKubernetes:
                     "spec": _copy(template["spec"]),
                 }
             )
+        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_deleting(pod):
+            self.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": NOW}})
+            return
         if pod is not None and not is_deleting(pod):
             self._start(_copy(pod))
 

@@ -17,6 +17,7 @@ BROKERS_READY = "BrokersReady"
 DISKS_READY = "DisksReady"
 RACKS_READY = "RacksReady"
 SERVICES_READY = "ServicesReady"
+SPREAD_OVER_NODES = "SpreadOverNodes"
 ROLLED = "Rolled"
 CONFIG_VALID = "ConfigValid"
 

@@ -33,6 +33,9 @@ CONFIG = f"{GROUP}/config"
 APPLIED = f"{GROUP}/applied"
 """Annotation of an object: a hash of what was declared of it last, which tells that something is no longer declared."""
 
+REMOVED = f"{GROUP}/removed"
+"""Label of a claim: "true" once its broker was removed because it was empty. Such a claim counts for no broker."""
+
 TOPIC_FINALIZER = f"{GROUP}/topic"
 MAIN_POOL = "main"
 APPLICATION = "ottla"

@@ -73,6 +73,9 @@ class KafkaAdminLane:
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         return await self._call(lambda client: _dynamic_values(client, broker_ids))
 
+    async def replicas_on(self, broker: int) -> Sequence[str]:
+        return await self._call(lambda client: _replicas_on(client, broker))
+
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         return await self._call(lambda client: _topics(client, names))
 
@@ -126,7 +129,9 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
 
 
 def _view(client: KafkaAdminClient) -> KafkaView:
-    cluster = client.describe_cluster()
+    # One request for brokers and partitions: what two brokers answer need not fit together, and a removal of a broker
+    # relies on it. The client's public calls ask twice.
+    cluster = client._manager.run(client._get_cluster_metadata, None)
     partitions = [
         Partition(
             topic["name"],
@@ -135,10 +140,21 @@ def _view(client: KafkaAdminClient) -> KafkaView:
             tuple(partition["replica_nodes"]),
             tuple(partition["isr_nodes"]),
         )
-        for topic in client.describe_topics()
+        for topic in cluster["topics"]
         for partition in topic["partitions"]
     ]
-    return KafkaView(cluster["cluster_id"], cluster["controller_id"], _broker_ids(cluster), tuple(partitions))
+    brokers = tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
+    return KafkaView(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
+
+
+def _replicas_on(client: KafkaAdminClient, broker: int) -> tuple[str, ...]:
+    (answer,) = client.describe_log_dirs(brokers=[broker])
+    return tuple(
+        f"{topic['name']}-{partition['partition_index']}"
+        for directory in answer["log_dirs"]
+        for topic in directory["topics"]
+        for partition in topic["partitions"]
+    )
 
 
 def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:

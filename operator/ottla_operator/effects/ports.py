@@ -62,7 +62,7 @@ class KafkaAdmin(Protocol):
     """The Kafka side of one cluster. Every call raises KafkaError when no broker answers."""
 
     async def view(self) -> KafkaView:
-        """Every partition of every topic: as large as the fleet."""
+        """Every partition of every topic: as large as the fleet. All of it is what one broker knew at one moment."""
         ...
 
     async def brokers(self) -> Sequence[int]:
@@ -71,6 +71,10 @@ class KafkaAdmin(Protocol):
 
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         """What is in effect on these brokers in place of what they were started with, by broker."""
+        ...
+
+    async def replicas_on(self, broker: int) -> Sequence[str]:
+        """The replicas in the log directories of a broker, future ones too, as that broker itself tells."""
         ...
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:

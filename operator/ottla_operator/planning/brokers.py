@@ -35,6 +35,7 @@ from ottla_operator.planning.pods import (
     trouble,
 )
 from ottla_operator.planning.progress import excused
+from ottla_operator.planning.removal import Removal, is_stopped
 from ottla_operator.planning.snapshot import Decision, Snapshot
 
 GRACE_S = 300
@@ -57,9 +58,14 @@ class Brokers:
 
 
 def decide_brokers(
-    snapshot: Snapshot, identities: Identities, disks: Disks, config: Configs, zookeeper_ready: bool
+    snapshot: Snapshot,
+    identities: Identities,
+    removal: Removal,
+    disks: Disks,
+    config: Configs,
+    zookeeper_ready: bool,
 ) -> Brokers:
-    """StatefulSets of new brokers, and what the existing ones wait for."""
+    """StatefulSets of new brokers, of those that stop or come back, and what the existing ones wait for."""
     configs = {**config.names, **config.without_effect}
     wanted: dict[int, Obj] = {}
     desired: list[Obj] = []
@@ -80,14 +86,19 @@ def decide_brokers(
             else:
                 withheld[broker_id] = obstacle
             continue
+        if broker_id in removal.stopping:
+            if live is not None:  # never while another decision is missing: it can come back with this template
+                stopped = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
+                desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
+            continue
         if broker_id in config.without_effect:
             withheld[broker_id] = f"broker {broker_id}: a dynamic value overrides what has changed, see ConfigValid"
         wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
-        if live is None:
+        if live is None or is_stopped(snapshot, broker_id):
             desired.append(wanted[broker_id])
         elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
             pending[broker_id] = reasons
-    decision = Decision((_condition(snapshot, identities, held_back),), tuple(desired))
+    decision = Decision((_condition(snapshot, identities, removal, held_back),), tuple(desired))
     return Brokers(decision, wanted, pending, withheld)
 
 
@@ -238,7 +249,7 @@ def _obstacle(
     return None
 
 
-def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str]) -> Condition:
+def _condition(snapshot: Snapshot, identities: Identities, removal: Removal, held_back: list[str]) -> Condition:
     if identities.waiting is not None:
         return identities.waiting
     if wrong := snapshot.problems_below("spec.brokers.resources"):
@@ -249,6 +260,7 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
     pods = {
         broker_id: snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
         for broker_id in identities.racks
+        if broker_id not in removal.stopping
     }
     rolling = excused(snapshot, names.BROKER, pods)
     for broker_id, pod in pods.items():
@@ -263,7 +275,7 @@ def _condition(snapshot: Snapshot, identities: Identities, held_back: list[str])
         return bad(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
     if lost := lost_sessions(snapshot):
         return bad(BROKERS_READY, "SessionLost", f"no session with ZooKeeper: {', '.join(lost[:5])}")
-    return good(BROKERS_READY)
+    return removal.condition or good(BROKERS_READY)
 
 
 def lost_sessions(snapshot: Snapshot) -> list[str]:

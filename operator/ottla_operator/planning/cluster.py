@@ -36,6 +36,7 @@ from ottla_operator.planning.difference import overridden
 from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.removal import Removal, decide_removal, is_stopped
 from ottla_operator.planning.restart import Restart, decide_restart
 from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
 from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
@@ -111,8 +112,15 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
         ),
     )
     concerns.conditions += identities.conditions
+    removal = concerns.decide(
+        conditions.BROKERS_READY,
+        lambda: decide_removal(snapshot, identities.leaving, identities.racks),
+        Removal(tuple(number for number in identities.leaving if is_stopped(snapshot, number))),
+    )
     disks = concerns.decide(
-        conditions.DISKS_READY, lambda: decide_disks(snapshot, identities), Disks(Decision(), {}, can_use=False)
+        conditions.DISKS_READY,
+        lambda: decide_disks(snapshot, identities, removal.released),
+        Disks(Decision(), {}, can_use=False),
     )
     concerns.take(disks.decision)
     configs = concerns.decide(
@@ -125,7 +133,7 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     concerns.take(services)
     brokers = concerns.decide(
         conditions.BROKERS_READY,
-        lambda: decide_brokers(snapshot, identities, disks, configs, zookeeper_ready),
+        lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper_ready),
         Brokers(Decision(), {}, {}),
     )
     concerns.take(brokers.decision)
@@ -135,13 +143,13 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
         Restart(),
     )
     concerns.take(Decision((), tuple(zookeeper.stateful_sets[server] for server in restart.apply), restart.delete))
+    concerns.take(Decision(delete=removal.delete, wake_after_s=removal.wake_after_s))
     roll = concerns.decide(
         conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
     declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
-    status = _status(
-        snapshot, concerns.conditions, identities, disks, brokers, roll.roll, overridden(snapshot, declared)
-    )
+    found = _one_of_each(concerns.conditions)
+    status = _status(snapshot, found, identities, disks, brokers, roll.roll, overridden(snapshot, declared))
     if snapshot.cluster.paused:
         return Pass((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
     return Pass(
@@ -152,6 +160,16 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
         needs_secret=zookeeper.needs_secret,
         errors=tuple(concerns.errors),
     )
+
+
+def _one_of_each(found: list[Condition]) -> list[Condition]:
+    """One condition of each type: a concern that raised has told so before the others speak for its type."""
+    kept: dict[str, Condition] = {}
+    for condition in found:
+        before = kept.get(condition.type)
+        if before is None or before.status == "True":
+            kept[condition.type] = condition
+    return list(kept.values())
 
 
 def _with_actual_ensemble(snapshot: Snapshot) -> Snapshot:
@@ -273,7 +291,7 @@ def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> C
     return bad(conditions.ROLLED, "Rolling", f"{where} ({', '.join(reasons)})" if reasons else where)
 
 
-_NOT_NEEDED_FOR_READY = {conditions.ROLLED}
+_NOT_NEEDED_FOR_READY = {conditions.ROLLED, conditions.SPREAD_OVER_NODES}
 
 
 def _ready(snapshot: Snapshot, found: list[Condition], given_up: list[str]) -> Condition:

@@ -6,7 +6,7 @@ empty volume in its place could be taken for data. Leave to format a volume is g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
@@ -72,8 +72,11 @@ class Disks:
     can_use: bool
 
 
-def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
-    """Claims for every broker, what is wrong with them, and which directories each broker may format."""
+def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> Disks:
+    """Claims for every broker, what is wrong with them, and which directories each broker may format.
+
+    `released`: brokers that were empty and are gone; their claims are marked and kept.
+    """
     spec = snapshot.cluster.brokers
     if wrong := _unusable(snapshot):
         claims = {number: _existing(snapshot, number) for number in identities.racks}
@@ -112,7 +115,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities) -> Disks:
                 )
                 faults.append(bad(DISKS_READY, "ClaimLost", message))
             else:
-                desired.append(_build(snapshot, number, rack, disk, claim.name, live))
+                desired.append(_build(snapshot, number, rack, disk, claim.name, live, is_released=number in released))
         claims[number] = tuple(mine)
         desired.append(_format_leave(snapshot, number, mine))
         faults += _removed(snapshot, number)
@@ -194,7 +197,16 @@ def _was_there(snapshot: Snapshot, broker_id: int, disk: str) -> str | None:
     return name if any(disk in disks for disks in told) else None
 
 
-def _build(snapshot: Snapshot, number: int, rack: str, disk: DiskSpec, name: str, live: Obj | None) -> Obj:
+def _build(
+    snapshot: Snapshot,
+    number: int,
+    rack: str,
+    disk: DiskSpec,
+    name: str,
+    live: Obj | None,
+    *,
+    is_released: bool = False,
+) -> Obj:
     """The claim as it should be. Of an existing one only labels, annotations and a larger size can change."""
     cluster = snapshot.cluster
     generation = _generation(live) if live is not None else FIRST_GENERATION
@@ -228,6 +240,8 @@ def _build(snapshot: Snapshot, number: int, rack: str, disk: DiskSpec, name: str
         disk=disk.name,
         generation=str(generation),
     )
+    if is_released or (live is not None and label(live, names.REMOVED) is not None):
+        labels[names.REMOVED] = "true" if is_released else "false"
     claim = new(CLAIM, cluster.namespace, name, labels, spec=spec)
     claim["metadata"]["annotations"] = annotations
     if live is not None and (storage_class := dig(live, "spec", "storageClassName")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla_operator.api.conditions import BROKERS_READY, RACKS_READY, Condition, bad, good, invalid
+from ottla_operator.api.conditions import BROKERS_READY, RACKS_READY, SPREAD_OVER_NODES, Condition, bad, good, invalid
 from ottla_operator.api.names import CLUSTER_ID, broker_name, pod_of
 from ottla_operator.api.objects import CLAIM, POD, annotation, dig, label
 from ottla_operator.planning.snapshot import Snapshot
@@ -13,11 +13,15 @@ from ottla_operator.planning.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Racks by broker id, in the order of the ids. `waiting` says why no new broker was added, or is None."""
+    """Racks by broker id, in the order of the ids. `waiting` says why no new broker was added, or is None.
+
+    `leaving`: brokers that the spec asks for no longer, the highest id first; they are among the racks until they go.
+    """
 
     racks: Mapping[int, str]
     conditions: tuple[Condition, ...]
     waiting: Condition | None = None
+    leaving: tuple[int, ...] = ()
 
 
 def lowest_free(known: Iterable[int], taken: Collection[int], count: int) -> list[int]:
@@ -65,38 +69,38 @@ def adds_brokers(snapshot: Snapshot) -> bool:
 def decide_identities(snapshot: Snapshot) -> Identities:
     """Ids and racks of the brokers: those that exist keep theirs, and missing ones are added.
 
-    Removing a broker needs its replicas moved first, which is not served: fewer replicas than brokers are a condition.
+    Ids of removed brokers whose claims are kept come first: the rack is where those volumes are. Of too many brokers
+    the highest ids leave (`planning.removal`).
     """
     brokers = snapshot.cluster.brokers
     known = snapshot.broker_ids()
     racks = {broker_id: rack for broker_id, rack in known.items() if rack is not None}
     found = racks_of_nodes(snapshot)
     racks_condition = _racks_condition(snapshot, racks, found)
+    shown = (racks_condition, _spread_condition(snapshot, racks))
     if wrong := snapshot.problems_below("spec.brokers.replicas", "metadata"):
-        return Identities(racks, (racks_condition,), invalid(BROKERS_READY, wrong))
+        return Identities(racks, shown, invalid(BROKERS_READY, wrong))
     if len(known) > brokers.replicas:
-        waiting = bad(
-            BROKERS_READY,
-            "ScaleDownNotServed",
-            f"spec.brokers.replicas: {brokers.replicas} is fewer than the {len(known)} brokers that hold data; "
-            "removing brokers is not served yet, and nothing was removed",
-        )
-        return Identities(racks, (racks_condition,), waiting)
+        surplus = sorted(known, reverse=True)[: len(known) - brokers.replicas]
+        return Identities(racks, shown, leaving=tuple(surplus))
     missing = brokers.replicas - len(known)
     if missing == 0:
-        return Identities(racks, (racks_condition,))
+        return Identities(racks, shown)
     usable = list(brokers.racks) if brokers.racks else found
     if snapshot.nodes is not None:
         usable = [rack for rack in usable if rack in found]
     if not usable or snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
-        return Identities(racks, (racks_condition,), bad(BROKERS_READY, "WaitingForRack", racks_condition.message))
+        return Identities(racks, shown, bad(BROKERS_READY, "WaitingForRack", racks_condition.message))
     if snapshot.kafka is None and _has_run(snapshot):
         message = "new ids must not be those of replicas, and no broker answers which there are"
-        return Identities(racks, (racks_condition,), bad(BROKERS_READY, "WaitingForKafka", message))
+        return Identities(racks, shown, bad(BROKERS_READY, "WaitingForKafka", message))
     taken = {replica for part in snapshot.kafka.partitions for replica in part.replicas} if snapshot.kafka else set()
-    new = lowest_free(known, taken, missing)
+    kept = {number: rack for number, rack in snapshot.removed_ids().items() if number not in taken}
+    again = list(kept)[:missing]
+    racks.update((number, kept[number]) for number in again)
+    new = lowest_free([*known, *snapshot.removed_ids()], taken, missing - len(again))
     racks.update(spread(racks, new, usable))
-    return Identities(dict(sorted(racks.items())), (racks_condition,))
+    return Identities(dict(sorted(racks.items())), shown)
 
 
 def _has_run(snapshot: Snapshot) -> bool:
@@ -119,18 +123,28 @@ def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequen
                 message = f"spec.brokers.racks[{index}]: no node has {brokers.rack_key}={rack}"
                 return bad(RACKS_READY, "NoNodeInRack", message)
         nodes = {dig(node, "metadata", "name"): node for node in snapshot.nodes}
-        by_node: dict[str, list[int]] = {}
         for broker_id, rack in racks.items():
             pod = snapshot.get(POD, pod_of(broker_name(snapshot.cluster.name, broker_id)))
             node = nodes.get(dig(pod, "spec", "nodeName"))
             if node is None:
                 continue
-            by_node.setdefault(str(dig(node, "metadata", "name")), []).append(broker_id)
             actual = label(node, brokers.rack_key)
             if actual != rack:
                 message = f"broker {broker_id} belongs to rack {rack} and runs in {actual or 'none'}"
                 return bad(RACKS_READY, "RackDrift", message)
-        for name, together in sorted(by_node.items()):
-            if len(together) > 1:
-                return bad(RACKS_READY, "SharedNode", f"brokers {', '.join(map(str, together))} share node {name}")
     return good(RACKS_READY)
+
+
+def _spread_condition(snapshot: Snapshot, racks: Mapping[int, str]) -> Condition:
+    """Whether every broker has a node of its own. The fleet is ready without: a node takes several brokers with it."""
+    by_node: dict[str, list[int]] = {}
+    for broker_id in racks:
+        pod = snapshot.get(POD, pod_of(broker_name(snapshot.cluster.name, broker_id)))
+        if (name := dig(pod, "spec", "nodeName")) is not None:
+            by_node.setdefault(str(name), []).append(broker_id)
+    shared = [
+        f"brokers {', '.join(map(str, together))} share node {name}"
+        for name, together in sorted(by_node.items())
+        if len(together) > 1
+    ]
+    return bad(SPREAD_OVER_NODES, "SharedNode", "; ".join(shared[:5])) if shared else good(SPREAD_OVER_NODES)

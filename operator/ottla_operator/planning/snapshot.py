@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla_operator.api.conditions import Condition
 from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
-from ottla_operator.api.names import BROKER, BROKER_ID, SERVER_ID
+from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, SERVER_ID
 from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Kind, Obj, dig, is_owned_by, label
 from ottla_operator.model.cluster import KafkaCluster
 from ottla_operator.model.fields import Problem
@@ -61,6 +61,8 @@ class Snapshot:
     has_super_secret: bool = False
     overridden: Mapping[tuple[str, str], Overridden] = field(default_factory=dict)
     """By kind and name."""
+    held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The replicas in the log directories of brokers that are to leave, of those that answered."""
 
     def get(self, kind: Kind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
@@ -84,14 +86,29 @@ class Snapshot:
         )
 
     def broker_ids(self) -> dict[int, str | None]:
-        """Every broker that has a StatefulSet or a claim, with its rack as they record it."""
+        """Every broker that has a StatefulSet or a claim, with its rack as they record it.
+
+        Claims that an empty broker has left behind count for nobody (`removed_ids`).
+        """
         found: dict[int, str | None] = {}
         for kind in (STATEFUL_SET, CLAIM):
             for obj in self.all(kind):
                 number = label(obj, BROKER_ID)
+                if label(obj, REMOVED) == "true":
+                    continue
                 if label(obj, "app.kubernetes.io/component") == BROKER and number is not None and number.isdecimal():
                     found[int(number)] = found.get(int(number)) or label(obj, "kafka.ottla.dev/rack")
         return dict(sorted(found.items()))
+
+    def removed_ids(self) -> dict[int, str]:
+        """Brokers that were removed and whose claims are kept, with their racks."""
+        known = self.broker_ids()
+        found: dict[int, str] = {}
+        for claim in self.all(CLAIM):
+            number, rack = label(claim, BROKER_ID), label(claim, "kafka.ottla.dev/rack")
+            if label(claim, REMOVED) == "true" and number is not None and number.isdecimal() and rack is not None:
+                found[int(number)] = rack
+        return {number: rack for number, rack in sorted(found.items()) if number not in known}
 
     def zookeeper_ids(self) -> list[int]:
         """Every ZooKeeper server that has a StatefulSet or a claim."""
@@ -121,6 +138,8 @@ class Delete:
     """One destructive act. It is done only if an uncached read still shows this uid.
 
     `while_ready`: pods that have to be ready still, by another uncached read. An eviction may have been faster.
+    `while_absent`: an object that must not exist. `empty_broker`: a broker that the fleet's metadata, asked once more,
+    must neither list nor name in any partition.
     """
 
     kind: Kind
@@ -128,6 +147,8 @@ class Delete:
     uid: str
     reason: str
     while_ready: tuple[str, ...] = ()
+    while_absent: tuple[Kind, str] | None = None
+    empty_broker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

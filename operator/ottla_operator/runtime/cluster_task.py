@@ -42,7 +42,7 @@ from ottla_operator.model.cluster import parse_cluster
 from ottla_operator.planning.cluster import Pass, decide_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.difference import difference, stamped
-from ottla_operator.planning.identity import adds_brokers
+from ottla_operator.planning.identity import adds_brokers, decide_identities
 from ottla_operator.planning.snapshot import Delete, Images, Snapshot
 from ottla_operator.planning.zookeeper import needs_reports, super_secret
 from ottla_operator.runtime.overrides import Overrides
@@ -154,7 +154,14 @@ class ClusterTask:
         snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot))
         if kafka is not None:
             await self._ask_for_dynamic_values(kafka, snapshot)
-        return replace(snapshot, servers=servers, reports=reports, kafka=kafka, dynamic_values=self._dynamic_values)
+        return replace(
+            snapshot,
+            servers=servers,
+            reports=reports,
+            kafka=kafka,
+            dynamic_values=self._dynamic_values,
+            held=await self._held(snapshot, kafka),
+        )
 
     async def _creation_failures(self, snapshot: Snapshot) -> dict[str, str]:
         """What Kubernetes says of pods that it does not make. Events are read only for pods that are missing."""
@@ -188,6 +195,20 @@ class ClusterTask:
             return
         known = self._dynamic_values or {}
         self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+
+    async def _held(self, snapshot: Snapshot, kafka: KafkaView | None) -> dict[int, tuple[str, ...]]:
+        """What is in the log directories of the brokers that are to leave."""
+        held: dict[int, tuple[str, ...]] = {}
+        known = snapshot.broker_ids()
+        if kafka is None or self._kafka is None or len(known) <= snapshot.cluster.brokers.replicas:
+            return held
+        for broker_id in decide_identities(snapshot).leaving:
+            if broker_id in kafka.brokers:
+                try:
+                    held[broker_id] = tuple(await self._kafka.replicas_on(broker_id))
+                except KafkaError as error:
+                    self._log.info("broker %d does not tell what it holds: %s", broker_id, error)
+        return held
 
     async def _seldom_read(self, resource: Obj) -> _Facts:
         """Storage classes and the Secret: read at first, when the spec names another class, and every ten minutes.
@@ -358,6 +379,13 @@ class ClusterTask:
                 if other is not None:
                     self._store.put(other)
                 return
+        if wanted.while_absent is not None:
+            kind, name = wanted.while_absent
+            if (found := await self._api.get(kind, self.key[0], name)) is not None:
+                self._store.put(found)
+                return
+        if wanted.empty_broker is not None and not await self._is_empty(wanted.empty_broker):
+            return
         self._log.info("deleting %s %s: %s", wanted.kind.kind, wanted.name, wanted.reason)
         await self._api.delete(wanted.kind, self.key[0], wanted.name, wanted.uid)
         after = await self._api.get(wanted.kind, self.key[0], wanted.name)
@@ -365,6 +393,17 @@ class ClusterTask:
             self._store.remove(there, is_final=True)
         else:
             self._store.put(after)
+
+    async def _is_empty(self, broker_id: int) -> bool:
+        """Whether the fleet, asked now, neither lists that broker nor names it in any partition."""
+        if self._kafka is None:
+            return False
+        try:
+            view = await self._kafka.view()
+        except KafkaError as error:
+            self._log.info("no broker answers: %s", error)
+            return False
+        return broker_id not in view.brokers and not any(broker_id in part.replicas for part in view.partitions)
 
     async def _say_that_nothing_is_known(self, resource: Obj, error: Exception) -> None:
         """Ready is Unknown: what status said before was decided from what is no longer seen."""

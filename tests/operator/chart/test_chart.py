@@ -148,7 +148,7 @@ def test_the_operator_has_the_rights_it_uses() -> None:
 def test_it_may_delete_nothing_that_holds_data_and_list_no_secrets() -> None:
     granted = _granted(rendered())
     deletable = {resource for _, resource, verb in granted if verb in ("delete", "deletecollection", "*")}
-    assert deletable == {"pods", "configmaps"}
+    assert deletable == {"pods", "configmaps", "services", "statefulsets"}
     assert {verb for _, resource, verb in granted if resource == "secrets"} == {"get", "create"}
     assert not any("*" in right for right in granted)
 

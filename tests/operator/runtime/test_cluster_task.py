@@ -434,7 +434,7 @@ async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
 @pytest.mark.parametrize(
     ("path", "value", "condition", "reason"),
     [
-        ("spec.brokers.replicas", 2, "BrokersReady", "ScaleDownNotServed"),
+        ("spec.brokers.replicas", 2, "BrokersReady", "HoldReplicas"),
         ("spec.brokers.disks", [{"name": "d0", "size": "1Gi"}], "DisksReady", "SizeShrunk"),
         ("spec.brokers.disks", [{"name": "d0", "size": "100Gi"}], "DisksReady", "DiskRemoved"),
         (
@@ -455,6 +455,7 @@ async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
     path: str, value: Any, condition: str, reason: str
 ) -> None:
     fleet = await _running()
+    fleet.kafka.partitions = [("t", 0, (0, 1, 2))]
     before = fleet.picture()
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     original = dig(CLUSTER, *path.split("."))
@@ -705,7 +706,8 @@ async def test_a_relabelled_node_is_rack_drift_and_moves_nobody() -> None:
 async def test_brokers_on_one_node_are_shown() -> None:
     fleet = Fleet(_changed("spec.brokers.replicas", 4))
     await fleet.converge()
-    assert fleet.condition("RacksReady")[1] == "SharedNode"
+    assert fleet.condition("SpreadOverNodes") == ("False", "SharedNode", "brokers 0, 3 share node n1")
+    assert fleet.condition("RacksReady")[0] == "True" and fleet.condition("Ready")[0] == "True"
 
 
 async def test_without_the_right_to_read_nodes_the_racks_have_to_be_named() -> None:

@@ -1,0 +1,167 @@
+"""Brokers that spec.brokers.replicas no longer asks for: an empty one goes, one that holds replicas stays and is named.
+
+The brokers with the highest ids leave. One at a time, and each step follows from what the objects and the fleet show:
+
+1. It runs and is empty: no partition in the metadata names it, and its log directories hold no replica
+   (DescribeLogDirs). Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled shutdown. It can come back.
+2. It has stopped: there is no pod, and the metadata lists it no longer. One more look: if a partition names it now, it
+   is scaled to 1 again. If not, its claims get the label removed=true.
+3. Its claims are marked: its StatefulSet is deleted, after the metadata was asked once more.
+4. It is gone: no StatefulSet, no unmarked claim. Its Service and ConfigMaps are deleted, one in a pass.
+
+A topic may be created on the broker between the first look and its stop. The controller announces a partition before
+the departure of its broker, so an answer that no longer lists the broker has every partition that was created on it,
+and a broker that is not registered is given none. Older metadata still lists the broker and proves nothing.
+
+Claims are kept, as all claims are (Retain is the only deletion policy there is). A marked claim counts for no broker; a
+fleet that grows again takes the lowest such id with its claims and rack first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.conditions import BROKERS_READY, Condition, bad
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    POD,
+    SERVICE,
+    STATEFUL_SET,
+    dig,
+    is_owned_by,
+    label,
+    name_of,
+    uid_of,
+)
+from ottla_operator.planning.snapshot import Delete, Snapshot
+
+SHOWN = 5
+SOON_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """`stopping`: brokers that must not run. `released`: those of them whose claims are marked.
+
+    `condition` says what is under way or what keeps a broker, None when nobody leaves.
+    """
+
+    stopping: tuple[int, ...] = ()
+    released: tuple[int, ...] = ()
+    condition: Condition | None = None
+    delete: Delete | None = None
+    wake_after_s: float | None = None
+
+
+def decide_removal(snapshot: Snapshot, leaving: Sequence[int], racks: Iterable[int]) -> Removal:
+    """What happens to the brokers of `leaving` (highest id first) and to what brokers that are gone have left."""
+    stopped = [broker_id for broker_id in leaving if is_stopped(snapshot, broker_id)]
+    stopping: list[int] = []
+    held_by: dict[int, list[str]] = {}
+    unknown: list[int] = []
+    for broker_id in [*stopped, *(number for number in leaving if number not in stopped)]:
+        if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id)) is None:
+            continue  # only its claims are there, unmarked: it may hold data, so it is created and looked at
+        held = held_replicas(snapshot, broker_id)
+        if held:
+            held_by[broker_id] = held
+        elif broker_id in stopped:
+            stopping.append(broker_id)  # what is unknown changes nothing
+        elif held is None:
+            unknown.append(broker_id)
+        elif not stopping and not _has_turn_of_other(snapshot, broker_id):
+            stopping.append(broker_id)
+    released = tuple(number for number in stopping if _is_gone(snapshot, number))
+    delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
+    delete = delete or _leftover(snapshot, {*racks, *snapshot.broker_ids()})
+    condition = _condition(snapshot, leaving, stopping, held_by, unknown)
+    return Removal(tuple(stopping), released, condition, delete, SOON_S if stopping or delete else None)
+
+
+def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
+    """The partitions with a replica on the broker, as far as the fleet tells; None while that is not known for sure.
+
+    A registered broker is asked for its log directories too: replicas of deleted topics and copies that move.
+    """
+    if snapshot.kafka is None:
+        return None
+    named = [str(partition) for partition in snapshot.kafka.partitions if broker_id in partition.replicas]
+    if named or broker_id not in snapshot.kafka.brokers:
+        return named
+    held = snapshot.held.get(broker_id)
+    return None if held is None else list(held)
+
+
+def is_stopped(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether its StatefulSet asks for no pod."""
+    live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    return live is not None and dig(live, "spec", "replicas") == 0
+
+
+def _is_gone(snapshot: Snapshot, broker_id: int) -> bool:
+    name = names.broker_name(snapshot.cluster.name, broker_id)
+    return (
+        is_stopped(snapshot, broker_id)
+        and snapshot.get(POD, names.pod_of(name)) is None
+        and snapshot.kafka is not None
+        and broker_id not in snapshot.kafka.brokers
+    )
+
+
+def _has_turn_of_other(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether a roll has taken somebody else down: one at a time."""
+    batch = snapshot.status("roll", "batch") or []
+    return bool(batch) and batch != [broker_id]
+
+
+def _stateful_set(snapshot: Snapshot, broker_id: int) -> Delete | None:
+    """Once every claim of the broker is marked."""
+    for claim in snapshot.all(CLAIM):
+        if label(claim, names.BROKER_ID) == str(broker_id) and label(claim, names.REMOVED) != "true":
+            return None
+    live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    if live is None:
+        return None
+    reason = f"spec.brokers.replicas is {snapshot.cluster.brokers.replicas} and broker {broker_id} is empty"
+    return Delete(STATEFUL_SET, name_of(live), uid_of(live), reason, empty_broker=broker_id)
+
+
+def _leftover(snapshot: Snapshot, known: set[int]) -> Delete | None:
+    """A Service or ConfigMap of a broker that does not exist any more, whoever has removed it."""
+    for kind in (SERVICE, CONFIG_MAP):
+        for obj in snapshot.all(kind):
+            number = label(obj, names.BROKER_ID)
+            if number is None or not number.isdecimal() or int(number) in known:
+                continue
+            if is_owned_by(obj, snapshot.resource):
+                absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, int(number)))
+                return Delete(kind, name_of(obj), uid_of(obj), f"broker {number} is gone", while_absent=absent)
+    return None
+
+
+def _condition(
+    snapshot: Snapshot,
+    leaving: Sequence[int],
+    stopping: Sequence[int],
+    held_by: dict[int, list[str]],
+    unknown: Sequence[int],
+) -> Condition | None:
+    if not leaving:
+        return None
+    field = f"spec.brokers.replicas: {snapshot.cluster.brokers.replicas}"
+    if stopping:
+        return bad(BROKERS_READY, "BeingRemoved", f"{field}; broker {stopping[0]} is empty and is being removed")
+    if held_by:
+        texts = []
+        for broker_id, held in sorted(held_by.items()):
+            more = ", …" if len(held) > SHOWN else ""
+            texts.append(f"broker {broker_id} holds {len(held)} replicas ({', '.join(held[:SHOWN])}{more})")
+        message = f"{field}; {'; '.join(texts)}; a broker goes once they are moved away (kafka-reassign-partitions)"
+        return bad(BROKERS_READY, "HoldReplicas", message)
+    if unknown:
+        message = f"{field}; not known yet what broker {', '.join(map(str, unknown))} holds"
+        return bad(BROKERS_READY, "WaitingForKafka", message)
+    return bad(BROKERS_READY, "BeingRemoved", f"{field}; broker {leaving[0]} waits for its turn to be removed")

@@ -1,0 +1,208 @@
+"""Fewer brokers: an empty one goes with all that is its, one that holds replicas stays and is named."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ottla_operator.api.names import BROKER_ID, REMOVED
+from ottla_operator.api.objects import CLAIM, CONFIG_MAP, DISRUPTION_BUDGET, POD, SERVICE, STATEFUL_SET, dig, label
+from tests.operator.fleet import CLUSTER, Fleet
+from tests.operator.kubernetes import Killed
+
+TOPIC = ("t", 0, (0, 1, 2))
+
+
+async def _five() -> Fleet:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["replicas"] = 5
+    fleet = Fleet(document)
+    fleet.kafka.partitions = [TOPIC]
+    await fleet.converge()
+    assert len(fleet.racks()) == 5
+    return fleet
+
+
+def _of_broker(fleet: Fleet, number: int) -> list[str]:
+    """What belongs to a broker, its claims apart."""
+    return [
+        f"{kind.kind} {name}"
+        for kind in (STATEFUL_SET, POD, SERVICE, CONFIG_MAP)
+        for name in fleet.kubernetes.names(kind)
+        if label(fleet.kubernetes.there(kind, name), BROKER_ID) == str(number)
+    ]
+
+
+async def _assert_three(fleet: Fleet) -> None:
+    assert list(fleet.racks()) == ["orders-broker-0", "orders-broker-1", "orders-broker-2"]
+    assert _of_broker(fleet, 3) == [] and _of_broker(fleet, 4) == []
+    assert fleet.condition("Ready")[0] == "True" and fleet.condition("Rolled")[0] == "True"
+    assert [item["id"] for item in fleet.status("brokers")] == [0, 1, 2]
+    assert fleet.kubernetes.there(DISRUPTION_BUDGET, "orders-brokers")["spec"]["minAvailable"] == 2
+    marked = [name for name in fleet.claims() if label(fleet.kubernetes.there(CLAIM, name), REMOVED) == "true"]
+    assert marked == [f"orders-broker-{n}-{disk}-1" for n in (3, 4) for disk in ("d0", "d1")]
+
+
+async def test_empty_brokers_go_with_their_services_and_configmaps() -> None:
+    fleet = await _five()
+    fleet.kubernetes.writes.clear()
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    await _assert_three(fleet)
+    stopped = [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("delete", "Pod")]
+    assert stopped == [], "pods go with SIGTERM, by their StatefulSet"
+    fleet.kubernetes.writes.clear()
+    await fleet.step()
+    assert fleet.kubernetes.writes == []
+
+
+async def test_a_broker_that_holds_replicas_stays_and_the_condition_names_them() -> None:
+    fleet = await _five()
+    fleet.kafka.partitions = [TOPIC, ("__consumer_offsets", 7, (4, 0, 1))]
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    assert "orders-broker-4" in fleet.racks() and "orders-broker-3" not in fleet.racks()
+    status, reason, message = fleet.condition("BrokersReady")
+    assert (status, reason) == ("False", "HoldReplicas")
+    assert "broker 4 holds 1 replicas (__consumer_offsets-7)" in message
+    fleet.kafka.partitions = [TOPIC]
+    await fleet.converge()
+    await _assert_three(fleet)
+
+
+async def test_a_replica_that_no_metadata_names_keeps_its_broker_too() -> None:
+    """A topic whose deletion has not reached the broker, or a copy that moves between its directories."""
+    fleet = await _five()
+    fleet.kafka.on_disk = {4: ("deleted-0",)}
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert "deleted-0" in fleet.condition("BrokersReady")[2]
+    assert fleet.kubernetes.there(STATEFUL_SET, "orders-broker-4")["spec"]["replicas"] == 1
+
+
+async def test_nobody_goes_while_no_broker_answers() -> None:
+    fleet = await _five()
+    fleet.kafka.answers = False
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    assert len(fleet.racks()) == 5 and fleet.condition("BrokersReady")[1] == "WaitingForKafka"
+    fleet.kafka.answers = True
+    await fleet.converge()
+    await _assert_three(fleet)
+
+
+async def _until_stopped(fleet: Fleet, number: int) -> None:
+    for _ in range(20):
+        await fleet.step()
+        if ("Pod", "default", f"orders-broker-{number}-0") not in fleet.kubernetes.objects:
+            return
+    raise AssertionError("it does not stop")
+
+
+async def test_a_broker_on_which_a_topic_is_created_while_it_stops_comes_back() -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 4)
+    await _until_stopped(fleet, 4)
+    fleet.kafka.partitions = [TOPIC, ("late", 0, (4, 0, 1))]
+    await fleet.converge()
+    assert fleet.kafka.ready_brokers() == [0, 1, 2, 3, 4]
+    assert fleet.condition("BrokersReady")[1] == "HoldReplicas" and "late-0" in fleet.condition("BrokersReady")[2]
+    assert not [name for name in fleet.claims() if label(fleet.kubernetes.there(CLAIM, name), REMOVED) == "true"]
+
+
+async def test_the_fleet_is_asked_once_more_right_before_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 4)
+    await _until_stopped(fleet, 4)
+    view, looks = fleet.kafka.view, []
+
+    async def look() -> object:
+        looks.append(1)
+        if len(looks) % 2 == 0:  # the second look of a pass, right before the act
+            fleet.kafka.partitions = [TOPIC, ("late", 0, (4, 0, 1))]
+        return await view()
+
+    with monkeypatch.context() as late:
+        late.setattr(fleet.kafka, "view", look)
+        while len(looks) < 2:
+            await fleet.step()
+    assert "orders-broker-4" in fleet.racks()
+    await fleet.converge()
+    assert 4 in fleet.kafka.ready_brokers() and fleet.condition("BrokersReady")[1] == "HoldReplicas"
+
+
+async def test_a_declaration_that_is_taken_back_at_any_moment_brings_the_broker_back() -> None:
+    for steps in range(10):
+        fleet = await _five()
+        fleet.edit("spec.brokers.replicas", 4)
+        for _ in range(steps):
+            await fleet.step()
+        fleet.edit("spec.brokers.replicas", 5)
+        await fleet.converge()
+        assert fleet.kafka.ready_brokers() == [0, 1, 2, 3, 4], f"after {steps} passes"
+        assert fleet.racks()["orders-broker-4"] == "zone-b"
+        assert fleet.condition("Ready")[0] == "True"
+
+
+async def test_a_fleet_that_grows_again_takes_the_kept_claims_and_racks_of_the_brokers_that_went() -> None:
+    fleet = await _five()
+    racks, claims = fleet.racks(), fleet.claims()
+    fleet.edit("spec.brokers.replicas", 3)
+    await fleet.converge()
+    fleet.edit("spec.brokers.replicas", 5)
+    await fleet.converge()
+    assert fleet.racks() == racks and fleet.claims() == claims
+    assert {label(fleet.kubernetes.there(CLAIM, name), REMOVED) for name in claims} <= {None, "false"}
+    leave = fleet.kubernetes.there(CONFIG_MAP, "orders-broker-4-format")["data"]["dirs"]
+    assert leave == "" and fleet.condition("Ready")[0] == "True"
+
+
+async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_the_same_state() -> None:
+    document = copy.deepcopy(CLUSTER)
+    document["spec"]["brokers"]["replicas"] = 2
+    document["spec"]["zookeeper"]["replicas"] = 1
+    survived = 0
+    while True:
+        fleet = Fleet(document)
+        await fleet.converge()
+        fleet.edit("spec.brokers.replicas", 1)
+        fleet.kubernetes.kill_after = survived
+        try:
+            await fleet.converge()
+            break
+        except Killed:
+            fleet.kubernetes.kill_after = None
+            fleet.restart_operator()
+            fleet.kubernetes.settle()
+            await fleet.converge()
+        assert list(fleet.racks()) == ["orders-broker-0"] and _of_broker(fleet, 1) == []
+        assert [
+            label(fleet.kubernetes.there(CLAIM, f"orders-broker-1-{disk}-1"), REMOVED) for disk in ("d0", "d1")
+        ] == [
+            "true",
+            "true",
+        ]
+        survived += 1
+    assert survived > 8
+
+
+async def test_services_and_configmaps_of_a_broker_that_somebody_removed_by_hand_go_too() -> None:
+    fleet = await _five()
+    fleet.edit("spec.brokers.replicas", 4)
+    fleet.kubernetes.remove(STATEFUL_SET, "orders-broker-4")
+    for name in [name for name in fleet.claims() if "broker-4" in name]:
+        fleet.kubernetes.remove(CLAIM, name)
+        fleet.kubernetes.settle()
+    await fleet.converge()
+    assert _of_broker(fleet, 4) == [] and fleet.condition("Ready")[0] == "True"
+
+
+async def test_an_empty_broker_goes_though_it_never_started() -> None:
+    """The node it was meant for has no room."""
+    fleet = await _five()
+    fleet.kafka.unregistered = {4}
+    fleet.edit("spec.brokers.replicas", 4)
+    await fleet.converge()
+    assert _of_broker(fleet, 4) == []
+    assert dig(fleet.kubernetes.there(STATEFUL_SET, "orders-broker-3"), "spec", "replicas") == 1
