@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -60,6 +61,11 @@ class InMemoryKafka:
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
+        self.leaders: dict[tuple[str, int], int] = {}
+        self.elections: list[tuple[tuple[str, int], ...]] = []
+        """What was asked for, one item for each request."""
+        self.elects = True
+        self._pods: dict[int, str] = {}
         self.on_disk: dict[int, tuple[str, ...]] = {}
         """Replicas in log directories that no metadata names, by broker."""
         self.requests: list[TopicChange] = []
@@ -97,11 +103,54 @@ class InMemoryKafka:
 
     async def view(self) -> KafkaView:
         ready = await self.brokers()
+        now, in_sync = self._incarnations(), self.in_sync()
         partitions = tuple(
-            Partition(topic, index, replicas[0], replicas, tuple(r for r in replicas if r in self.in_sync()))
+            Partition(
+                topic,
+                index,
+                self._leader(topic, index, replicas, now, in_sync),
+                replicas,
+                tuple(r for r in replicas if r in in_sync),
+            )
             for topic, index, replicas in self.partitions
         )
+        self._pods = now
         return KafkaView("cluster-1", ready[0], tuple(ready), partitions)
+
+    def _incarnations(self) -> dict[int, str]:
+        return {
+            int(pod["metadata"]["labels"][names.BROKER_ID]): uid_of(pod)
+            for pod in (self._kubernetes.there(POD, name) for name in self._kubernetes.names(POD))
+            if dig(pod, "metadata", "labels", names.BROKER_ID) is not None
+        }
+
+    def _leader(
+        self, topic: str, index: int, replicas: tuple[int, ...], now: Mapping[int, str], all_in_sync: set[int]
+    ) -> int:
+        """Who led goes on unless its pod was replaced or it is not in sync; then the first other one in sync leads."""
+        leader = self.leaders.get((topic, index), replicas[0])
+        in_sync = [replica for replica in replicas if replica in all_in_sync]
+        if leader not in in_sync or self._pods.get(leader, now[leader]) != now[leader]:
+            leader = next((replica for replica in in_sync if replica != leader), in_sync[0] if in_sync else -1)
+        self.leaders[topic, index] = leader
+        return leader
+
+    def leads(self) -> dict[int, int]:
+        """How many partitions each broker leads."""
+        return dict(sorted(Counter(self.leaders.values()).items()))
+
+    async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
+        self.elections.append(tuple(partitions))
+        errors: dict[tuple[str, int], str] = {}
+        in_sync, asked = self.in_sync(), set(partitions)
+        for topic, index, replicas in self.partitions:
+            if (topic, index) not in asked:
+                continue
+            if not self.elects or replicas[0] not in in_sync:
+                errors[topic, index] = "PreferredLeaderNotAvailable"
+            else:
+                self.leaders[topic, index] = replicas[0]
+        return errors
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         if not self.answers or broker not in self.ready_brokers():

@@ -43,6 +43,9 @@ BOOTSTRAP_TIMEOUT_MS = 5_000
 UNKNOWN_TOPIC = 3
 REQUEST_TIMED_OUT = 7
 TOPIC_EXISTS = 36
+ELECTION_NOT_NEEDED = 84
+PREFERRED = 0
+"""Election type of ElectLeaders (KIP-460)."""
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
 DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -75,6 +78,9 @@ class KafkaAdminLane:
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         return await self._call(lambda client: _replicas_on(client, broker))
+
+    async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
+        return await self._call(lambda client: _elect_leaders(client, partitions, self._change_timeout_ms))
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         return await self._call(lambda client: _topics(client, names))
@@ -148,13 +154,29 @@ def _view(client: KafkaAdminClient) -> KafkaView:
 
 
 def _replicas_on(client: KafkaAdminClient, broker: int) -> tuple[str, ...]:
-    (answer,) = client.describe_log_dirs(brokers=[broker])
+    # The client's public call names the topics of the metadata: one that is being deleted would be left out.
+    (answer,) = client._manager.run(client._async_describe_log_dirs, None, [broker])
     return tuple(
         f"{topic['name']}-{partition['partition_index']}"
         for directory in answer["log_dirs"]
         for topic in directory["topics"]
         for partition in topic["partitions"]
     )
+
+
+def _elect_leaders(
+    client: KafkaAdminClient, partitions: Sequence[tuple[str, int]], timeout_ms: int
+) -> dict[tuple[str, int], str]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    answer = client.elect_leaders(PREFERRED, by_topic, timeout_ms, raise_errors=False)
+    return {
+        (topic.topic, result.partition_id): for_code(result.error_code).__name__.removesuffix("Error")
+        for topic in answer.replica_election_results
+        for result in topic.partition_result
+        if result.error_code not in (0, ELECTION_NOT_NEEDED, REQUEST_TIMED_OUT)
+    }
 
 
 def _broker_ids(cluster: Mapping[str, Any]) -> tuple[int, ...]:

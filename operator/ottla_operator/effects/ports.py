@@ -77,6 +77,10 @@ class KafkaAdmin(Protocol):
         """The replicas in the log directories of a broker, future ones too, as that broker itself tells."""
         ...
 
+    async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
+        """Asks for the preferred leaders of these partitions. Gives the error of each that the controller refused."""
+        ...
+
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
         """The topics that exist among these."""
         ...

@@ -35,6 +35,7 @@ from ottla_operator.planning.config import Configs, decide_config
 from ottla_operator.planning.difference import overridden
 from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
+from ottla_operator.planning.leaders import SOON_S, decide_elections, restores_leaders
 from ottla_operator.planning.pods import trouble
 from ottla_operator.planning.removal import Removal, decide_removal, is_stopped
 from ottla_operator.planning.restart import Restart, decide_restart
@@ -42,6 +43,7 @@ from ottla_operator.planning.services import bootstrap_address, decide_services,
 from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
 from ottla_operator.planning.zookeeper import ZooKeeper, decide_zookeeper, ensemble_size
 from ottla_operator.roller import machine
+from ottla_operator.roller.leaders import PartitionId
 
 _Result = TypeVar("_Result")
 
@@ -50,7 +52,8 @@ _Result = TypeVar("_Result")
 class Pass:
     """What a pass wants.
 
-    `desired` in the order to write; `delete` is the one destructive act; `status` the whole new status. A roll that
+    `desired` in the order to write; `delete` is the one destructive act; `status` the whole new status; `elect` the
+    partitions whose preferred leaders to ask for. A roll that
     changed its step is written to status before anything of the next step is wanted.
     """
 
@@ -60,6 +63,7 @@ class Pass:
     wake_after_s: float | None
     needs_secret: bool
     errors: tuple[str, ...] = ()
+    elect: tuple[PartitionId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -147,6 +151,11 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     roll = concerns.decide(
         conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
+    elect = roll.elect
+    if roll.roll is None and not removal.stopping:
+        elect = decide_elections(snapshot, identities.racks, is_rolling=snapshot.status("roll") is not None)
+    if elect:
+        concerns.wakes.append(SOON_S)
     declared = [*concerns.desired, *zookeeper.stateful_sets.values(), *brokers.stateful_sets.values()]
     found = _one_of_each(concerns.conditions)
     status = _status(snapshot, found, identities, disks, brokers, roll.roll, overridden(snapshot, declared))
@@ -159,6 +168,7 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
         wake_after_s=min(concerns.wakes, default=None),
         needs_secret=zookeeper.needs_secret,
         errors=tuple(concerns.errors),
+        elect=elect,
     )
 
 
@@ -241,6 +251,8 @@ def _decide_roll(
             has_partitions=role == names.BROKER,
             now=snapshot.now,
             roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
+            restores_leaders=restores_leaders(snapshot),
+            refused_elections=snapshot.refused_elections,
         )
         decided = machine.decide(recorded, facts)
         if decided.apply is not None and wanted[decided.apply] not in concerns.desired:

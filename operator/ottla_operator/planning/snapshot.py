@@ -63,6 +63,8 @@ class Snapshot:
     """By kind and name."""
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The replicas in the log directories of brokers that are to leave, of those that answered."""
+    refused_elections: frozenset[tuple[str, int]] = frozenset()
+    """Partitions whose preferred leader the controller has refused of late."""
 
     def get(self, kind: Kind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)

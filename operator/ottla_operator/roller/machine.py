@@ -7,6 +7,8 @@
     DeletePod      the pod of `podUid` is gone                                delete the pod of `podUid`
     WaitReady      the pod is ready and of the newest revision                -
     WaitInSync     the broker is in every ISR it belongs to                   -
+    RestoreLeaders the broker leads all that it can of what prefers it,       ask for these elections
+                   or `leadership_timeout_s` has passed
 
 A step is written to status before anything is done in it, so an operator that dies between any two writes finds out
 what it was doing and goes on. Applying and deleting are allowed only to the member that status names. The roll ends,
@@ -18,21 +20,29 @@ when it gets SIGTERM (controlled shutdown), finds somebody in sync for each of t
 every acknowledged record with a replica that can be elected. A broker that is in no ISR may always be restarted, which
 is how a fleet comes out of a configuration that does not start.
 
+A restarted broker leads nothing, so its leaderships are restored before the next member: else those that have had their
+turn end up without any, and the rest with all. Elections that are refused or do not come in time hold no roll up; they
+are asked for again when it is over (`planning.leaders`).
+
 The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from ottla_operator.api.fleet import KafkaView
+from ottla_operator.api.times import seconds_between
+from ottla_operator.roller.leaders import PartitionId, restorable, step
 
-Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync"]
+Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
 BLOCKERS_SHOWN = 5
 WAKE_S = 2.0
+RESTORE_WAKE_S = 0.5
+LEADERSHIP_TIMEOUT_S = 60.0
 NOT_READY = "is not ready"
 
 
@@ -116,18 +126,24 @@ def from_status(value: object) -> Roll | None:
 class Decided:
     """`roll`: what status.roll becomes, None when there is nothing to roll.
 
-    `apply` and `delete` are given only in a step that status held before this decision; `delete` is (id, pod uid).
+    `apply`, `delete` and `elect` are given only in a step that status held before this decision; `delete` is
+    (id, pod uid), `elect` the partitions whose preferred leaders to ask for.
     """
 
     roll: Roll | None
     apply: int | None = None
     delete: tuple[int, str] | None = None
+    elect: tuple[PartitionId, ...] = ()
     wake_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kafka` is None when no broker answers; `has_partitions` is False for ZooKeeper servers."""
+    """`kafka` is None when no broker answers; `has_partitions` is False for ZooKeeper servers.
+
+    `restores_leaders`: whether leaderships are given back; `refused_elections`: those that the controller has refused
+    of late.
+    """
 
     role: str
     members: Mapping[int, Member]
@@ -135,6 +151,9 @@ class Facts:
     has_partitions: bool
     now: str
     roll_id: str
+    restores_leaders: bool = False
+    refused_elections: Collection[PartitionId] = ()
+    leadership_timeout_s: float = LEADERSHIP_TIMEOUT_S
 
 
 def decide(roll: Roll | None, facts: Facts) -> Decided:
@@ -153,7 +172,9 @@ def decide(roll: Roll | None, facts: Facts) -> Decided:
         return _delete(roll, facts, member)
     if roll.step == "WaitReady":
         return _wait_ready(roll, facts, member)
-    return _wait_in_sync(roll, facts, member)
+    if roll.step == "WaitInSync":
+        return _wait_in_sync(roll, facts, member)
+    return _restore_leaders(roll, facts, member)
 
 
 def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
@@ -253,4 +274,26 @@ def _wait_in_sync(roll: Roll, facts: Facts, member: Member) -> Decided:
         behind = [str(p) for p in facts.kafka.partitions if member.id in p.replicas and member.id not in p.in_sync]
         if behind:
             return _stay(roll, [f"{name}: broker {member.id} is not in sync" for name in behind])
+        if facts.restores_leaders:
+            return _to(facts, roll, "RestoreLeaders")
+    return _next(roll, facts, member)
+
+
+def _restore_leaders(roll: Roll, facts: Facts, member: Member) -> Decided:
+    if not member.is_ready:
+        return _to(facts, roll, "WaitReady")
+    lasted = seconds_between(roll.since, facts.now)
+    is_late = lasted is None or lasted > facts.leadership_timeout_s
+    if facts.kafka is None and not is_late:
+        return _stay(roll, ["no broker answers who leads"])
+    if facts.kafka is None or is_late or member.pending or not facts.restores_leaders:
+        return _next(roll, facts, member)
+    wanted = restorable(facts.kafka, (member.id,), facts.refused_elections)
+    if not wanted:
+        return _next(roll, facts, member)
+    message = f"{len(wanted)} partitions that prefer broker {member.id} are led by others"
+    return replace(_stay(roll, [message], elect=step(wanted)), wake_after_s=RESTORE_WAKE_S)
+
+
+def _next(roll: Roll, facts: Facts, member: Member) -> Decided:
     return _to(facts, roll, "PickNext", batch=(), done=(*roll.done, member.id), pod_uid="")

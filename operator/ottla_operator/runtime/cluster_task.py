@@ -53,6 +53,7 @@ LOOK_AGAIN_S = 30.0
 RESYNC_S = 600.0
 MOST_ASKED = 5
 MESSAGE_LENGTH = 300
+REFUSED_S = 60.0
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ class ClusterTask:
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
+        self._refused: dict[tuple[str, int], float] = {}
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
 
     async def pass_once(self) -> float | None:
@@ -119,6 +121,8 @@ class ClusterTask:
             except ApiError as error:  # status has to say what a roll waits for
                 failed = error
                 wanted = _with_failure(snapshot, wanted, f"{wanted.delete.kind.kind} {wanted.delete.name}: {error}")
+        if wanted.elect and failed is None:
+            await self._elect(wanted.elect)
         await self._write_status(resource, wanted.status)
         if failed is not None:
             raise failed
@@ -161,6 +165,7 @@ class ClusterTask:
             kafka=kafka,
             dynamic_values=self._dynamic_values,
             held=await self._held(snapshot, kafka),
+            refused_elections=self._refused_now(),
         )
 
     async def _creation_failures(self, snapshot: Snapshot) -> dict[str, str]:
@@ -393,6 +398,24 @@ class ClusterTask:
             self._store.remove(there, is_final=True)
         else:
             self._store.put(after)
+
+    async def _elect(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Asks for preferred leaders. What is refused is not asked for again until `REFUSED_S` have passed."""
+        if self._kafka is None:
+            return
+        try:
+            refused = await self._kafka.elect_leaders(partitions)
+        except KafkaError as error:
+            self._log.info("no election: %s", error)
+            return
+        self._log.info("preferred leaders of %d partitions asked for, %d refused", len(partitions), len(refused))
+        until = self._monotonic() + REFUSED_S
+        self._refused |= dict.fromkeys(refused, until)
+
+    def _refused_now(self) -> frozenset[tuple[str, int]]:
+        now = self._monotonic()
+        self._refused = {partition: until for partition, until in self._refused.items() if until > now}
+        return frozenset(self._refused)
 
     async def _is_empty(self, broker_id: int) -> bool:
         """Whether the fleet, asked now, neither lists that broker nor names it in any partition."""

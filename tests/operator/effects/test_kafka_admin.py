@@ -228,3 +228,23 @@ async def test_a_pod_without_an_address_has_no_report() -> None:
     surroundings = ProductionSurroundings()
     assert await surroundings.broker_report({"kind": "Pod", "metadata": {"name": "p"}}) is None
     await surroundings.close()
+
+
+async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admin: KafkaAdminLane) -> None:
+    assert await admin.change([Create("led", 3, 3, {})]) == {}
+    await _there(admin, "led")
+    refused = await admin.elect_leaders([("led", 0), ("led", 1), ("led", 2), ("nowhere", 0)])
+    assert refused == {("nowhere", 0): "UnknownTopicOrPartition"}
+    assert [part.leader == part.replicas[0] for part in (await admin.view()).partitions if part.topic == "led"] == [
+        True,
+        True,
+        True,
+    ]
+
+
+async def test_a_broker_tells_the_replicas_in_its_log_directories(admin: KafkaAdminLane) -> None:
+    assert await admin.change([Create("stored", 2, 3, {})]) == {}
+    await _there(admin, "stored")
+    async with asyncio.timeout(120):
+        while not {"stored-0", "stored-1"} <= set(await admin.replicas_on(1)):  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.05)

@@ -1,0 +1,37 @@
+"""Preferred leaders in a fleet at rest: after drains, crashes and rolls, as soon as every broker is there again.
+
+Not while brokers are rolled: there the roller restores each broker's leaderships before it takes the next one down, and
+a leadership given to a broker that is about to be restarted would move twice (`roller.machine`). With
+auto.leader.rebalance.enable=false the operator asks for no election, in a roll neither: whoever sets it places the
+leaders by other means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import POD, has_condition, is_deleting
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.roller.leaders import PartitionId, restorable, step
+
+AUTO_REBALANCE = "auto.leader.rebalance.enable"
+SOON_S = 1.0
+
+
+def restores_leaders(snapshot: Snapshot) -> bool:
+    """Whether the fleet lets its leaders be placed for it: auto.leader.rebalance.enable, true by default."""
+    return str(snapshot.cluster.brokers.config.get(AUTO_REBALANCE, "true")).strip().lower() != "false"
+
+
+def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_rolling: bool) -> tuple[PartitionId, ...]:
+    """What to ask for now, outside of a roll of brokers. Ordered checks."""
+    if is_rolling or snapshot.kafka is None or not restores_leaders(snapshot):
+        return ()
+    for broker_id in broker_ids:
+        pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        if pod is None or is_deleting(pod) or not has_condition(pod, "Ready"):
+            return ()  # it comes back first; what leads now is not moved twice
+    if not set(broker_ids) <= set(snapshot.kafka.brokers):
+        return ()
+    return step(restorable(snapshot.kafka, broker_ids, snapshot.refused_elections))
