@@ -37,6 +37,7 @@ from ottla_operator.planning.disks import Disks, decide_disks, keepers
 from ottla_operator.planning.identity import Identities, decide_identities
 from ottla_operator.planning.leaders import SOON_S, decide_elections, restores_leaders
 from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.progress import PATIENCE_S
 from ottla_operator.planning.removal import Removal, decide_removal, is_stopped
 from ottla_operator.planning.restart import Restart, decide_restart
 from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
@@ -274,7 +275,7 @@ def _decide_roll(
             break
     if decided.wake_after_s is not None:
         concerns.wakes.append(decided.wake_after_s)
-    rolled = _rolled(decided.roll, brokers, concerns.failed)
+    rolled = _rolled(snapshot, decided.roll, brokers, concerns.failed)
     concerns.conditions.append(replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll)))
     return decided
 
@@ -288,7 +289,7 @@ def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
     return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
-def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> Condition:
+def _rolled(snapshot: Snapshot, roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> Condition:
     """Nobody waits for a turn also when it is not known what should run: that is no roll that has ended."""
     if roll is None:
         withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
@@ -297,10 +298,12 @@ def _rolled(roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> C
             return bad(conditions.ROLLED, "Withheld", f"what runs is kept as it is: {shown}")
         return good(conditions.ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
-    if roll.blocked_by:
-        return bad(conditions.ROLLED, "Blocked", f"{where}; waits for: {'; '.join(roll.blocked_by)}")
+    waits = f"; waits for: {'; '.join(roll.blocked_by)}" if roll.blocked_by else ""
+    if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
+        return bad(conditions.ROLLED, "Blocked", f"{where}{waits}")
     reasons = sorted({reason for given in brokers.pending.values() for reason in given})
-    return bad(conditions.ROLLED, "Rolling", f"{where} ({', '.join(reasons)})" if reasons else where)
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return bad(conditions.ROLLED, "Rolling", f"{where}{why}{waits}")
 
 
 _NOT_NEEDED_FOR_READY = {conditions.ROLLED, conditions.SPREAD_OVER_NODES}

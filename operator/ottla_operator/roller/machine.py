@@ -177,6 +177,15 @@ def decide(roll: Roll | None, facts: Facts) -> Decided:
     return _restore_leaders(roll, facts, member)
 
 
+def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
+    """Whether an obstacle lasts: the step waits for something, and has been going on for `patience_s` or longer.
+
+    Every step waits for something for a moment, so that alone is progress.
+    """
+    lasted = seconds_between(roll.since, now)
+    return bool(roll.blocked_by) and (lasted is None or lasted >= patience_s)
+
+
 def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
     """Why this member's pod must not be deleted now; empty when it may."""
     found = [

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
 from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
+from ottla_operator.api.events import events
 from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
@@ -33,8 +34,6 @@ from ottla_operator.api.objects import (
     is_deleting,
     is_owned_by,
     name_of,
-    new,
-    short_hash,
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
@@ -469,39 +468,6 @@ async def tell(api: KubernetesApi, log: logging.Logger, transitions: Sequence[Ob
             await api.create(event)
         except ApiError as error:
             log.warning("an event was not written: %s", error)
-
-
-def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
-    """One Event for each condition whose status or reason is another one than before."""
-    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
-    found: list[Obj] = []
-    for item in after.get("conditions") or []:
-        state = (item["status"], item["reason"])
-        if known.get(item["type"]) == state or (item["type"] not in known and item["status"] == "True"):
-            continue
-        namespace = resource["metadata"]["namespace"]
-        mark = short_hash([uid_of(resource), item["type"], *state, now])
-        event = new(EVENT, namespace, f"{name_of(resource)}.{mark}", {})
-        found.append(
-            {
-                **event,
-                "involvedObject": {
-                    "apiVersion": resource["apiVersion"],
-                    "kind": resource["kind"],
-                    "name": name_of(resource),
-                    "namespace": namespace,
-                    "uid": uid_of(resource),
-                },
-                "type": "Normal" if item["status"] == "True" else "Warning",
-                "reason": item["type"] if item["status"] == "True" else item["reason"],
-                "message": f"{item['type']}: {item['message'] or item['reason']}"[:1000],
-                "source": {"component": names.FIELD_MANAGER},
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "count": 1,
-            }
-        )
-    return found
 
 
 def _with_failure(snapshot: Snapshot, wanted: Pass, message: str) -> Pass:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from ottla_operator.api.events import events
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import (
     KAFKA_CLUSTER,
@@ -34,7 +35,7 @@ from ottla_operator.model.cluster import parse_cluster
 from ottla_operator.model.topic import declared_topic, parse_topic
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.back_off import back_off_s
-from ottla_operator.runtime.cluster_task import events, tell
+from ottla_operator.runtime.cluster_task import tell
 from ottla_operator.runtime.store import Key, Store, cluster_of
 from ottla_operator.topics.decisions import (
     ALREADY_EXISTS,

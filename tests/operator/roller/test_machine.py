@@ -17,6 +17,7 @@ from ottla_operator.roller.machine import (
     Roll,
     decide,
     from_status,
+    is_blocked,
     obstacles,
 )
 
@@ -122,6 +123,13 @@ def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
     caught_up = replace(behind, in_sync=(0, 1))
     done = decide(roll, _facts(_member(0), _member(1), partitions=(caught_up,)))
     assert done.roll is not None and (done.roll.step, done.roll.done) == ("PickNext", (2, 1))
+
+
+def test_a_step_that_waits_is_an_obstacle_only_once_it_lasts() -> None:
+    waiting = Roll("r1", "broker", "WaitReady", NOW, (1,), blocked_by=("broker 1 is not ready",))
+    assert not is_blocked(waiting, "2026-01-01T00:00:59Z", patience_s=60)
+    assert is_blocked(waiting, "2026-01-01T00:01:00Z", patience_s=60)
+    assert not is_blocked(replace(waiting, blocked_by=()), "2026-01-01T01:00:00Z", patience_s=60)
 
 
 def test_what_status_cannot_tell_is_no_roll() -> None:

@@ -29,6 +29,7 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError
+from ottla_operator.planning.progress import PATIENCE_S
 from tests.operator.fleet import CLUSTER, Fleet
 from tests.operator.kubernetes import Killed, node
 
@@ -223,6 +224,9 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     for _ in range(6):
         await fleet.step()
+    assert fleet.condition("Rolled")[1] == "Rolling"
+    fleet.surroundings.passed_s = int(PATIENCE_S)
+    await fleet.step()
     assert fleet.condition("Rolled") == (
         "False",
         "Blocked",
@@ -240,6 +244,7 @@ async def test_a_change_that_is_taken_back_while_its_roll_is_blocked_restarts_no
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     fleet.kafka.behind = {2}
+    fleet.surroundings.passed_s = int(PATIENCE_S)
     await fleet.step()
     assert fleet.condition("Rolled")[1] == "Blocked"
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
@@ -294,6 +299,8 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert len(fleet.kubernetes.not_starting) == 3
     for _ in range(15):
         await fleet.step()
+    fleet.surroundings.passed_s = int(PATIENCE_S)
+    await fleet.step()
     assert fleet.condition("Rolled")[1:] == (
         "Blocked",
         "broker 1: WaitReady; waits for: broker 1 waits (CrashLoopBackOff)",
@@ -315,6 +322,8 @@ async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_
     }  # fmt: skip
     for _ in range(15):
         await fleet.step()
+    fleet.surroundings.passed_s = int(PATIENCE_S)
+    await fleet.step()
     assert fleet.condition("Rolled")[1] == "Blocked"
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
     await fleet.converge()

@@ -161,7 +161,7 @@ async def test_a_fleet_that_grows_again_takes_the_kept_claims_and_racks_of_the_b
 async def test_an_operator_killed_between_any_two_writes_of_a_removal_ends_in_the_same_state() -> None:
     document = copy.deepcopy(CLUSTER)
     document["spec"]["brokers"]["replicas"] = 2
-    document["spec"]["zookeeper"]["replicas"] = 1
+    document["spec"]["zookeeper"] = {"connect": "zk:2181"}
     survived = 0
     while True:
         fleet = Fleet(document)

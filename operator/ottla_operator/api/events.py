@@ -1,0 +1,95 @@
+"""Events: what people see of the transitions of a status. Normal for progress, Warning for what stands in the way.
+
+A condition that is not True is no warning as such: a roll that goes on, a topic that is being changed and a fleet that
+has never been ready yet are on their way. Kubernetes itself warns of pods that cannot be scheduled or started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ottla_operator.api.names import FIELD_MANAGER
+from ottla_operator.api.objects import EVENT, Obj, dig, name_of, new, short_hash, uid_of
+
+NORMAL = "Normal"
+WARNING = "Warning"
+PROGRESS = ("Rolling", "BeingRemoved", "Changing")
+"""Reasons of conditions that are not True because something is being done."""
+MESSAGE_LENGTH = 1000
+
+
+def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
+    """One Event for each condition whose status or reason is another one than before, and for each step of a roll."""
+    known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
+    found = _roll_events(resource, before, after, now)
+    for item in after.get("conditions") or []:
+        state = (item["status"], item["reason"])
+        if known.get(item["type"]) == state or (item["type"] not in known and item["status"] == "True"):
+            continue
+        is_true = item["status"] == "True"
+        was_true = known.get(item["type"], ("", ""))[0] == "True"
+        kind = NORMAL if is_true or is_progress(item["reason"], was_true=was_true) else WARNING
+        reason = item["type"] if is_true else item["reason"]
+        found.append(_event(resource, kind, reason, f"{item['type']}: {item['message'] or item['reason']}", now))
+    return found
+
+
+def is_progress(reason: str, *, was_true: bool) -> bool:
+    """Whether a condition that is not True says that something is on its way.
+
+    >>> is_progress("Rolling", was_true=True), is_progress("Blocked", was_true=False)
+    (True, False)
+    >>> is_progress("WaitingForBrokers", was_true=False), is_progress("WaitingForBrokers", was_true=True)
+    (True, False)
+    """
+    return reason in PROGRESS or ("Waiting" in reason and not was_true)
+
+
+def _roll_events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
+    """Who is restarted and who is back."""
+    then, roll = before.get("roll") or {}, after.get("roll") or {}
+    found: list[Obj] = []
+    role = str(roll.get("role", ""))
+    same_roll = then.get("id") == roll.get("id") and then.get("role") == roll.get("role")
+    done_before = list(then.get("done") or []) if same_roll else []
+    for number in [number for number in roll.get("done") or [] if number not in done_before]:
+        found.append(_event(resource, NORMAL, "Restarted", f"{role} {number} is restarted and in sync", now))
+    started_before = list(then.get("batch") or []) if same_roll else []
+    for number in [number for number in roll.get("batch") or [] if number not in started_before]:
+        reasons = ", ".join(_pending(after, role, number))
+        found.append(_event(resource, NORMAL, "Restarting", f"{role} {number}{reasons and f': {reasons}'}", now))
+    return found
+
+
+def _pending(status: Mapping[str, Any], role: str, number: int) -> list[str]:
+    if role != "broker":
+        return []
+    return [
+        str(reason)
+        for entry in status.get("brokers") or []
+        if entry.get("id") == number
+        for reason in entry.get("pending") or []
+    ]
+
+
+def _event(resource: Obj, kind: str, reason: str, message: str, now: str) -> Obj:
+    namespace = str(dig(resource, "metadata", "namespace"))
+    mark = short_hash([uid_of(resource), reason, message, now])
+    return {
+        **new(EVENT, namespace, f"{name_of(resource)}.{mark}", {}),
+        "involvedObject": {
+            "apiVersion": resource["apiVersion"],
+            "kind": resource["kind"],
+            "name": name_of(resource),
+            "namespace": namespace,
+            "uid": uid_of(resource),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message[:MESSAGE_LENGTH],
+        "source": {"component": FIELD_MANAGER},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }

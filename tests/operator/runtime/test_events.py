@@ -1,0 +1,98 @@
+"""Events: Normal for what goes on, Warning for what stands in the way and lasts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_operator.api.objects import EVENT, POD
+from ottla_operator.planning.progress import PATIENCE_S
+from tests.operator.fleet import CLUSTER, Fleet
+
+
+class _Told:
+    """The Events since it was made, as (type, reason, message)."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._known = set(fleet.kubernetes.names(EVENT))
+
+    def all(self) -> list[tuple[str, str, str]]:
+        new = [name for name in fleet_events(self._fleet) if name not in self._known]
+        found = (self._fleet.kubernetes.there(EVENT, name) for name in new)
+        return [(event["type"], event["reason"], event["message"]) for event in found]
+
+    def warnings(self) -> list[tuple[str, str]]:
+        return [(reason, message) for kind, reason, message in self.all() if kind == "Warning"]
+
+
+def fleet_events(fleet: Fleet) -> list[str]:
+    """In the order in which they were written."""
+    return [name for verb, kind, name in fleet.kubernetes.writes if (verb, kind) == ("create", "Event")]
+
+
+async def _running() -> Fleet:
+    fleet = Fleet(CLUSTER)
+    fleet.kafka.partitions = [("t", 0, (0, 1, 2)), ("t", 1, (1, 2, 0))]
+    await fleet.converge()
+    return fleet
+
+
+async def test_an_ordinary_roll_warns_of_nothing_and_tells_who_is_restarted_and_back() -> None:
+    fleet = await _running()
+    told = _Told(fleet)
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    fleet.kafka.behind = set()
+    await fleet.converge()
+    assert told.warnings() == []
+    assert [(reason, message) for _, reason, message in told.all()][:-1] == [
+        ("Rolling", "Rolled: PickNext (ConfigChanged)"),
+        ("Restarting", "broker 1: ConfigChanged"),
+        ("Restarted", "broker 1 is restarted and in sync"),
+        ("Restarting", "broker 2: ConfigChanged"),
+        ("Restarted", "broker 2 is restarted and in sync"),
+        ("Restarting", "broker 0: ConfigChanged"),
+        ("Restarted", "broker 0 is restarted and in sync"),
+    ]
+    assert told.all()[-1] == ("Normal", "Rolled", "Rolled: AsDeclared")
+
+
+async def test_a_roll_that_waits_for_a_moment_is_no_warning_and_one_that_waits_for_long_is_one() -> None:
+    fleet = await _running()
+    told = _Told(fleet)
+    fleet.kafka.behind = {2}
+    fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
+    for second in range(0, int(PATIENCE_S), 20):
+        fleet.surroundings.passed_s = second
+        await fleet.step()
+    assert told.warnings() == []
+    fleet.surroundings.passed_s = int(PATIENCE_S)
+    for _ in range(3):
+        await fleet.step()
+    assert told.warnings() == [
+        (
+            "Blocked",
+            "Rolled: PickNext; waits for: t-0: replica 2 is not in sync; t-1: replica 2 is not in sync",
+        )
+    ]
+
+
+async def test_a_new_fleet_on_its_way_is_no_warning() -> None:
+    fleet = Fleet(CLUSTER)
+    told = _Told(fleet)
+    await fleet.converge()
+    assert told.warnings() == []
+
+
+@pytest.mark.parametrize("path", ["spec.brokers.config"])
+async def test_what_is_refused_and_who_fails_are_warnings(path: str) -> None:
+    fleet = await _running()
+    told = _Told(fleet)
+    fleet.edit(path, {"no.such": 1})
+    await fleet.converge()
+    assert {reason for reason, _ in told.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "Withheld"}
+    fleet.edit(path, {"min.insync.replicas": 2})
+    await fleet.converge()
+    told = _Told(fleet)
+    fleet.kubernetes.remove(POD, "orders-broker-2-0")
+    await fleet.task.pass_once()
+    assert {reason for reason, _ in told.warnings()} == {"WaitingForBrokers", "BrokersWaitingForBrokers"}
