@@ -373,8 +373,11 @@ def _unanswered(snapshot: Snapshot) -> Condition | None:
     """What was last known of a directory, while a broker does not tell: that it restarts mends no disk."""
     silent = [number for number in snapshot.broker_ids() if number not in snapshot.reports]
     for before in snapshot.status("conditions") or []:
-        if before.get("type") == DISKS_READY and before.get("reason") in FROM_REPORTS and silent:
-            return bad(DISKS_READY, before["reason"], str(before.get("message", "")))
+        message = str(before.get("message", ""))
+        if before.get("type") != DISKS_READY or before.get("reason") not in FROM_REPORTS:
+            continue
+        if any(f" of broker {number} " in message for number in silent):
+            return bad(DISKS_READY, before["reason"], message)
     return None
 
 

@@ -256,7 +256,11 @@ class RealKubernetes(InMemoryKubernetes):
         template = stateful_set["spec"]["template"]
         revision = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:8]
         generation = stateful_set["metadata"]["generation"]
-        status = {"replicas": 1, "observedGeneration": generation, "updateRevision": revision}
+        status = {
+            "replicas": stateful_set["spec"]["replicas"],
+            "observedGeneration": generation,
+            "updateRevision": revision,
+        }
         if any(dig(stateful_set, "status", key) != value for key, value in status.items()):
             self._set_status(STATEFUL_SET, stateful_set, status)
         name = f"{name_of(stateful_set)}-0"
@@ -282,6 +286,10 @@ class RealKubernetes(InMemoryKubernetes):
             wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             self._written.add(POD.kind)
             pod = self.api.request("POST", path_of(POD, "default", None), wanted)
+        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_deleting(pod):
+            self._written.add(POD.kind)
+            self.api.delete(POD, name)
+            return
         if pod is not None and not is_deleting(pod):
             self._start(pod)
 

@@ -157,7 +157,7 @@ def _fleets(draw: st.DrawFn) -> tuple[Roll | None, Facts]:
     if draw(flags):
         batch = (draw(st.integers(0, 4)),) if draw(flags) else ()
         roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), draw(st.sampled_from(["", "u1"])))  # type: ignore[arg-type]
-    return roll, Facts("broker", members, kafka, True, NOW, "r1")
+    return roll, Facts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags))
 
 
 @settings(max_examples=500, deadline=None)
@@ -168,6 +168,11 @@ def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | Non
     if decided.apply is not None or decided.delete is not None:
         assert roll is not None and decided.roll is not None
         assert (decided.roll.step, decided.roll.batch) == (roll.step, roll.batch), "an act only in a recorded step"
+    if decided.elect:
+        assert roll is not None and roll.step == "RestoreLeaders" and decided.delete is None and facts.restores_leaders
+        assert facts.kafka is not None
+        asked = [p for p in facts.kafka.partitions if (p.topic, p.index) in decided.elect]
+        assert all((p.replicas[0],) == roll.batch and p.replicas[0] in p.in_sync for p in asked)
     if decided.delete is None:
         return
     number, uid = decided.delete

@@ -1,0 +1,14 @@
+"""The tests of tests/operator/runtime/test_scale_down.py, on a real API server: what is stopped, marked and deleted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operator.runtime import test_scale_down as in_memory
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("real_fleets")]
+
+SLOW = ("test_a_declaration_that_is_taken_back", "test_an_operator_killed")
+globals().update(
+    {name: test for name, test in vars(in_memory).items() if name.startswith("test_") and not name.startswith(SLOW)}
+)
