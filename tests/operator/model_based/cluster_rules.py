@@ -22,20 +22,19 @@ from ottla_operator.api.objects import (
     label,
 )
 from ottla_operator.planning.snapshot import Images
-from tests.operator.model_based import known
 from tests.operator.model_based.machine import Machine
 
 OWNED = (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SECRET)
 ONE_GIB = ("1Gi", "1024Mi", "1073741824", "1073741824.0", "1048576Ki", "1.0Gi")
 MORE = ("2Gi", "2e9", "3G")
 ODD_SIZES = ("200e7", "2E9", "1500m", "0.5Gi", "+2Gi", "much", "-1Gi", "")
-HAND_SIZES = ("2Gi", "2147483648") if known.SOME_QUANTITIES_ARE_NOT_READ else ("2Gi", "2e9", "200e7", "2147483648000m")
+HAND_SIZES = ("2Gi", "2e9", "200e7", "2147483648000m")
 BROKER_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     None,
     {"min.insync.replicas": 1},
     {"log.retention.hours": 5},
     {"log.retention.hours": "5"},
-    {"log.retention.hours": 6 if known.A_CRASH_LOOP_IS_EXCUSED else 13},
+    {"log.retention.hours": 13},
     {"no.such": 1},
 )
 """With 13 a broker does not start (`World`)."""
@@ -101,7 +100,7 @@ class ClusterRules(Machine):
             return
         found = self.world.kubernetes.there(STATEFUL_SET, name)
         template = found["spec"]["template"]
-        if change == "env" and not known.FOREIGN_FIELDS_ARE_FOUGHT:
+        if change == "env":
             template["spec"]["containers"][0].setdefault("env", []).append({"name": "THEIRS", "value": "1"})
         elif change == "replicas":
             found["spec"]["replicas"] = 0
@@ -119,7 +118,7 @@ class ClusterRules(Machine):
         if (name := self._pick(SERVICE, index)) is None:
             return
         found = self.world.kubernetes.there(SERVICE, name)
-        if change == "port" and not known.FOREIGN_FIELDS_ARE_FOUGHT:
+        if change == "port":
             found["spec"]["ports"].append({"name": "theirs", "port": 1, "protocol": "TCP"})
         elif change == "selector":
             found["spec"]["selector"] = {"theirs": "1", **found["spec"]["selector"], names.CLUSTER: "theirs"}
