@@ -253,8 +253,7 @@ def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Par
 
     What cannot be written into a request is not asked for: the client's own thread may meet it, and whoever asked then
     waits for ever. Where an answer cannot be read, each part is asked for alone: the client raises for a whole request
-    what one of its topics has wrong (a code that it does not know). A fleet that does not answer is no such error: it is
-    raised.
+    what one of its topics has wrong (a code that it does not know). A fleet that does not answer is raised.
     """
     failed = [(part, why) for part in parts if (why := _why_not_sent(part))]
     asked = [part for part in parts if not _why_not_sent(part)]
