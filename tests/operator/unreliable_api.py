@@ -76,8 +76,8 @@ class UnreliableApi:
     async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
         return await self._call(kind, False, lambda: self._kubernetes.get(kind, namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
-        return await self._call(kind, False, lambda: self._kubernetes.list(kind, namespace, selector))
+    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+        return await self._call(kind, False, lambda: self._kubernetes.list(kind, namespace, selector, fields))
 
     async def create(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.create(obj))

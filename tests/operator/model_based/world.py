@@ -107,6 +107,7 @@ class World:
         self.is_ours = False
         """Whether the test itself writes now."""
         self.held_data: dict[str, str] = {}
+        self.held_under: dict[str, str] = {}
         """The uid of the claim that held data last, by its name."""
         self.lost: set[str] = set()
         """Claims that somebody has deleted."""
@@ -168,6 +169,11 @@ class World:
                 for claim in claims_of(pod):
                     if (there := self.find(CLAIM, claim)) is not None:
                         self.held_data[claim] = uid_of(there)
+                        self.held_under[claim] = self._cluster_uid()
+
+    def _cluster_uid(self) -> str:
+        cluster = self.find(KAFKA_CLUSTER, "orders")
+        return "" if cluster is None else uid_of(cluster)
 
     def _changed(self, event: str, obj: Obj) -> None:
         self._dirty.set()
@@ -297,8 +303,10 @@ class World:
         there = {name_of(one): uid_of(one) for one in self.all(CLAIM)}
         server = label(claim, names.SERVER_ID)
         role = {held: uid for held, uid in self.held_data.items() if ("-zookeeper-" in held) == (server is not None)}
-        if not any(there.get(held) == uid for held, uid in role.items()):
-            for held in role:  # somebody has given up everything
+        living = self._cluster_uid()
+        is_gone = not any(there.get(held) == uid for held, uid in role.items())
+        if is_gone and all(self.held_under[held] != living for held in role):
+            for held in role:  # with the KafkaCluster and every claim somebody has given up everything
                 del self.held_data[held]
             return
         if server is not None:
