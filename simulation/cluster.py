@@ -11,8 +11,8 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS
 from ottla_broker.ports import Ports
 from ottla_broker.ports.coordination import CoordinationError
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition as Replica
-from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server.broker import Broker
 from simulation.checker import Partition, Violation
 from simulation.clock import SimulatedClock

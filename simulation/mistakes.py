@@ -21,19 +21,22 @@ from ottla_broker.coordination import znodes
 from ottla_broker.ports.coordination import Check
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
-from ottla_broker.replication import isr, offline, recreation, replica_manager
+from ottla_broker.replication import isr
 from ottla_broker.replication.alter_partition import AlterPartitionQueue
-from ottla_broker.replication.fencing import CommandFence
 from ottla_broker.replication.follower import Follower
+from ottla_broker.replication.local_replicas import recreation_rules as recreation
+from ottla_broker.replication.local_replicas import reopened as offline
+from ottla_broker.replication.local_replicas import replica_manager
+from ottla_broker.replication.local_replicas.fencing import CommandFence
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
-from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.server import recreating
 from ottla_broker.server.handlers import session_fetch, update_metadata
 from ottla_broker.server.handlers.fetch import Fetching
-from ottla_broker.storage import recovery
-from ottla_broker.storage.directory_loading import DirectoryLoader
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.log import recovery
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.producers import ProducerStates
+from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from simulation.campaign import first_line
 from simulation.runner import run_seed
 

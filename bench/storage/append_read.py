@@ -34,10 +34,10 @@ from ottla_broker.jobs import JOBS
 from ottla_broker.records.batch import CRC_START
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
 SIZES = {"1m": 1_000_000, "64k": 65_536, "1k": 1_024}
 FLOOR = "floor"

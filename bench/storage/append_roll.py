@@ -18,7 +18,7 @@ from collections import deque
 from bench.storage.append_read import as_process, batch_of, new_log
 from bench.storage.surroundings import Surroundings
 from bench.systems import OURS
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.log import Log
 
 NAME = "append-roll"
 _BATCH_BYTES = 65_536

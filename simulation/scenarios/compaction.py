@@ -21,10 +21,10 @@ from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import KeyedRecord, build_keyed_batch, read_keyed
 from simulation.checker import Checker, Violation, Written
 from simulation.clock import SimulatedClock

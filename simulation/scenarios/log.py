@@ -23,10 +23,10 @@ from typing import Any
 from ottla_broker.jobs import JOBS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation
 from simulation.clock import SimulatedClock

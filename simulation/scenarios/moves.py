@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.moves import Move
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.future_replicas import Move
 from simulation.checker import Checker
 from simulation.scenarios.log import Life, LogScenario, Mirror
 from simulation.world import World

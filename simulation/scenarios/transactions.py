@@ -11,7 +11,7 @@ import asyncio
 from typing import NamedTuple
 
 from ottla_broker.records.control import ControlType, EndTransactionMarker
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.log import Log
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation
 from simulation.scenarios.log import Action, Life, LogScenario, Mirror

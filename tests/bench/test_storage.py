@@ -16,7 +16,7 @@ from bench.storage.recovery import write_segment
 from bench.systems import APACHE_KAFKA, OURS
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.records.batch import batches
-from ottla_broker.storage.recovery import recover_log
+from ottla_broker.storage.log.recovery import recover_log
 
 
 @pytest.mark.parametrize("size", SIZES)

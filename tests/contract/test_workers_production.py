@@ -17,7 +17,7 @@ from ottla_broker.records.batch import read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.preparation import RecordRules
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.storage.record_jobs import PREPARE_JOB
+from ottla_broker.storage.log.record_jobs import PREPARE_JOB
 from tests.contract.workers_contract import WorkersContract, write_torn_log
 
 

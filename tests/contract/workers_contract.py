@@ -12,7 +12,7 @@ from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.workers import Workers
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.storage.cleaner.job import CleanedSegment, Plan
-from ottla_broker.storage.recovery import Recovered
+from ottla_broker.storage.log.recovery import Recovered
 
 
 async def write_torn_log(disk: Disk, directory: str) -> int:

@@ -9,10 +9,10 @@ import pytest
 
 from ottla_broker.jobs import JOBS
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from simulation.batches import build_batch
 from simulation.clock import SimulatedClock
 from simulation.disk import SimulatedDisk

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ottla_broker.storage.cleaner.job import compact_log
-from ottla_broker.storage.record_jobs import CONVERT_JOB, PREPARE_JOB, convert_records, prepare_records
-from ottla_broker.storage.recovery import recover_log
+from ottla_broker.storage.log.record_jobs import CONVERT_JOB, PREPARE_JOB, convert_records, prepare_records
+from ottla_broker.storage.log.recovery import recover_log
 
 Job: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 

@@ -30,8 +30,8 @@ from ottla_broker.records.errors import BatchTooLarge
 from ottla_broker.records.formats import MAGIC_OFFSET
 from ottla_broker.records.preparation import RecordRules, prepare
 from ottla_broker.replication.partition import Partition
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.record_jobs import PREPARE_JOB, prepared_of
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.record_jobs import PREPARE_JOB, prepared_of
 
 LITTLE_BYTES = 8 * 1024
 LITTLE_RECORDS = 64

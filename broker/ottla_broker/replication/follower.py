@@ -27,8 +27,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.divergence import EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.fetch_client import LeaderConnection
 from ottla_broker.replication.leader_session import FINAL_EPOCH
+from ottla_broker.replication.local_replicas.recreation_rules import is_full
 from ottla_broker.replication.partition import Logger, Partition
-from ottla_broker.replication.recreation import is_full
 
 EARLIEST = -2
 LATEST = -1

@@ -9,7 +9,7 @@ from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.partition import Partition
-from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 
 class Replicas(Protocol):

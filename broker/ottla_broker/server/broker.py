@@ -32,7 +32,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.append_queue import AppendQueues
-from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
 from ottla_broker.server.controller_channels import NetworkControllerChannels
@@ -62,12 +62,12 @@ from ottla_broker.server.registration import (
 from ottla_broker.server.remade_replicas import RemadeReplicas
 from ottla_broker.server.session_state import SessionState
 from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
-from ottla_broker.storage.checkpoints import CheckpointError
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log_directory import LogDirectoryError
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.files.checkpoints import CheckpointError
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
 _LAG_CHECK_S = 1.0
 _LONGEST_DOUBT_S = 10.0

@@ -14,7 +14,7 @@ from ottla_broker.coordination import znodes
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError
-from ottla_broker.storage.directories import DirectoryState, DirectoryStates
+from ottla_broker.storage.log_dirs.states import DirectoryState, DirectoryStates
 
 _RETRY_S = 1.0
 

@@ -32,7 +32,7 @@ from ottla_broker.ports.coordination import (
     Set,
     WatchEvent,
 )
-from ottla_broker.storage.names import is_topic_name
+from ottla_broker.storage.files.names import is_topic_name
 
 TOPICS = "topics"
 BROKERS = "brokers"

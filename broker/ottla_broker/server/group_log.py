@@ -24,8 +24,8 @@ from ottla_broker.records.errors import RecordsError
 from ottla_broker.records.formats import batches, decode_batch, is_batch_intact
 from ottla_broker.records.record import build_batch, build_records
 from ottla_broker.replication.delayed import DelayedProduce
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
-from ottla_broker.replication.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from ottla_broker.groups.coordinator import GroupCoordinator

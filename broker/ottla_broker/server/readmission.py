@@ -17,9 +17,9 @@ from ottla_broker.ports import Clock, Coordination
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import LeadershipCommand
-from ottla_broker.replication.offline import Act
-from ottla_broker.replication.replica_manager import ReplicaManager
+from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.local_replicas.reopened import Act
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
 from ottla_broker.server.partition_state import read_assignment, read_command
 

@@ -19,8 +19,8 @@ import zlib
 from ottla_broker.ports import Coordination
 from ottla_broker.ports.coordination import CoordinationError, NodeExists, NoNode
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.storage.checkpoints import CheckpointError
-from ottla_broker.storage.directory_record import DirectoryRecordFiles, decode, encode
+from ottla_broker.storage.files.checkpoints import CheckpointError
+from ottla_broker.storage.log_dirs.replica_registry import DirectoryRecordFiles, decode, encode
 
 ROOT = "/ottla/remade-replicas"
 

@@ -35,17 +35,17 @@ from ottla_broker.protocol.generated import update_metadata as update_metadata_a
 from ottla_broker.records.batch import batches
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
-from ottla_broker.replication.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
 from ottla_broker.server.dispatch import Dispatcher
 from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.listeners import SocketServer
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 
 CLUSTER_ID = "cluster-of-the-test"
 INTERNAL, CLIENT = "INTERNAL", "CLIENT"

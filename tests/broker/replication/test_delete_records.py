@@ -13,8 +13,8 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import delete_records as api
 from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import decode_offsets
-from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.files.checkpoints import decode_offsets
+from ottla_broker.storage.log.config import LogConfig
 from tests.broker.replication.fleet import Fleet, until
 
 EARLIEST = -2

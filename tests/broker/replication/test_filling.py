@@ -13,7 +13,7 @@ import pytest
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.follower import Follower
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.log import Log
 from tests.broker.storage.logs import PARTITION, LogSetup, batch
 
 

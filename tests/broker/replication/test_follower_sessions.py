@@ -11,8 +11,8 @@ import pytest
 
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import StopCommand
 from ottla_broker.replication.fetchers import Fetcher
+from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.server.inter_broker import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
 

@@ -14,12 +14,12 @@ import pytest
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import StopCommand
 from ottla_broker.replication.fetchers import Fetchers
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import DirectoryState, Verdict
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.replication.local_replicas.commands import StopCommand
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import DirectoryState, Verdict
 from tests.broker.replication import fleet as fleets
 from tests.broker.replication.fleet import Fleet, Node, until
 

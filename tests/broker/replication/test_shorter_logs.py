@@ -10,9 +10,9 @@ import pytest
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.offline import Act
-from ottla_broker.replication.replica_manager import EPOCH_DURING_DELETE
+from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.local_replicas.reopened import Act
+from ottla_broker.replication.local_replicas.replica_manager import EPOCH_DURING_DELETE
 from tests.broker.replication.fleet import Fleet
 
 TP = TopicPartition("orders", 0)

@@ -14,7 +14,7 @@ import pytest
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.protocol.generated.produce import PartitionProduceData
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.log import Log
 from tests.broker.replication.fleet import Fleet, batch, produce_request, until, values_of
 
 REFUSAL = "Partition(orders-1, follower of 1, epoch 0): broker 1 answers"

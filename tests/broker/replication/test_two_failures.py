@@ -23,8 +23,8 @@ from ottla_broker.replication import isr
 from ottla_broker.replication.divergence import UNDEFINED, EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.isr import InSyncState
 from ottla_broker.replication.partition import Partition, Waiter
-from ottla_broker.storage.epochs import LeaderEpochs
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.leader_epochs import LeaderEpochs
+from ottla_broker.storage.log.log import Log
 
 LAG_MAX_MS = 10
 Entry = tuple[int, int]

@@ -14,10 +14,10 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.ports import Disk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.server.remade_replicas import RemadeReplicas
-from ottla_broker.storage.directories import DirectoryState, Verdict
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import DirectoryState, Verdict
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 

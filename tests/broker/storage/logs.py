@@ -14,11 +14,11 @@ from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, decode_records
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.loading import open_log
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.recovery import Recovered, gaps_of, recover_log
-from ottla_broker.storage.transaction_index import AbortedTransaction
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.loading import open_log
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.recovery import Recovered, gaps_of, recover_log
 
 PARTITION = TopicPartition("t", 0)
 

@@ -13,10 +13,10 @@ from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoint_files import CheckpointFiles
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.names import LOG_START_OFFSETS
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.files.checkpoint_files import CheckpointFiles
+from ottla_broker.storage.files.names import LOG_START_OFFSETS
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import batch, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 

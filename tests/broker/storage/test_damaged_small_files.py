@@ -10,9 +10,9 @@ import pytest
 
 from ottla_broker.records.control import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.checkpoints import decode_partition_metadata
-from ottla_broker.storage.log_directory import LogDirectoryError
-from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.files.checkpoints import decode_partition_metadata
+from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
+from ottla_broker.storage.log_dirs.log_manager import LogManager
 from tests.broker.storage.logs import batch, read_values, transactional, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker, Make, make
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.log_manager import LogManager
+from ottla_broker.storage.log_dirs.log_manager import LogManager
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import TOPIC_ID, Broker, LogManagerSettings
 

@@ -15,7 +15,7 @@ from ottla_broker.adapters import disk_calls
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.storage.log import Log
+from ottla_broker.storage.log.log import Log
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 
 

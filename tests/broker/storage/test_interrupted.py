@@ -14,9 +14,9 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.segment import Segment
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.files.segment import Segment
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 

@@ -17,10 +17,10 @@ from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import decode_records
-from ottla_broker.storage.append import PreparationNeeded
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.reading import LogRead, TimestampAndOffset
+from ottla_broker.storage.log.append import PreparationNeeded
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.reading import LogRead, TimestampAndOffset
 from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, rolled, written
 from tests.contract.disk_contract import HeldWriteOut
 

@@ -16,14 +16,15 @@ from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.jobs import JOBS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage import directory_loading, log_recovery
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import ONLINE, DirectoryState
-from ottla_broker.storage.loading import open_log
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.loading import open_log
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs import loading as directory_loading
+from ottla_broker.storage.log_dirs import recovery_threads as log_recovery
+from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import ONLINE, DirectoryState
 from tests.broker.storage.logs import ManualClock, batch, read_values, until, written
 
 TOPIC_ID = bytes(range(16))

@@ -14,12 +14,12 @@ import pytest
 from ottla_broker.adapters import disk_calls
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.directories import ONLINE
-from ottla_broker.storage.directory_watch import DirectoryWatch
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_directory import LogDirectoryError
-from ottla_broker.storage.recovery import Recovered
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.recovery import Recovered
+from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
+from ottla_broker.storage.log_dirs.monitor import DirectoryWatch
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import ONLINE
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import Broker
 

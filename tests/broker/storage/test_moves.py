@@ -18,12 +18,12 @@ from ottla_broker.records import legacy
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.directories import ONLINE
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.moves import Move
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.future_replicas import Move
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import ONLINE
 from tests.broker.storage.cleaner.cleaning import DAY_MS, LoopWorkers, close_segment, consume, keyed, pairs
 from tests.broker.storage.logs import batch, read_bytes, read_values, until, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker

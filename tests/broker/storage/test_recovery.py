@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.names import offset_name
+from ottla_broker.storage.files.names import offset_name
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
 
 Make = Callable[..., LogSetup]

@@ -15,9 +15,9 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import PATCH
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.names import offset_name
-from ottla_broker.storage.recovery import Recovered, recover_log
+from ottla_broker.storage.files.names import offset_name
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.recovery import Recovered, recover_log
 from tests.broker.storage.agreement import disagreements
 from tests.broker.storage.logs import LogSetup, batch, read_values, rolled, written
 from tests.broker.storage.test_recovery import SMALL, check, fill, index_files

@@ -15,9 +15,9 @@ from ottla_broker.ports.clock import Timer
 from ottla_broker.ports.disk import File
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManagerSettings
-from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.files.segment import Segment
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManagerSettings
 from tests.broker.replication.fleet import until
 from tests.broker.storage.agreement import disagreements
 from tests.broker.storage.logs import LogSetup, batch, read_values, written

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
-from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.files.segment import Segment
 
 PARTS = (b"first", b"second", b"third", b"fourth")
 

@@ -14,7 +14,7 @@ from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.os_errors import Cause, cause_of
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import LogSetup, batch, read_values, until, written
 from tests.broker.storage.test_log_manager import TOPIC_ID, Make, make
 

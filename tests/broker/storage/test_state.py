@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage import checkpoints, names
-from ottla_broker.storage.checkpoints import CheckpointError
-from ottla_broker.storage.epochs import LeaderEpochs
-from ottla_broker.storage.indexes import (
+from ottla_broker.storage.files import checkpoints, names
+from ottla_broker.storage.files.checkpoints import CheckpointError
+from ottla_broker.storage.files.indexes import (
     GrowingIndex,
     MappedIndex,
     entry_count,
     floor_of_timestamp,
     last_time_entry,
 )
-from ottla_broker.storage.producers import ProducerStates
+from ottla_broker.storage.log.leader_epochs import LeaderEpochs
+from ottla_broker.storage.log.producers import ProducerStates
 
 
 @st.composite

@@ -10,7 +10,7 @@ import pytest
 
 from ottla_broker.local.jars import find_java, kafka_class_path
 from ottla_broker.records.control import ControlType, EndTransactionMarker
-from ottla_broker.storage.transaction_index import decode_entries
+from ottla_broker.storage.files.transaction_index import decode_entries
 from tests.broker.storage.logs import LogSetup, batch, transactional, written
 
 pytestmark = pytest.mark.java

@@ -15,10 +15,10 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches, read_header
 from ottla_broker.records.control import ControlType, EndTransactionMarker, read_marker
 from ottla_broker.records.record import decode_records
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.producers import ProducerStates
-from ottla_broker.storage.reading import LogRead
-from ottla_broker.storage.transaction_index import AbortedTransaction, decode_entries
+from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.producers import ProducerStates
+from ottla_broker.storage.log.reading import LogRead
 from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, rolled, transactional, written
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT

@@ -14,10 +14,10 @@ import pytest
 from ottla_broker.adapters import disk_calls
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.storage.directories import ONLINE, DirectoryState
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from ottla_broker.storage.log_dirs.states import ONLINE, DirectoryState
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 from tests.broker.storage.test_moves import SMALL_SEGMENTS, append, directories, swapped
 

@@ -16,7 +16,7 @@ from ottla_broker.records.formats import batches
 from ottla_broker.replication.append_queue import LITTLE_BYTES, LITTLE_DECOMPRESSED_BYTES, LITTLE_RECORDS
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import Services
-from ottla_broker.storage.record_jobs import CONVERT_JOB, converted_of
+from ottla_broker.storage.log.record_jobs import CONVERT_JOB, converted_of
 
 LAST_CONVERTED_VERSION = 3
 """From version 4 on records are sent as they are stored."""

@@ -46,7 +46,7 @@ from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.leader_hints import NodeHints, current_leader
-from ottla_broker.storage.append import AppendInfo, PreparationNeeded
+from ottla_broker.storage.log.append import AppendInfo, PreparationNeeded
 
 logger = logging.getLogger("ottla.server")
 

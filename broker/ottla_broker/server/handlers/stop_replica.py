@@ -18,7 +18,7 @@ from typing import Any
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.commands import StopCommand
+from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.replication.partition import NO_EPOCH
 from ottla_broker.server.context import RequestContext, Services
 

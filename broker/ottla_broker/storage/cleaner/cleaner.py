@@ -41,11 +41,11 @@ from ottla_broker.storage.cleaner.choice import (
 from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan
 from ottla_broker.storage.cleaner.key_map import marked_for, slots_for
 from ottla_broker.storage.cleaner.positions import aborted_transactions, last_records
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.names import CLEANED, LOG
-from ottla_broker.storage.scan import header_at
-from ottla_broker.storage.segment import Segment
+from ottla_broker.storage.files.names import CLEANED, LOG
+from ottla_broker.storage.files.scan import header_at
+from ottla_broker.storage.files.segment import Segment
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 COMPACTION_JOB = "compact-log"
 _NO_LIMIT = 1e300

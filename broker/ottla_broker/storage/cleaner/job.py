@@ -28,9 +28,9 @@ from ottla_broker.storage.cleaner.choice import Source, group_segments
 from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter, places_of
 from ottla_broker.storage.cleaner.key_map import KeyMap
 from ottla_broker.storage.cleaner.transactions import TransactionView
-from ottla_broker.storage.indexes import GrowingIndex
-from ottla_broker.storage.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
-from ottla_broker.storage.transaction_index import AbortedTransaction
+from ottla_broker.storage.files.indexes import GrowingIndex
+from ottla_broker.storage.files.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
 
 Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.transaction_index import AbortedTransaction
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
+from ottla_broker.storage.log.log import Log
 
 
 def last_records(log: Log) -> dict[int, tuple[int, int]]:

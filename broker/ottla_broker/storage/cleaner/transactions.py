@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from ottla_broker.records.batch import BatchHeader
 from ottla_broker.records.control import ControlType, EndTransactionMarker
-from ottla_broker.storage.transaction_index import AbortedTransaction
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
 
 
 class TransactionView:

@@ -16,12 +16,12 @@ from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, decode_records
-from ottla_broker.storage.append import AppendInfo
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.log_manager import LogManager
-from ottla_broker.storage.settings import LogManagerSettings
+from ottla_broker.storage.log.append import AppendInfo
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import ManualClock, read_bytes, written
 
 T0 = TopicPartition("t", 0)

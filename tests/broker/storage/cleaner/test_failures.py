@@ -13,9 +13,9 @@ import pytest
 
 from ottla_broker.adapters import disk_calls
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.config import LogConfig
-from ottla_broker.storage.log import Log
-from ottla_broker.storage.names import RECOVERY_POINTS
+from ottla_broker.storage.files.names import RECOVERY_POINTS
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
 from tests.broker.storage.cleaner.cleaning import (
     T0,
     TOPIC_ID,

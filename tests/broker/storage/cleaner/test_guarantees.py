@@ -12,7 +12,7 @@ from ottla_broker.groups.records import OffsetKey, offset_record, offset_tombsto
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings
-from ottla_broker.storage.config import LogConfig
+from ottla_broker.storage.log.config import LogConfig
 from tests.broker.storage.cleaner.cleaning import (
     DAY_MS,
     START_MS,

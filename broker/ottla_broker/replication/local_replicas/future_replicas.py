@@ -1,0 +1,267 @@
+"""Moves between log directories as a replica sees them (KIP-113): who may write while a copy takes a log's place.
+
+Lives here: AlterReplicaLogDirs and DescribeLogDirs, going on with moves after a start, and the moment of the swap. Not
+here: the copy and its files (`storage.moves`).
+
+The swap needs a moment in which nothing is appended. A follower is not fetched for meanwhile. For a leader, produce
+requests that name the partition wait in `held`, in their order, and go on as soon as the copy has taken over: no client
+is refused, and the wait is what copying the last few batches takes. It is given up after `_LONGEST_HOLD_S`, and tried
+again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.rates import WindowedRate
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.future_replicas import Move
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+
+_LONGEST_HOLD_S = 1.0
+
+UNKNOWN_LAG = -1
+"""Offset lag of a log that no command of the controller has named yet."""
+
+Held = dict[tuple[str, int], list[Callable[[], None]]]
+"""By topic and partition: what goes on once nothing is held any more."""
+
+_RATE_WINDOWS, _RATE_WINDOW_S = 11, 1.0
+"""What the measured rate is taken over, as that of replication is by default."""
+
+
+class Replicas(Protocol):
+    """What moves need of the replica manager."""
+
+    log_manager: LogManager
+
+    def partition(self, topic: str, index: int) -> Partition | None: ...
+
+    def told_offline(self) -> Collection[TopicPartition]:
+        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedReplica:
+    """One log of a directory: bytes, and the records it lacks."""
+
+    topic_partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(slots=True)
+class DescribedDirectory:
+    """One log directory; bytes are -1 where they are not known."""
+
+    path: str
+    error: ErrorCode = ErrorCode.NONE
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    replicas: list[DescribedReplica] = field(default_factory=list)
+
+
+class LogMoves:
+    """See the module. `commands` is the lock under which the controller's commands are taken in, `report` has the
+    controller ask again about this broker's replicas."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        clock: Clock,
+        commands: asyncio.Lock,
+        fetchers: Fetchers,
+        metrics: Metrics,
+        logger: Logger,
+        report: Callable[[], None],
+    ) -> None:
+        self._report = report
+        self._replicas = replicas
+        self._log_manager = replicas.log_manager
+        self._moves = replicas.log_manager.moves
+        self._clock = clock
+        self._commands = commands
+        self._fetchers = fetchers
+        self._logger = logger
+        self.held: Held = {}
+        """Empty but for the moments of a swap: the produce handler looks at it."""
+        self._done = metrics.counter("ottla_replica_moves_done", "Replicas that have moved to another log directory.")
+        copied = metrics.counter("ottla_replica_move_bytes", "Bytes copied from one log directory to another.")
+        rate = WindowedRate(_RATE_WINDOWS, _RATE_WINDOW_S)
+
+        def on_copied(size: int) -> None:
+            copied.inc(size)
+            rate.record(size, clock.monotonic())
+
+        self._moves.on_copied = on_copied
+        metrics.gauge(
+            "kafka_server_alterlogdirsreplication_byte_rate",
+            "Bytes per second copied from one log directory to another.",
+            lambda: rate.measure(clock.monotonic()),
+        )
+        moves = self._moves
+        metrics.gauge(
+            "ottla_replica_moves", "Replicas on their way to another log directory.", lambda: len(moves.under_way)
+        )
+        metrics.gauge(
+            "kafka_server_replicaalterlogdirsmanager_maxlag",
+            "Most records that a copy in another log directory lacks.",
+            lambda: max((move.lag for move in moves.under_way), default=0),
+        )
+        metrics.gauge(
+            "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
+            "Moves that stand still because of an error.",
+            lambda: sum(move.failure is not None for move in moves.under_way),
+        )
+
+    # AlterReplicaLogDirs
+
+    async def alter(self, targets: Mapping[TopicPartition, str]) -> dict[TopicPartition, ErrorCode]:
+        """Starts the move of each replica to its directory; an error for each.
+
+        In this order: INVALID_TOPIC_EXCEPTION (the name is too long), LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the
+        directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is cordoned), KAFKA_STORAGE_ERROR (the replica is
+        on an offline directory, or any directory is), REPLICA_NOT_AVAILABLE (no replica yet: it is remembered).
+        """
+        errors: dict[TopicPartition, ErrorCode] = {}
+        async with self._commands:
+            for tp, path in targets.items():
+                try:
+                    await self._alter_one(tp, path)
+                    errors[tp] = ErrorCode.NONE
+                except KafkaError as error:
+                    self._logger.warning("%s does not move to %s: %s", tp, path, error.message)
+                    errors[tp] = error.code
+        return errors
+
+    async def _alter_one(self, tp: TopicPartition, wanted: str) -> None:
+        manager = self._log_manager
+        if len(f"{tp}.-future") + 32 > 255:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
+        path = manager.configured_path(posixpath.normpath(wanted))
+        if path is None:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log directory {wanted} is not one of log.dirs.")
+        log = manager.get(tp)
+        is_there = log is not None and log.disk.path == path
+        if path not in (manager.live_paths if is_there else manager.states.placeable):
+            state = manager.states[path].state.value
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is {state}.")
+        if path in manager.cordoned and not is_there:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned.")
+        if (log is not None and log.is_failed) or manager.is_on_offline_directory(tp):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is on an offline log directory.")
+        if log is None or self._replicas.partition(*tp) is None:
+            if log is None:
+                manager.prefer(tp, path)
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is not here yet; {path} is remembered for it.")
+        move = await self._moves.begin(log, manager.disk(path))
+        if move is not None:
+            self._logger.info("%s moves from %s to %s", tp, log.disk.path, path)
+            self._moves.run(move, self._finish)
+
+    def resume(self, partitions: Collection[Partition]) -> None:
+        """After a command of the controller: moves that a restart has interrupted go on."""
+        for partition in partitions:
+            move = self._moves.get(partition.topic_partition)
+            if move is not None and move.current is partition.log:
+                self._moves.run(move, self._finish)
+
+    # The swap
+
+    async def _finish(self, move: Move) -> bool:
+        tp = move.current.topic_partition
+        async with self._commands:
+            partition = self._replicas.partition(*tp)
+            if move.is_over or partition is None or partition.log is not move.current:
+                return move.is_over
+            await self._fetchers.remove([tp])
+            self.held[tp.topic, tp.partition] = []
+            swap = self._clock.spawn(self._moves.swap(move, partition.take_log), name=f"swap {tp}")
+            timer = self._clock.call_later(_LONGEST_HOLD_S, swap.cancel)
+            try:
+                await asyncio.wait([swap])
+            finally:
+                timer.cancel()
+                swap.cancel()
+                self._release(tp)
+                if not (partition.is_leader or partition.is_stopped or partition.is_removed):
+                    self._fetchers.add([partition])
+        has_swapped = not swap.cancelled() and swap.result()
+        if has_swapped:
+            self._done.inc()
+            self._logger.info("%s has moved to %s", tp, partition.log.disk.path)
+            if not partition.log.is_full and tp in self._replicas.told_offline():
+                self._report()  # it had left its place to others, for lack of room where it was
+        return has_swapped
+
+    def wait_for_swap(self, topics: Sequence[Any], go_on: Callable[[], None]) -> bool:
+        """A produce request for `topics` has come. True when one of its partitions is held: then `go_on` is called
+        later, in the order of the requests."""
+        held = self.held
+        for topic in topics:
+            for data in topic.partition_data:
+                waiting = held.get((topic.name, data.index))
+                if waiting is not None:
+                    waiting.append(go_on)
+                    return True
+        return False
+
+    def _release(self, tp: TopicPartition) -> None:
+        for go_on in self.held.pop((tp.topic, tp.partition), ()):
+            try:
+                go_on()
+            except Exception:
+                self._logger.exception("a produce request that waited for the move of %s failed", tp)
+
+    # DescribeLogDirs
+
+    async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[DescribedDirectory]:
+        """Every log directory, with those of its logs that `wanted` names; None: all."""
+        manager = self._log_manager
+        described: list[DescribedDirectory] = []
+        for path in manager.paths:
+            directory = DescribedDirectory(path)
+            described.append(directory)
+            if path not in manager.live_paths:
+                directory.error = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            disk = manager.disk(path)
+            status = manager.states[path]
+            # As of the last look, a second ago at most: a disk that hangs must not keep the answer.
+            if status.total_bytes < 0:
+                try:
+                    status.free_bytes, status.total_bytes = await manager.guarded(disk, disk.look())
+                except KafkaError as error:
+                    directory.error = error.code
+                    continue
+            directory.total_bytes, directory.usable_bytes = status.total_bytes, status.free_bytes
+            directory.replicas = [
+                self._describe(log)
+                for log in manager.logs_in(disk)
+                if wanted is None or log.topic_partition.partition in wanted.get(log.topic_partition.topic, ())
+            ]
+        return described
+
+    def _describe(self, log: Log) -> DescribedReplica:
+        tp = log.topic_partition
+        current = self._log_manager.get(tp)
+        is_future = log is not current
+        if is_future:
+            lag = UNKNOWN_LAG if current is None else current.log_end_offset - log.log_end_offset
+        elif self._replicas.partition(*tp) is None:
+            lag = UNKNOWN_LAG
+        else:
+            lag = max(0, log.high_watermark - log.log_end_offset)
+        return DescribedReplica(tp, log.size_bytes, lag, is_future)

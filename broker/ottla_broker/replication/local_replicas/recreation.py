@@ -1,0 +1,161 @@
+"""Replicas that are made anew after their log directory failed, on the replica manager's side.
+
+Lives here: which partitions wait for it, on which directories there is room, making one, the throttle under which they
+are filled (`ottla.replica.recreate.max.bytes.per.second`), and what a person sees. Not here: the decision
+(`recreation`), when the partition's state allows it (`server.recreating`), the files (`storage.creation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Clock
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.local_replicas.recreation_rules import Target
+from ottla_broker.replication.partition import Logger, Partition
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, MoveThrottle
+
+_FILLED_AT_ONCE = 16
+"""Few at a time, so that the first are in sync long before the last."""
+
+_NAMED = 100
+"""Lost partitions that /status names."""
+
+
+class Replicas(Protocol):
+    """What re-creation needs of the replica manager."""
+
+    @property
+    def log_manager(self) -> LogManager: ...
+
+    def partition(self, topic: str, index: int) -> Partition | None: ...
+
+    def live_brokers(self) -> Collection[int]: ...
+
+    async def readmit(self, commands: Sequence[LeadershipCommand]) -> None: ...
+
+
+class Recreations:
+    """See the module."""
+
+    def __init__(self, replicas: Replicas, clock: Clock, metrics: Metrics, logger: Logger) -> None:
+        self._replicas = replicas
+        self._log_manager = replicas.log_manager
+        self._logger = logger
+        self.max_bytes_per_second = NO_LIMIT
+        """ottla.replica.recreate.max.bytes.per.second, as it is now."""
+        self._throttle = MoveThrottle(clock, lambda: self.max_bytes_per_second)
+        self._sizes: dict[TopicPartition, int] = {}
+        """Bytes that each replica being filled had on the directory that failed, where that is known."""
+        self.waiting: dict[TopicPartition, str] = {}
+        """Replicas on failed directories that are to be made anew, with what they wait for."""
+        self.lost: dict[TopicPartition, None] = {}
+        """Partitions that only a failed directory of this broker holds in full."""
+        self._done = metrics.counter("ottla_replica_recreations_done", "Replicas made anew that have caught up.")
+        self._bytes = metrics.counter("ottla_replica_recreation_bytes", "Bytes fetched to fill replicas made anew.")
+        metrics.gauge(
+            "ottla_replica_recreations", "Replicas made anew that are being filled.", lambda: len(self.filling)
+        )
+        metrics.gauge(
+            "ottla_replica_recreations_waiting",
+            "Replicas on failed log directories that are to be made anew.",
+            lambda: len(self.waiting),
+        )
+        metrics.gauge(
+            "ottla_replica_lost_partitions",
+            "Partitions without any other copy in sync than the one on a failed log directory of this broker.",
+            lambda: len(self.lost),
+        )
+
+    # What is to be done
+
+    @property
+    def filling(self) -> Collection[TopicPartition]:
+        """Replicas made anew that have not had everything yet."""
+        return self._log_manager.record_files.filling
+
+    def is_filling(self, partition: TopicPartition) -> bool:
+        return self._log_manager.creation.is_filling(partition)
+
+    def without_log(self, told_offline: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Partitions of this broker that are on a failed directory, or might be: the controller was told so."""
+        manager = self._log_manager
+        if not manager.offline_paths:
+            return []
+        found = dict.fromkeys([*manager.offline_logs, *told_offline])
+        return [partition for partition in found if manager.get(partition) is None]
+
+    def size_bytes(self, partition: TopicPartition) -> int:
+        """Of the log on the failed directory, -1 when not known."""
+        known = self._log_manager.offline_logs.get(partition)
+        return -1 if known is None else known.size_bytes
+
+    @property
+    def is_slot_free(self) -> bool:
+        """Whether one more may be filled. Those whose leader is away hold no place."""
+        live = self._replicas.live_brokers()
+        busy = 0
+        for tp in self.filling:
+            partition = self._replicas.partition(*tp)
+            busy += partition is not None and partition.leader_id in live
+        return busy < _FILLED_AT_ONCE and self.max_bytes_per_second > 0
+
+    def targets(self) -> list[Target]:
+        """Directories that are online, not full and not cordoned, with the bytes beyond the reserve that what is being
+        filled leaves over."""
+        manager = self._log_manager
+        promised = dict.fromkeys(manager.states.placeable, 0)
+        for tp in self.filling:
+            log = manager.get(tp)
+            if log is not None and log.disk.path in promised:
+                promised[log.disk.path] += max(0, self._sizes.get(tp, 0) - log.size_bytes)
+        return [
+            Target(path, manager.states[path].free_bytes - manager.states.reserve_bytes - promised[path])
+            for path in promised
+            if path not in manager.cordoned
+        ]
+
+    # Doing it
+
+    async def create(self, partition: TopicPartition, topic_id: bytes, path: str) -> None:
+        """The replica anew, empty; nobody follows with it yet. KafkaError KAFKA_STORAGE_ERROR when the directory does
+        not take it, or the failed one is just coming back."""
+        self._sizes[partition] = self.size_bytes(partition)
+        await self._log_manager.begin_anew(partition, topic_id, path, is_filling=True)
+
+    # What a follower that is being filled asks (`follower.Filling`)
+
+    def chunk_bytes(self, largest: int) -> int:
+        """How much to fetch at a time: all of them together a second's worth."""
+        return max(1, min(largest, self.max_bytes_per_second // _FILLED_AT_ONCE))
+
+    def spend(self, size: int) -> None:
+        """`size` bytes have been fetched."""
+        self._bytes.inc(size)
+        self._throttle.spend(size)
+
+    def pause_s(self) -> float:
+        """Seconds after which to ask again whether to go on, 0 to go on."""
+        return self._throttle.pause_s()
+
+    async def filled(self, partition: TopicPartition) -> None:
+        """It has everything that was committed: durable when this returns. KafkaError."""
+        await self._log_manager.creation.filled(partition)
+        self._sizes.pop(partition, None)
+        self._done.inc()
+        self._logger.info("%s: made anew, it has caught up", partition)
+
+    # What a person sees
+
+    def status(self) -> dict[str, Any]:
+        """For /status: plain values."""
+        return {
+            "waiting": len(self.waiting),
+            "filling": len(self.filling),
+            "lost": len(self.lost),
+            "lost_partitions": [str(partition) for partition in list(self.lost)[:_NAMED]],
+        }

@@ -1,0 +1,1 @@
+"""One replica's log: appends, reads, truncation, retention, producer state, recovery."""

@@ -1,0 +1,317 @@
+"""Recovery of a log whose broker did not stop in order: a scan from the recovery point on (wire-protocol 5.26).
+
+The job reads every batch of the segments from the one that holds the recovery point on and checks structure, offsets
+and checksum. At the first batch that is not whole and right (a torn write) the file is cut and later segments go: what
+follows a hole was never promised. Indexes, leader epochs and the producers' state are built anew from what remains, so
+they agree with it. Below the recovery point nothing is touched.
+
+Nothing is written that must be durable here: the recovery point has not moved, so after another crash the same scan
+comes again. Cutting is synced, so that cut bytes do not come back under new ones.
+
+The functions run on the broker's Disk for short tails, and as a job of the Workers port for long ones: arguments and
+result are plain values. A long log is recovered in several calls, each going on where the one before stopped, so that
+the broker can tell how far it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import NamedTuple
+
+from ottla_broker.ports.disk import Disk, File
+from ottla_broker.records.batch import LOG_OVERHEAD, BatchHeader
+from ottla_broker.records.control import read_marker
+from ottla_broker.records.formats import is_batch_intact
+from ottla_broker.records.legacy import MIN_ENTRY_BYTES
+from ottla_broker.storage.files.directory_contents import DirectoryContents
+from ottla_broker.storage.files.indexes import GrowingIndex
+from ottla_broker.storage.files.names import (
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_name,
+    parse_offset_file,
+)
+from ottla_broker.storage.files.plain_run import PlainRun
+from ottla_broker.storage.files.rebuilding import read_epochs
+from ottla_broker.storage.files.scan import HeaderWalk, header_at
+from ottla_broker.storage.files.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.files.swaps import finish_swaps
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
+from ottla_broker.storage.log.leader_epochs import LeaderEpochs
+from ottla_broker.storage.log.producers import ProducersDump, ProducerStates
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class Recovered(NamedTuple):
+    """What a scan found; plain values only."""
+
+    next_offset: int
+    epochs: list[tuple[int, int]]
+    producers: ProducersDump
+    scanned_bytes: int
+    cut_bytes: int
+    dropped_segments: int
+    repairs: list[str]
+    """Small files that had to be made anew, one line each."""
+    resume_at: int | None = None
+    """Base offset of the segment to go on with; None when all is done."""
+
+
+async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
+    """Bytes that a recovery from that point would read: what decides where it runs. Raises OSError."""
+    bases = dict(await _log_files(disk, directory))
+    start = _start_base(sorted(bases), recovery_point)
+    return sum(size for base, size in bases.items() if base >= start)
+
+
+def gaps_of(is_compacted: bool, lost_power: bool, *, is_point_known: bool) -> bool | None:
+    """Whether offsets may be missing between two segments from the recovery point on.
+
+    Without a loss of power, which alone leaves holes, they may, since the log can have been compacted once. After one
+    they may not: nothing is compacted before a checkpoint says that it is durable, so what is beyond has not been. But
+    where no checkpoint tells (`is_point_known`), every segment is looked at, and of a compacted log nobody can tell
+    (None).
+
+    >>> gaps_of(True, False, is_point_known=True), gaps_of(True, True, is_point_known=True)
+    (True, False)
+    """
+    if not lost_power:
+        return True
+    return None if is_compacted and not is_point_known else False
+
+
+async def recover_log(
+    disk: Disk,
+    directory: str,
+    recovery_point: int,
+    index_interval_bytes: int,
+    may_have_gaps: bool | None,
+    so_far: Recovered | None = None,
+    max_bytes: int | None = None,
+) -> Recovered:
+    """Scans and repairs one partition's directory. Raises OSError.
+
+    Args:
+        disk: of the log directory.
+        directory: the partition's directory, relative to it ("t-0").
+        recovery_point: the offset below which everything is durable.
+        index_interval_bytes: index.interval.bytes.
+        may_have_gaps: `gaps_of` the log.
+        so_far: what the call before found, when its `resume_at` names a segment to go on with.
+        max_bytes: stops after the segment with which so many bytes were scanned in this call.
+    """
+    if so_far is None:
+        await finish_swaps(disk, directory)
+    files = await _log_files(disk, directory)
+    bases = [base for base, _ in files]
+    if so_far is None:
+        start = _start_base(bases, recovery_point)
+        first: int | None = start
+        below = [base for base in bases if base < start]
+        epochs, repairs = await read_epochs(DirectoryContents(disk, directory), below)
+        epochs.truncate_from_end(start)
+        producers, damaged = await _producers_at(disk, directory, bases, start)
+        so_far = Recovered(start, [], producers.dump(), 0, 0, 0, repairs + damaged)
+    else:
+        assert so_far.resume_at is not None
+        start, first = so_far.resume_at, None
+        epochs = LeaderEpochs(so_far.epochs)
+        producers = ProducerStates.restore(so_far.producers, so_far.next_offset)
+    next_offset = so_far.next_offset
+    scanned = cut = dropped = 0
+    is_broken = False
+    resume_at: int | None = None
+    last_end = next_offset
+    hollow: list[int] = []
+    for base, size in files:
+        if base < start:
+            continue
+        is_gap = base > next_offset and base != first and may_have_gaps is False
+        if is_broken or base < next_offset or is_gap:
+            # Behind a cut, inside a segment that compaction has replaced, or behind a hole.
+            is_broken = is_broken or base >= next_offset
+            await _delete_segment(disk, directory, base)
+            cut += size
+            dropped += 1
+            continue
+        if max_bytes is not None and scanned >= max_bytes:
+            resume_at = base
+            break
+        if base != first:
+            producers.end_offset = base
+            await disk.write_file(f"{directory}/{offset_name(base, SNAPSHOT)}", producers.encode())
+        end, valid = await _recover_segment(
+            disk, directory, base, max(next_offset, base), index_interval_bytes, epochs, producers
+        )
+        hollow = [*hollow, base] if may_have_gaps is None and not valid and base > last_end else []
+        last_end = end if valid else last_end
+        next_offset = end
+        scanned += size
+        if valid < size:
+            cut += size - valid
+            is_broken = True
+    for base in hollow:
+        # Empty segments beyond a gap: what stood before them is lost. Kept, they would have the log end at an offset
+        # that no follower and no consumer can read up to.
+        await _delete_segment(disk, directory, base)
+        await disk.delete(f"{directory}/{offset_name(base, SNAPSHOT)}")
+        dropped += 1
+        next_offset = last_end
+    if dropped:
+        await disk.fsync_directory(directory)
+    producers.end_offset = next_offset
+    return Recovered(
+        next_offset,
+        epochs.entries,
+        producers.dump(),
+        so_far.scanned_bytes + scanned,
+        so_far.cut_bytes + cut,
+        so_far.dropped_segments + dropped,
+        so_far.repairs,
+        resume_at,
+    )
+
+
+def _start_base(bases: list[int], recovery_point: int) -> int:
+    """Base offset of the segment to begin with: the last one at or below the recovery point."""
+    below = [base for base in bases if base <= recovery_point]
+    return below[-1] if below else (bases[0] if bases else recovery_point)
+
+
+async def _log_files(disk: Disk, directory: str) -> list[tuple[int, int]]:
+    """(base offset, size) of the log files, sorted."""
+    files: list[tuple[int, int]] = []
+    for name, is_directory, size in await disk.list(directory):
+        parsed = None if is_directory else parse_offset_file(name)
+        if parsed is not None and parsed.suffix == LOG and not parsed.marker:
+            files.append((parsed.offset, size))
+    return sorted(files)
+
+
+async def _delete_segment(disk: Disk, directory: str, base: int) -> None:
+    for suffix in SEGMENT_SUFFIXES:
+        await disk.delete(f"{directory}/{offset_name(base, suffix)}")
+
+
+async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int) -> tuple[ProducerStates, list[str]]:
+    """(the producers' state at `start`, repairs), from the newest snapshot at or below it and the batches since;
+    snapshots above it describe records that may be gone, and are deleted."""
+    contents = DirectoryContents(disk, directory)
+    await drop_snapshots(contents, lambda offset: offset > start)
+    producers, repairs = await producers_before(contents, bases[0] if bases else start, start)
+    begin = producers.end_offset
+    for base, following in pairwise([*bases, start]):
+        if base >= start or following <= begin:
+            continue
+        file = await disk.open(f"{directory}/{offset_name(base, LOG)}")
+        walk = HeaderWalk(file, 0, file.size)
+        while (step := await walk.next()) is not None:
+            position, header = step
+            if header.producer_id >= 0 and header.last_offset >= begin:
+                batch = await file.read(position, header.size) if header.is_control else b""
+                _take_down(producers, header, batch)
+        await file.close()
+    producers.end_offset = start
+    return producers, repairs
+
+
+def _take_down(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> AbortedTransaction | None:
+    """What the transaction index of the batch's segment must hold."""
+    if not header.is_control:
+        producers.update_from_header(header)
+        return None
+    marker = read_marker(batch)
+    return None if marker is None else producers.end_from_header(header, marker)
+
+
+async def _recover_segment(
+    disk: Disk,
+    directory: str,
+    base: int,
+    expected: int,
+    index_interval_bytes: int,
+    epochs: LeaderEpochs,
+    producers: ProducerStates,
+) -> tuple[int, int]:
+    """Checks one segment, cuts it at the first bad batch, writes its indexes; (next offset, whole bytes)."""
+    file = await disk.open(f"{directory}/{offset_name(base, LOG)}")
+    index = GrowingIndex(base)
+    run = PlainRun(index, index_interval_bytes, base, expected)
+    aborted: list[AbortedTransaction] = []
+    end = file.size
+    chunk = memoryview(b"")
+    chunk_start = 0
+    while end - run.position >= MIN_ENTRY_BYTES:
+        position = run.position
+        at = run.take(chunk, position - chunk_start, epochs.latest)
+        if run.position > position:
+            continue
+        header = header_at(chunk, at)
+        if header is None or at + header.size > len(chunk):
+            wanted = _CHUNK_BYTES if header is None else max(_CHUNK_BYTES, header.size)
+            chunk = memoryview(await file.read(position, min(wanted, end - position)))
+            chunk_start = position
+            # Other work of the loop goes on between two chunks, whether or not the read had to wait.
+            await asyncio.sleep(0)
+            header = header_at(chunk, 0)
+            at = 0
+            if header is None or header.size > end - position:
+                break
+            if header.size > len(chunk):
+                chunk = memoryview(await file.read(position, header.size))
+                if len(chunk) < header.size:
+                    break
+        batch = chunk[at : at + LOG_OVERHEAD + header.length]
+        if not run.expected <= header.base_offset <= header.last_offset <= run.last_offset:
+            break
+        if not is_batch_intact(batch, header.magic):
+            break
+        run.expected = header.next_offset
+        if header.max_timestamp > run.max_timestamp:
+            run.max_timestamp, run.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if position - run.last_entry > index_interval_bytes:
+            index.add(header.base_offset, header.last_offset, position)
+            index.add_time(run.max_timestamp, run.max_timestamp_offset)
+            run.last_entry = position
+        if header.leader_epoch > epochs.latest:
+            epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            entry = _take_down(producers, header, batch)
+            if entry is not None:
+                aborted.append(entry)
+        run.position += len(batch)
+    index.add_time(run.max_timestamp, run.max_timestamp_offset)
+    if run.position < end:
+        await file.truncate(run.position)
+        await file.fsync()
+    await file.close()
+    await _replace(disk, f"{directory}/{offset_name(base, INDEX)}", bytes(index.unwritten_offset_entries))
+    await _replace(disk, f"{directory}/{offset_name(base, TIME_INDEX)}", bytes(index.unwritten_time_entries))
+    await _replace_transaction_index(disk, directory, base, aborted)
+    return run.expected, run.position
+
+
+async def _replace_transaction_index(disk: Disk, directory: str, base: int, aborted: list[AbortedTransaction]) -> None:
+    """Durably, unlike the other indexes: nothing would miss a file that a power loss takes, or brings, back."""
+    name = f"{directory}/{offset_name(base, TXN_INDEX)}"
+    if aborted:
+        await disk.write_file(name, b"".join(entry.encode() for entry in aborted))
+    elif await disk.exists(name):
+        await disk.delete(name)
+        await disk.fsync_directory(directory)
+
+
+async def _replace(disk: Disk, name: str, content: bytes) -> None:
+    """Writes an index anew. Not durable: it is synced before the recovery point passes it."""
+    file: File = await disk.open(name, create=True)
+    if file.size:
+        await file.truncate(0)
+    if content:
+        await file.append((content,))
+    await file.close()
