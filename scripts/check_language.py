@@ -1,0 +1,105 @@
+"""Checks the language of the tree: banned phrases, and names that two things share.
+
+Banned phrases stand in banned-words.txt beside this file; docs/glossary.md says which terms to use. Shared names: two
+modules of one package, and two types of the tree, have the same name only where shared-names.txt says why.
+
+Usage: python scripts/check_language.py [PATH ...]     (without paths: every tracked file)
+Exit code 1 when something is found.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+SUFFIXES = {".py", ".md", ".sh", ".yaml", ".yml", ".toml", ".txt", ".tpl", ".java", ".pyx", ".svg", ""}
+SKIPPED = ("broker/ottla_broker/protocol/generated/", "requirements/", "docs/glossary.md", "scripts/", "docs/profiles/")
+NAMED_BY_KAFKA = {"handlers", "definitions"}
+"""Packages whose modules are named after Kafka's APIs and groups of keys, whatever else has such a name."""
+PACKAGES = (
+    "broker/ottla_broker",
+    "operator/ottla_operator",
+    "pipeline/ottla_pipeline",
+    "simulation",
+    "bench",
+    "e2e",
+    "demo",
+)
+
+
+def banned_phrases() -> list[tuple[re.Pattern[str], str]]:
+    """The phrases of banned-words.txt, each with the term to use instead."""
+    phrases = []
+    for line in (HERE / "banned-words.txt").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            phrase, _, term = line.partition("->")
+            phrases.append((re.compile(phrase.strip(), re.IGNORECASE), term.strip()))
+    return phrases
+
+
+def shared_names() -> set[str]:
+    """The names that more than one module or type may have, by shared-names.txt."""
+    lines = (HERE / "shared-names.txt").read_text(encoding="utf-8").splitlines()
+    return {line.split()[0] for line in lines if line and not line.startswith("#")}
+
+
+def tracked(paths: list[str]) -> list[Path]:
+    """The tracked text files below the paths, relative to the root of the repository."""
+    command = ["git", "ls-files", "-z", "--", *paths]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    found = [Path(one) for one in listed if one and not one.startswith(SKIPPED)]
+    return [one for one in found if one.suffix in SUFFIXES and (ROOT / one).is_file()]
+
+
+def banned(paths: list[Path]) -> Iterator[str]:
+    """One line for each banned phrase: where it stands and what to write."""
+    phrases = banned_phrases()
+    for path in paths:
+        try:
+            lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            for pattern, term in phrases:
+                if found := pattern.search(line):
+                    yield f"{path}:{number}: {found.group(0)!r}: write {term!r}"
+
+
+def duplicates(paths: list[Path]) -> Iterator[str]:
+    """One line for each name that two types of the tree, or two modules of one package, share."""
+    allowed = shared_names()
+    types: dict[str, list[str]] = defaultdict(list)
+    modules: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path in paths:
+        package = next((one for one in PACKAGES if str(path).startswith(one + "/")), None)
+        if package is None or path.suffix != ".py":
+            continue
+        if path.stem not in ("__init__", "__main__") and not NAMED_BY_KAFKA & set(path.parts):
+            modules[package, path.stem].append(str(path))
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                types[node.name].append(f"{path}:{node.lineno}")
+    for name, places in sorted(types.items()):
+        if len(places) > 1 and name not in allowed:
+            yield f"type {name} is defined {len(places)} times: {', '.join(places)}"
+    for (_, name), places in sorted(modules.items()):
+        if len(places) > 1 and name not in allowed:
+            yield f"module {name} is there {len(places)} times: {', '.join(places)}"
+
+
+def main() -> int:
+    paths = sys.argv[1:]
+    found = [*banned(tracked(paths)), *duplicates(tracked([]))]
+    print("\n".join(found) if found else "language: nothing found")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
