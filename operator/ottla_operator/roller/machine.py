@@ -24,6 +24,10 @@ A restarted broker leads nothing, so its leaderships are restored before the nex
 turn end up without any, and the rest with all. Elections that are refused or do not come in time hold no roll up; they
 are asked for again when it is over (`planning.leaders`).
 
+A member gives its turn up for one that is down and pending, as long as its own pod is not deleted, and again while it
+catches up: what keeps the other one down may be what the roll is to write (somebody has scaled its StatefulSet to zero,
+or its former template does not start), and a replica may have nobody but the other one to catch up with.
+
 The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
 """
 
@@ -257,7 +261,14 @@ def _delete(roll: Roll, facts: Facts, member: Member) -> Decided:
         # The declaration has changed while this turn was waiting: the pod would come back with what was taken back.
         return _to(facts, roll, "ApplyTemplate", pod_uid="")
     blocked = obstacles(member, facts)
+    if blocked and _is_another_down(facts, member):
+        return _to(facts, roll, "PickNext", batch=(), pod_uid="")
     return _stay(roll, blocked) if blocked else _stay(roll, delete=(member.id, roll.pod_uid))
+
+
+def _is_another_down(facts: Facts, member: Member) -> bool:
+    """Whether a member that is not ready waits for its turn, so that it must not wait for this one."""
+    return any(other.pending and not other.is_ready for other in facts.members.values() if other.id != member.id)
 
 
 def _wait_ready(roll: Roll, facts: Facts, member: Member) -> Decided:
@@ -275,17 +286,23 @@ def _wait_ready(roll: Roll, facts: Facts, member: Member) -> Decided:
 def _wait_in_sync(roll: Roll, facts: Facts, member: Member) -> Decided:
     if not member.is_ready:
         return _to(facts, roll, "WaitReady")
-    if facts.has_partitions:
-        if facts.kafka is None:
-            return _stay(roll, ["no broker answers which replicas are in sync"])
-        if member.id not in facts.kafka.brokers:
-            return _stay(roll, [f"broker {member.id} is not registered"])
-        behind = [str(p) for p in facts.kafka.partitions if member.id in p.replicas and member.id not in p.in_sync]
-        if behind:
-            return _stay(roll, [f"{name}: broker {member.id} is not in sync" for name in behind])
-        if facts.restores_leaders:
-            return _to(facts, roll, "RestoreLeaders")
+    if waits := _not_in_sync(facts, member):
+        return _to(facts, roll, "PickNext", batch=()) if _is_another_down(facts, member) else _stay(roll, waits)
+    if facts.has_partitions and facts.restores_leaders:
+        return _to(facts, roll, "RestoreLeaders")
     return _next(roll, facts, member)
+
+
+def _not_in_sync(facts: Facts, member: Member) -> list[str]:
+    """What the member is not in sync with, as far as the brokers tell; empty for a ZooKeeper server."""
+    if not facts.has_partitions:
+        return []
+    if facts.kafka is None:
+        return ["no broker answers which replicas are in sync"]
+    if member.id not in facts.kafka.brokers:
+        return [f"broker {member.id} is not registered"]
+    behind = [str(p) for p in facts.kafka.partitions if member.id in p.replicas and member.id not in p.in_sync]
+    return [f"{name}: broker {member.id} is not in sync" for name in behind]
 
 
 def _restore_leaders(roll: Roll, facts: Facts, member: Member) -> Decided:

@@ -81,6 +81,29 @@ def test_a_template_that_changes_while_the_deletion_waits_is_written_before_the_
     assert decided.roll is not None and decided.roll.step == "ApplyTemplate"
 
 
+def test_a_member_gives_its_turn_up_for_one_that_is_down_and_pending() -> None:
+    """Somebody scales the StatefulSet of broker 2 to zero: only its own turn of the roll brings its pod back."""
+    down = replace(_member(2, pending=True, current_template=False), pod=None)
+    facts = _facts(_member(0), _member(1, pending=True), down)
+    decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), facts)
+    assert decided.delete is None
+    assert decided.roll is not None and decided.roll.step == "PickNext"
+    chosen = decide(decided.roll, facts).roll
+    assert chosen is not None and (chosen.step, chosen.batch) == ("ApplyTemplate", (2,))
+
+
+def test_a_replica_that_has_nobody_to_catch_up_with_does_not_hold_its_leaders_turn_up() -> None:
+    """Broker 1 is back, and the only other replica of its partition is on a broker that is down and pending."""
+    down = replace(_member(2, pending=True, current_template=False), pod=None)
+    facts = _facts(_member(0), _member(1), down, partitions=(Partition("t", 0, -1, (1, 2), (2,)),))
+    decided = decide(Roll("r1", "broker", "WaitInSync", NOW, (1,)), facts)
+    assert decided.roll is not None and decided.roll.step == "PickNext"
+    chosen = decide(decided.roll, facts).roll
+    assert chosen is not None and (chosen.step, chosen.batch) == ("ApplyTemplate", (2,))
+    alone = decide(Roll("r1", "broker", "WaitInSync", NOW, (1,)), replace(facts, members={1: facts.members[1]}))
+    assert alone.roll is not None and alone.roll.step == "WaitInSync"
+
+
 def test_a_pod_that_does_not_go_is_named() -> None:
     """On a node that does not answer it stays for ever, and nothing else tells of it."""
     going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_deleting=True))
