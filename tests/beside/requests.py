@@ -13,7 +13,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.server.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import LISTED
 
 TOPICS = {"t": 2, "u": 1, "compacted": 1}
 """Name to partitions; "compacted" is."""

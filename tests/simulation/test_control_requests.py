@@ -17,7 +17,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.turns import DATA_SLICE_S
+from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S
 from simulation.batches import build_batch
 from simulation.checker import Checker
 from simulation.client import Client

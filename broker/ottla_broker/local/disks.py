@@ -12,7 +12,7 @@ from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.inter_broker import BrokerClient
+from ottla_broker.server.peers.broker_client import BrokerClient
 
 _FORGOTTEN = "ottla.log.dirs.forgotten"
 _BROKER_RESOURCE = 4

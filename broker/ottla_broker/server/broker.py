@@ -34,23 +34,20 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
+from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
 from ottla_broker.server.context import Services
-from ottla_broker.server.controller_channels import NetworkControllerChannels
-from ottla_broker.server.controller_client import ControllerClient
 from ottla_broker.server.directory_events import DirectoryEvents, register_metrics
-from ottla_broker.server.dispatch import Dispatcher
-from ottla_broker.server.dynamic_config import DynamicConfig
-from ottla_broker.server.finalized_features import refuse_unknown_features
-from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.edge.listeners import SocketServer
 from ottla_broker.server.handlers.session_fetch import SessionFetches
-from ottla_broker.server.inter_broker import BrokerClient
 from ottla_broker.server.leaving import hand_over
-from ottla_broker.server.listeners import SocketServer
-from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
-from ottla_broker.server.producer_ids import ProducerIds
-from ottla_broker.server.readmission import FORGOTTEN, Readmission
-from ottla_broker.server.recreating import Recreating
-from ottla_broker.server.registration import (
+from ottla_broker.server.peers.broker_client import BrokerClient
+from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
+from ottla_broker.server.peers.controller_client import ControllerClient
+from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.peers.finalized_features import refuse_unknown_features
+from ottla_broker.server.peers.producer_ids import ProducerIds
+from ottla_broker.server.peers.registration import (
     Registration,
     RegistrationRefused,
     cluster_id,
@@ -59,9 +56,12 @@ from ottla_broker.server.registration import (
     make_persistent_paths,
     refuse_other_cluster,
 )
+from ottla_broker.server.peers.session_state import SessionState
+from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TopicCreation
+from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
+from ottla_broker.server.readmission import FORGOTTEN, Readmission
+from ottla_broker.server.recreating import Recreating
 from ottla_broker.server.remade_replicas import RemadeReplicas
-from ottla_broker.server.session_state import SessionState
-from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TopicCreation
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.log.config import LogConfig

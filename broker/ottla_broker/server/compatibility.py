@@ -7,7 +7,7 @@ import sys
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import LISTED
 
 NOT_LISTED = {
     24: "its feature comes first: transactions",

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ottla_broker.ports import Clock, Coordination, Workers
     from ottla_broker.replication.append_queue import AppendQueues
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-    from ottla_broker.server.connection import ClientConnection
-    from ottla_broker.server.dynamic_config import DynamicConfig
+    from ottla_broker.server.edge.connection import ClientConnection
     from ottla_broker.server.handlers.session_fetch import SessionFetches
-    from ottla_broker.server.producer_ids import ProducerIds
+    from ottla_broker.server.peers.dynamic_config import DynamicConfig
+    from ottla_broker.server.peers.producer_ids import ProducerIds
 
 
 @dataclass(slots=True)

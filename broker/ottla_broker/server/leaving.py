@@ -17,8 +17,8 @@ from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from ottla_broker.server.controller_client import ControllerClient
-from ottla_broker.server.inter_broker import BrokerDisconnected
+from ottla_broker.server.peers.broker_client import BrokerDisconnected
+from ottla_broker.server.peers.controller_client import ControllerClient
 
 _PAUSE_S: Final = 0.05
 """Before the next controller is asked: the metadata that names it is on its way."""

@@ -20,8 +20,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.reopened import Act
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
 from ottla_broker.server.partition_state import read_assignment, read_command
+from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
 
 FORGOTTEN = "ottla.log.dirs.forgotten"
 _ASK_AGAIN_S = 1.0

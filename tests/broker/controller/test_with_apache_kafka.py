@@ -18,7 +18,7 @@ from ottla_broker.controller.controller import Controller
 from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.controller_channels import NetworkControllerChannels
+from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
 from tests.broker.controller.fleet import LISTENER, Fleet, RecordingChannels
 from tests.integration.wire import fleet_named_by
 

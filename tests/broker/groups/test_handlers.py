@@ -23,7 +23,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import update_metadata as um
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.server.handlers import update_metadata
-from ottla_broker.server.producer_ids import ProducerIds
+from ottla_broker.server.peers.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.world import World

@@ -39,10 +39,10 @@ from ottla_broker.replication.local_replicas.replica_manager import ReplicaManag
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
-from ottla_broker.server.dispatch import Dispatcher
+from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.edge.listeners import SocketServer
 from ottla_broker.server.handlers.session_fetch import SessionFetches
-from ottla_broker.server.inter_broker import BrokerClient
-from ottla_broker.server.listeners import SocketServer
+from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings

@@ -13,7 +13,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetcher
 from ottla_broker.replication.local_replicas.commands import StopCommand
-from ottla_broker.server.inter_broker import BrokerClient
+from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, Node, until
 
 LAG_MS = 30_000

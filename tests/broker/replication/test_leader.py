@@ -24,8 +24,8 @@ from ottla_broker.records.control import ControlType, EndTransactionMarker, buil
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.local_replicas.commands import StopCommand
-from ottla_broker.server.connection import MAX_PIPELINED_PRODUCES
-from ottla_broker.server.inter_broker import BrokerDisconnected
+from ottla_broker.server.edge.connection import MAX_PIPELINED_PRODUCES
+from ottla_broker.server.peers.broker_client import BrokerDisconnected
 from tests.broker.replication.fleet import (
     CLIENT,
     CLUSTER_ID,

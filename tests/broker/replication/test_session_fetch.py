@@ -12,7 +12,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import fetch as fetch_api
 from ottla_broker.server.handlers.session_fetch import SessionFetches
-from ottla_broker.server.inter_broker import BrokerClient
+from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, until, values_of
 
 Offsets = dict[int, int]

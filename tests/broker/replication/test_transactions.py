@@ -19,7 +19,7 @@ from ottla_broker.protocol.generated import list_offsets as list_offsets_api
 from ottla_broker.protocol.generated import write_txn_markers as markers_api
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, build_records
-from ottla_broker.server.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
 from tests.broker.replication.fleet import CLIENT, INTERNAL, Fleet, Node, fetch_request, produce_request, until
 
 ABORT, COMMIT = False, True

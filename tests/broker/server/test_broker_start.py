@@ -16,7 +16,7 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, BrokerRegistration, Features
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.broker import Broker, StartRefused
-from ottla_broker.server.session_state import SessionState
+from ottla_broker.server.peers.session_state import SessionState
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ottla_broker.protocol import codec
 from ottla_broker.server import compatibility
-from ottla_broker.server.dispatch import LISTED
+from ottla_broker.server.edge.dispatch import LISTED
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "compatibility.md"
 

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from ottla_broker.metadata.cache import MetadataCache
-from ottla_broker.server.controller_client import ControllerClient
 from ottla_broker.server.leaving import hand_over
+from ottla_broker.server.peers.controller_client import ControllerClient
 from simulation.clock import SimulatedClock
 from simulation.network import Fabric, SimulatedNetwork
 from simulation.world import World

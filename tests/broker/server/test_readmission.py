@@ -22,9 +22,9 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server import readmission
-from ottla_broker.server.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
+from ottla_broker.server.peers.registration import make_path, make_persistent_paths
 from ottla_broker.server.readmission import FORGOTTEN, Readmission
-from ottla_broker.server.registration import make_path, make_persistent_paths
 from ottla_broker.storage.log.log import Log
 from tests.broker.replication.fleet import until
 from tests.broker.server.test_remade_replicas import Disks

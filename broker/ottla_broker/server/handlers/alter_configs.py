@@ -14,8 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 from ottla_broker.protocol.generated.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
-from ottla_broker.server.config_changes import Operation, OperationType, change_each, change_stored, entity_of
 from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handlers.shared.config_changes import (
+    Operation,
+    OperationType,
+    change_each,
+    change_stored,
+    entity_of,
+)
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> AlterConfigsResponse:

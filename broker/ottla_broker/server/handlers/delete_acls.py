@@ -11,8 +11,8 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.protocol.generated.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from ottla_broker.server.acl_requests import ERROR, NO_AUTHORIZER, close_if_unknown
 from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handlers.shared.acl_requests import ERROR, NO_AUTHORIZER, close_if_unknown
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:

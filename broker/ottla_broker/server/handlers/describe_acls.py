@@ -11,8 +11,8 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.protocol.generated.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla_broker.server.acl_requests import ERROR, close_if_unknown
 from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handlers.shared.acl_requests import ERROR, close_if_unknown
 
 _MESSAGE = "No Authorizer is configured on the broker"
 

@@ -27,10 +27,10 @@ from ottla_broker.protocol.generated.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla_broker.server import broker_loggers
-from ottla_broker.server.config_changes import ResourceType, check_broker, entity_of
 from ottla_broker.server.context import RequestContext, Services
-from ottla_broker.server.dynamic_config import TOPICS, DynamicConfig
+from ottla_broker.server.handlers.shared import broker_loggers
+from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
+from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig
 
 _DYNAMIC_BROKER_LOGGER_CONFIG = 6
 

@@ -60,7 +60,7 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import candidates, closest
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.handlers.fetch_conversion import LAST_CONVERTED_VERSION, Conversions
-from ottla_broker.server.leader_hints import NodeHints, current_leader
+from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.files.transaction_index import AbortedTransaction as Aborted
 from ottla_broker.storage.log.reading import A_LOT, LogRead
 

@@ -19,7 +19,8 @@ from ottla_broker.protocol.generated.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from ottla_broker.server.config_changes import (
+from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
     OperationType,
     ResourceType,
@@ -28,7 +29,6 @@ from ottla_broker.server.config_changes import (
     change_stored,
     entity_of,
 )
-from ottla_broker.server.context import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> IncrementalAlterConfigsResponse:

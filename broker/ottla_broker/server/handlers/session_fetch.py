@@ -33,10 +33,10 @@ from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessions
 from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key
 from ottla_broker.replication.partition import Partition, Waiter
 from ottla_broker.server.context import RequestContext, Services
-from ottla_broker.server.fetch_sessions import FetchSession, FetchSessions
 from ottla_broker.server.handlers.fetch import Fetching, Item
 
 SWEEP_MS = 2000

@@ -21,10 +21,10 @@ from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.context import RequestContext
-from ottla_broker.server.turns import CONTROL_APIS
+from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
 
 if TYPE_CHECKING:
-    from ottla_broker.server.listeners import SocketServer
+    from ottla_broker.server.edge.listeners import SocketServer
 
 logger = logging.getLogger("ottla.server")
 

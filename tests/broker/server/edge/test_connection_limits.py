@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ottla_broker.config import BrokerConfig
-from ottla_broker.server.connection_limits import ConnectionLimits
+from ottla_broker.server.edge.connection_limits import ConnectionLimits
 
 CLIENTS, BROKERS = "CLIENTS", "BROKERS"
 TWO = (

@@ -12,7 +12,7 @@ import pytest
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic
-from ottla_broker.server.topic_creation import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicCreation
+from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicCreation
 
 CONFIG = {
     "offsets.topic.num.partitions": 50,

@@ -15,7 +15,7 @@ from ottla_broker.controller.values import Broker
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
 _PAUSE_S = 0.1
 

@@ -17,9 +17,9 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
 )
-from ottla_broker.server.controller_client import ControllerClient
-from ottla_broker.server.inter_broker import BrokerDisconnected
-from tests.broker.server.test_inter_broker import VERSION, Server
+from ottla_broker.server.peers.broker_client import BrokerDisconnected
+from ottla_broker.server.peers.controller_client import ControllerClient
+from tests.broker.server.peers.test_broker_client import VERSION, Server
 
 LONG_MS = 3_600_000
 LISTENER = "INTERNAL"

@@ -24,8 +24,8 @@ from ottla_broker.config.types import ConfigType, format_value
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.server import broker_loggers
-from ottla_broker.server.dynamic_config import BROKERS, TOPICS, DynamicConfig
+from ottla_broker.server.handlers.shared import broker_loggers
+from ottla_broker.server.peers.dynamic_config import BROKERS, TOPICS, DynamicConfig
 
 _Answer = TypeVar("_Answer")
 _Resource: TypeAlias = Any

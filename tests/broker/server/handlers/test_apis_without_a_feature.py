@@ -28,7 +28,7 @@ from ottla_broker.protocol.generated import expire_delegation_token as expire
 from ottla_broker.protocol.generated import list_transactions as listing
 from ottla_broker.protocol.generated import renew_delegation_token as renew
 from ottla_broker.protocol.generated import update_features as features
-from ottla_broker.server.dispatch import LISTED, Dispatcher
+from ottla_broker.server.edge.dispatch import LISTED, Dispatcher
 
 VERSIONS = {listing.api_key: range(listing.lowest, listing.highest + 1) for listing in LISTED}
 NO_AUTHORIZER = "No Authorizer is configured."

@@ -12,8 +12,8 @@ import pytest
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import EncodeError
-from ottla_broker.server import controller_channels
-from ottla_broker.server.controller_channels import _Channel, _Queued
+from ottla_broker.server.peers import controller_channels
+from ottla_broker.server.peers.controller_channels import _Channel, _Queued
 
 
 class Client:

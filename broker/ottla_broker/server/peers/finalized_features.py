@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla_broker.coordination.znodes import FEATURE, Features, ZnodeError
 from ottla_broker.ports.coordination import Coordination, NoNode
-from ottla_broker.server.registration import RegistrationRefused
+from ottla_broker.server.peers.registration import RegistrationRefused
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {}
 """(lowest, highest) level of each feature that this release supports."""

@@ -10,7 +10,7 @@ import pytest
 
 from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
-from ottla_broker.server.producer_ids import ProducerIds
+from ottla_broker.server.peers.producer_ids import ProducerIds
 from simulation.clock import SimulatedClock
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ottla_broker.adapters.clock import LoopClock
-from ottla_broker.server.turns import DATA_SLICE_S, DataTurns
+from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S, DataTurns
 
 
 class Clock(LoopClock):

@@ -15,7 +15,7 @@ from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import create_topics as create_topics_api
-from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
 if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache

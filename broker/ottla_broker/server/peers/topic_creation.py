@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
-    from ottla_broker.server.controller_client import ControllerClient
+    from ottla_broker.server.peers.controller_client import ControllerClient
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

@@ -13,7 +13,7 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.context import RequestContext
-from ottla_broker.server.dispatch import Dispatcher
+from ottla_broker.server.edge.dispatch import Dispatcher
 
 
 class _Client:

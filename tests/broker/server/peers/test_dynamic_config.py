@@ -26,8 +26,8 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from ottla_broker.server.dynamic_config import DynamicConfig
 from ottla_broker.server.handlers import alter_configs, describe_configs, incremental_alter_configs, update_metadata
+from ottla_broker.server.peers.dynamic_config import DynamicConfig
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3

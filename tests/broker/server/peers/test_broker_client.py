@@ -13,7 +13,7 @@ from ottla_broker.ports.network import Connection, Listener
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
 VERSION = 4
 

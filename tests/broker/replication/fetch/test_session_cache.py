@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessions
 from ottla_broker.replication.leader_session import LARGEST_EPOCH
-from ottla_broker.server.fetch_sessions import FetchSession, FetchSessions
 
 EVICTION_MS = 1000
 

@@ -28,7 +28,7 @@ from ottla_broker.ports.coordination import (
     Set,
     Stat,
 )
-from ottla_broker.server.inter_broker import BrokerClient, BrokerDisconnected
+from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
 
 SESSION_FILE = ".ottla-session"
 _PROBE_TIMEOUT_S = 2.0

@@ -1,0 +1,1 @@
+"""The fetch engine: what a Fetch request reads, how long it waits, and incremental fetch sessions (KIP-227)."""
