@@ -132,7 +132,7 @@ class SimulatedBroker:
 
     @property
     def has_lost_the_coordination(self) -> bool:
-        """Its start was refused because the coordination broke meanwhile: a supervisor would start it again."""
+        """Its start was refused because the coordination store broke meanwhile: a supervisor would start it again."""
         return isinstance(getattr(self.refusal, "__cause__", None), CoordinationError)
 
     @property

@@ -635,7 +635,7 @@ class SimulatedCoordination:
         self._store.forget_watches(self)
         failed = self._requests + self._held
         self._requests, self._held = [], []
-        _fail(failed, ConnectionLoss("", "the coordination was closed"))
+        _fail(failed, ConnectionLoss("", "the coordination store was closed"))
 
     def _die(self, power_loss: bool) -> None:
         if self._is_ended:

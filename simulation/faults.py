@@ -71,14 +71,14 @@ async def cut_between_brokers(scene: Scene) -> None:
 
 
 async def isolation(scene: Scene) -> None:
-    """A broker reaches no other broker, or is reached by none; the coordination it may still reach."""
+    """A broker reaches no other broker, or is reached by none; the coordination store it may still reach."""
     one = scene.broker()
     pairs = [(one.host, other.host) for other in scene.fleet.brokers if other is not one]
     await _cut(scene, pairs, scene.draw.random() < 0.5)
 
 
 async def split(scene: Scene) -> None:
-    """The brokers fall into two halves; one of them loses the coordination too."""
+    """The brokers fall into two halves; one of them loses the coordination store too."""
     brokers = list(scene.fleet.brokers)
     scene.draw.shuffle(brokers)
     cut = scene.draw.randrange(1, len(brokers))
@@ -97,7 +97,7 @@ async def cut_from_clients(scene: Scene) -> None:
 
 
 async def cut_from_coordination(scene: Scene) -> None:
-    """A broker loses the coordination, for less or longer than its session lasts."""
+    """A broker loses the coordination store, for less or longer than its session lasts."""
     broker = scene.broker()
     if broker.coordination is not None and broker.is_up:
         seconds = scene.draw.choice((0.2, 1.0, 6.0)) * (0.2 + scene.draw.random())

@@ -1,4 +1,5 @@
-"""The leaderships of a run as the coordination tells them: who led which partition in which epoch, with which ISR.
+"""The leaderships of a run as the coordination store tells them: who led which partition in which epoch, with which
+ISR.
 
 Looks at every change of a state znode in the moment it is made, and notes as a problem of the run what must never
 stand there: an ISR outside the assignment, a leader outside the ISR, an epoch that goes back or has two leaders, two

@@ -48,7 +48,7 @@ async def run(world: World) -> Checker:
         "replica.fetch.wait.max.ms": str(draw.choice((50, 500))),
     }
     if count > 1:
-        # A broker that is without the coordination for a while stays a member.
+        # A broker that is without the coordination store for a while stays a member.
         settings["zookeeper.session.timeout.ms"] = "18000"
     fleet = Fleet(world, count, settings, disks=draw.choice((2, 2, 3)))
     checker, workload, forget, end = (_alone if count == 1 else _together)(world, fleet, is_flushed=flushed)

@@ -208,7 +208,7 @@ def heal(fleet: Fleet) -> None:
 
 
 async def brokers_agree(fleet: Fleet, leaderships: Leaderships) -> None:
-    """After a quiet while every broker tells clients what the coordination says, of all partitions and no others."""
+    """After a quiet while each broker tells clients what the coordination store says, of exactly those partitions."""
     deadline = fleet.world.loop.time() + SETTLE_S
     while True:
         wanted = {key: (state.leader, state.epoch, state.in_sync) for key, state in leaderships.states.items()}

@@ -326,7 +326,7 @@ async def run(world: World) -> Checker:
     # Brokers go on with a topic that only they remember: whoever is controller next would not know it.
     gone = [topic for topic in sorted(checker.topics) if fleet.store.data(znodes.topic_path(topic)) is None]
     if gone:
-        raise Violation(f"nobody has deleted {', '.join(gone)}, and the coordination has them no more")
+        raise Violation(f"nobody has deleted {', '.join(gone)}, and the coordination store has them no more")
     fleet.store.remove(znodes.CONTROLLER)
     await asyncio.sleep(0.5 + draw.random())
     await _all_is_well(fleet, workload, client)

@@ -1,7 +1,7 @@
 """The broker process that is killed: `python -m tests.kills.broker DIRECTORY PORT HTTP_PORT`.
 
-All of a broker, on the embedded coordination, so that nothing else has to run. Small segments, flushes, checkpoints and
-retention all the time: the more is under way, the more a kill can hit.
+All of a broker, on the embedded coordination store, so that nothing else has to run. Small segments, flushes,
+checkpoints and retention all the time: the more is under way, the more a kill can hit.
 """
 
 from __future__ import annotations

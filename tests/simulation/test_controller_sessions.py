@@ -134,7 +134,7 @@ def test_the_next_controller_removes_the_rest_of_a_topic(seed: int) -> None:
 
 
 async def _is_gone(scene: Scene) -> None:
-    """From the coordination, from every disk and from what clients are told; the name can be given again."""
+    """From the coordination store, from every disk and from what clients are told; the name can be given again."""
     store = scene.fleet.store
     paths = (znodes.topic_path(TOPIC), znodes.delete_topic_path(TOPIC), znodes.config_path("topics", TOPIC))
     await scene.until(lambda: all(store.data(path) is None for path in paths))

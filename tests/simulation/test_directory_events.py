@@ -130,7 +130,7 @@ def test_leaders_move_off_a_directory_at_once_and_its_replicas_are_in_sync_again
 
 
 def test_a_directory_that_is_back_before_a_long_command_is_done_has_its_replicas_back() -> None:
-    """A broker that is cut from the coordination reads the configuration of a new topic for as long."""
+    """A broker that is cut from the coordination store reads the configuration of a new topic for as long."""
 
     async def use(scene: Scene) -> None:
         broker = next(b for b in scene.fleet.brokers if b is not scene.fleet.controller())

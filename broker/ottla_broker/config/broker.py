@@ -109,7 +109,7 @@ class BrokerConfig(Mapping[str, Any]):
 
     @property
     def broker_id(self) -> int:
-        """broker.id; -1 asks the coordination for an id."""
+        """broker.id; -1 asks the coordination store for an id."""
         return int(self["broker.id"])
 
     @property

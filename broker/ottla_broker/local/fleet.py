@@ -1,7 +1,7 @@
 """Brokers of a local fleet in this process, one event loop for all.
 
-The embedded coordination serves them, or a ZooKeeper when one is named. A broker that is killed here is halted: its
-connections break, its session is abandoned and ends by its timeout, nothing is flushed, as after SIGKILL.
+The embedded coordination store serves them, or a ZooKeeper when one is named. A broker that is killed here is halted:
+its connections break, its session is abandoned and ends by its timeout, nothing is flushed, as after SIGKILL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fleet:
     """The brokers of a layout, started and stopped together or one at a time.
 
     Args:
-        zookeeper_connect: "host:port/chroot" of a real ZooKeeper; "" for the embedded coordination.
+        zookeeper_connect: "host:port/chroot" of a real ZooKeeper; "" for the embedded coordination store.
         overrides: broker keys that win over those of the layout (tests).
     """
 
@@ -42,7 +42,7 @@ class Fleet:
         self._http: dict[int, HttpServer] = {}
 
     async def start(self) -> None:
-        """Starts every broker, one after the other joining the same coordination, and returns when all are ready."""
+        """Starts the brokers one after the other on the same coordination store; returns when all are ready."""
         self.layout.assign_ports()
         if not self._zookeeper_connect:
             self._store = EmbeddedStore(str(self.layout.coordination_path))
@@ -95,7 +95,7 @@ class Fleet:
         self._http.pop(broker_id).close()
 
     async def stop(self) -> None:
-        """Stops every broker in order, then the coordination. Nobody hands over to a broker that is to stop next."""
+        """Stops every broker in order, then the coordination store. No leadership moves to a broker that stops next."""
         for broker_id in list(self.brokers):
             await self.stop_broker(broker_id, hands_over=False)
         if self._store is not None:

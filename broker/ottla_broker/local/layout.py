@@ -2,7 +2,7 @@
 
     DIR/fleet.json            ports and formatted directories, kept between runs
     DIR/documents.yaml        what the fleet was started from
-    DIR/coordination.sqlite   the embedded coordination (or DIR/zookeeper/ with a ZooKeeper of its own)
+    DIR/coordination.sqlite   the embedded coordination store (or DIR/zookeeper/ with a ZooKeeper of its own)
     DIR/broker-0/d0/          log directories, named after the disks of the document
     DIR/broker-0/server.properties, broker-0.log     with --processes
     DIR/fleet.log, control.sock

@@ -218,8 +218,8 @@ class Follower:
         task = self._task
         if task is not None:
             if self._is_ending_filling:
-                # It touches no log, and waits for a coordination that may stay away: the controller's commands, and
-                # the stop of the broker, would wait too. The replica counts as one that is being filled again.
+                # It touches no log, and waits for a coordination store that may stay away: the controller's commands,
+                # and the stop of the broker, would wait too. The replica counts as one that is being filled again.
                 task.cancel()
             await asyncio.wait([task])
 

@@ -84,7 +84,7 @@ class Broker:
     """One broker.
 
     Args:
-        config: its configuration; `broker.id` may be -1 (then the coordination gives one).
+        config: its configuration; `broker.id` may be -1 (then the coordination store gives one).
         ports: its edges. They are the broker's own: it closes them.
         logger: where it reports; by default "ottla" with the broker's id.
     """
@@ -168,7 +168,7 @@ class Broker:
         return self._addresses[listener]
 
     def status(self) -> dict[str, Any]:
-        """State, session with the coordination, recovery progress and directories, as plain values.
+        """State, session with the coordination store, recovery progress and directories, as plain values.
 
         `since_ms` is the wall clock of the last change of state, `free_bytes` as last asked; -1 where there is none.
         """
@@ -567,11 +567,15 @@ class Broker:
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self._logger.warning("the coordination session expired; the others count this broker as dead")
+            self._logger.warning(
+                "the session with the coordination store expired; the others count this broker as dead"
+            )
         elif event is SessionEvent.SUSPENDED:
-            self._logger.warning("the coordination does not answer; clients are served on, leaders stay as they are")
+            self._logger.warning(
+                "the coordination store does not answer; clients are served on, leaders stay as they are"
+            )
         elif event is SessionEvent.CONNECTED:
-            self._logger.info("connected to the coordination, session 0x%x", self._ports.coordination.session_id)
+            self._logger.info("connected to the coordination store, session 0x%x", self._ports.coordination.session_id)
             if self._registration is not None and self._is_serving:
                 self._ports.clock.spawn(self._register_again(self._registration), name="register again")
 

@@ -20,7 +20,7 @@ _RETRY_S = 1.0
 
 
 class DirectoryEvents:
-    """Writes one event for any number of changes that come while the coordination does not answer."""
+    """Writes one event for any number of changes that come while the coordination store does not answer."""
 
     def __init__(
         self, broker_id: int, coordination: Coordination, clock: Clock, logger: logging.LoggerAdapter[Any]
@@ -33,7 +33,7 @@ class DirectoryEvents:
         self._is_running = False
 
     def report(self) -> None:
-        """An event is written as soon as the coordination takes it."""
+        """An event is written as soon as the coordination store takes it."""
         self._is_asked = True
         if not self._is_running:
             self._is_running = True

@@ -1,4 +1,4 @@
-"""What the coordination says of a partition now, as the controller would say it: assignment and state znode."""
+"""What the coordination store says of a partition now, as the controller would say it: assignment and state znode."""
 
 from __future__ import annotations
 

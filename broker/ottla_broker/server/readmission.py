@@ -1,8 +1,8 @@
 """Has the replicas of a log directory that is back lead and follow again, without a restart of the broker.
 
-The partition's state in the coordination is the truth: while the directory was offline, others may have been elected.
-Each replica is held against it (`replication/offline.py`) until it is admitted; one that is no longer this broker's,
-since its partition was given to others or its topic is gone, is set aside.
+The partition's state in the coordination store is the truth: while the directory was offline, others may have been
+elected. Each replica is held against it (`replication/offline.py`) until it is admitted; one that is no longer this
+broker's, since its partition was given to others or its topic is gone, is set aside.
 The same for partitions that a person has given up: `forget` makes them anew, empty, where no other copy exists.
 """
 
@@ -127,7 +127,7 @@ class Readmission:
                 commands.append(command)
             elif decision.act is Act.LEAVE:
                 leaving.append(partition)
-        # Only now: had the coordination failed in between, all would be asked about again.
+        # Only now: had the coordination store failed in between, all would be asked about again.
         for partition in settled:
             self._waiting.pop(partition, None)
             self._unreadable.pop(partition, None)
@@ -213,7 +213,8 @@ class Readmission:
                     partition,
                     " or ".join(paths),
                 )
-                # At once: should the coordination fail over the next one, nobody would look for this one any more.
+                # At once: should the coordination store fail over the next one, nobody would look for this one any
+                # more.
                 self.add({partition: False}, is_new=True)
         self._refused = refused
         return not refused

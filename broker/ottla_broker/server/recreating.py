@@ -1,4 +1,5 @@
-"""Has the replicas of failed log directories made anew, as soon as their partitions' states in the coordination allow.
+"""Has the replicas of failed log directories made anew, as soon as their partitions' states in the coordination store
+allow.
 
 The state znode is the truth, and the log-directory event the only word to the controller, so any controller will do,
 Apache Kafka's too (`replication/recreation.py` has the four steps). Nothing is remembered here: what waits is what the
@@ -24,7 +25,7 @@ from ottla_broker.server.partition_state import read_assignment, read_command
 
 _PASS_S = 1.0
 _READ_PER_PASS = 200
-"""Partitions looked at per pass, in turn: thousands must not keep the coordination busy."""
+"""Partitions looked at per pass, in turn: thousands must not keep the coordination store busy."""
 
 
 class Recreating:

@@ -1,4 +1,4 @@
-"""What the log directories remember of replicas made anew, kept in the coordination too.
+"""What the log directories remember of replicas made anew, kept in the coordination store too.
 
 The record (`storage.directory_record`) is in every live directory, so of two disks only the one that a replica was made
 anew on knows that the copy on the other is the older one. When it fails too, and the first one is back at the next
@@ -50,7 +50,7 @@ class RemadeReplicas:
         self._files.recall(found)
 
     async def _keep(self) -> None:
-        """The record as it is now stands in the coordination when this returns. KafkaError when it does not."""
+        """The record as it is now stands in the coordination store when this returns. KafkaError when it does not."""
         asked = self._files.record.revision
         async with self._lock:
             if self._kept >= asked:
@@ -60,7 +60,7 @@ class RemadeReplicas:
                 await self._write(zlib.compress(encode(self._files.record)))
             except CoordinationError as error:
                 raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"the coordination does not take {self._path}: {error}"
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"the coordination store does not take {self._path}: {error}"
                 ) from error
             self._kept = revision
 

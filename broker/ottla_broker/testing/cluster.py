@@ -8,8 +8,8 @@
         fleet.kill(0)      # as SIGKILL would, as far as its clients and the other brokers can tell
         fleet.start(0)
 
-Any client can be used from the test's own thread: the brokers' event loop is not its. The coordination is the embedded
-one unless `zookeeper` names a real one.
+Any client can be used from the test's own thread: the brokers' event loop is not its. The coordination store is the
+embedded one unless `zookeeper` names a real one.
 """
 
 from __future__ import annotations

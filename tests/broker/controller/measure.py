@@ -1,7 +1,7 @@
 """How long the controller takes for big events: `python -m tests.broker.controller.measure [partitions]`.
 
-Five brokers, replication factor 3, embedded coordination, channels that encode, decode and answer. Prints seconds, and
-the longest time that the event loop did nothing else meanwhile.
+Five brokers, replication factor 3, embedded coordination store, channels that encode, decode and answer. Prints
+seconds, and the longest time that the event loop did nothing else meanwhile.
 """
 
 import asyncio

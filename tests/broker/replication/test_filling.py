@@ -44,7 +44,7 @@ class Full:
 
 
 class Unanswered(Full):
-    """The coordination, in which that is kept too, does not answer."""
+    """The coordination store, in which that is kept too, does not answer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
     for _ in range(2):  # the answer may be lost with its connection, and the command comes again
         assert await manager.apply_leadership(1, [state(3)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
         assert manager.decide_return(state(3), is_whole=False).act is Act.WAIT
-    # The controller has heard of it, and tells the others only; the coordination tells us.
+    # The controller has heard of it, and tells the others only; the coordination store tells us.
     assert manager.decide_return(state(4, leader=-1), is_whole=False).act is Act.ADMIT
     await manager.readmit([state(4, leader=-1)])
     assert not manager.is_offline(TP)

@@ -94,7 +94,7 @@ class Readmitting:
         await self.dynamic_config.start()
 
     async def topic(self, name: str, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> TopicPartition:
-        """One partition, as the coordination and the metadata have it."""
+        """One partition, as the coordination store and the metadata have it."""
         topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name)
         assignment = znodes.TopicAssignment({0: replicas}, topic_id)
         await make_path(self.coordination, znodes.partition_path(name, 0))

@@ -1,4 +1,4 @@
-"""Keys of the broker itself, its coordination, its topics and its metrics."""
+"""Keys of the broker itself, its coordination store, its topics and its metrics."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ KEYS: tuple[ConfigKey, ...] = (
         note=NO_JMX,
     ),
     key("background.threads", INT, 10, HIGH, CLUSTER_WIDE, "Threads for background tasks.", at_least(1), note=ONE_LOOP),
-    key(
-        "broker.id", INT, -1, HIGH, READ_ONLY, "Number of this broker in the cluster; -1 asks the coordination for one."
-    ),
+    key("broker.id", INT, -1, HIGH, READ_ONLY, "Number of this broker; -1 asks the coordination store for one."),
     key(
         "broker.id.generation.enable",
         BOOLEAN,

@@ -380,7 +380,8 @@ class ReplicaManager:
         )
 
     async def readmit(self, commands: Sequence[LeadershipCommand], *, told_only: bool = False) -> None:
-        """Replicas that are back lead and follow by what the coordination says of them, not by the controller's word.
+        """Replicas that are back lead and follow by what the coordination store says of them, not by the controller's
+        word.
 
         A repeated command of the controller is answered NONE: that is how it learns that they are back. `told_only`:
         one without a partition only while the controller takes it for offline.
@@ -396,7 +397,8 @@ class ReplicaManager:
             self._tell_listeners(leaders, followers)
 
     async def leave(self, partitions: Sequence[TopicPartition]) -> None:
-        """Copies that are back, or made anew, and, as the coordination says, not this broker's any more: set aside.
+        """Copies that are back, or made anew, and, as the coordination store says, not this broker's any more: set
+        aside.
 
         The controller may have asked for their deletion while the directory was offline, and may be another by now. If
         it asks again they are deleted. What it has assigned here anew meanwhile stays.
@@ -487,7 +489,7 @@ class ReplicaManager:
         return await asyncio.gather(*(self._log_of(command) for command in commands), return_exceptions=True)
 
     async def _load_topics(self, names: Sequence[str], load: Callable[[str], Awaitable[object]]) -> None:
-        """Left unfinished when the broker stops: the coordination may be out of reach, and `stop` waits for us."""
+        """Left unfinished when the broker stops: the coordination store may be unreachable, and `stop` waits for us."""
 
         async def load_all() -> Exception | None:
             try:

@@ -150,7 +150,7 @@ class Dispatcher:
     def _fail(self, context: RequestContext, error: Exception) -> None:
         name = ApiKey(context.api_key).name
         if isinstance(error, (ConnectionLoss, SessionExpired)):  # whoever asked tries again, here or elsewhere
-            context.close_connection(f"{name} needs the coordination: {error}")
+            context.close_connection(f"{name} needs the coordination store: {error}")
             return
         logger.error("%s v%d from %s failed", name, context.api_version, context.client_id, exc_info=error)
         context.close_connection(f"internal error in {name}: {error!r}")

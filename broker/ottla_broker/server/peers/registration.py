@@ -1,4 +1,4 @@
-"""This broker's place in the coordination: the cluster's id, its own id, and `/brokers/ids/N`.
+"""This broker's place in the coordination store: the cluster's id, its own id, and `/brokers/ids/N`.
 
 A restart after kill -9 registers at once: the session's id and password are kept in a file of mode 0600 in the first
 log directory, and the next process re-attaches to that session and ends it, which takes the old registration away
@@ -67,7 +67,7 @@ async def refuse_other_cluster(coordination: Coordination, known: str) -> None:
     Its controller would know of no topic and of no replica. Apache Kafka compares the id at its start only.
 
     Raises:
-        RegistrationRefused: the coordination has another cluster id, or none.
+        RegistrationRefused: the coordination store has another cluster id, or none.
     """
     try:
         data, _stat = await coordination.get(znodes.CLUSTER_ID)

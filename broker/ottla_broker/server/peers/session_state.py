@@ -1,4 +1,4 @@
-"""How the session with the coordination stands, for /status. Whoever acts on its events listens itself."""
+"""How the session with the coordination store stands, for /status. Whoever acts on its events listens itself."""
 
 from __future__ import annotations
 

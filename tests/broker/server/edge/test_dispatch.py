@@ -51,7 +51,7 @@ async def _ended_with(error: Exception) -> str:
 async def test_without_the_coordination_a_request_ends_its_connection_and_is_no_mistake_of_ours(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await _ended_with(error) == f"LEADER_AND_ISR needs the coordination: {error}"
+    assert await _ended_with(error) == f"LEADER_AND_ISR needs the coordination store: {error}"
     assert caplog.records == []
 
 
