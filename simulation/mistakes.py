@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ottla_broker.controller import elections, isr_changes, isr_writes, reassignment
+from ottla_broker.controller.acts import isr_writes
+from ottla_broker.controller.decisions import isr_changes
+from ottla_broker.controller.decisions import leader_election as elections
+from ottla_broker.controller.decisions import reassignment_steps as reassignment
 from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes

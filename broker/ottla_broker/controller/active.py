@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla_broker.config.inter_broker import inter_broker_versions
-from ottla_broker.controller import directory_events, isr_writes, leader_elections
+from ottla_broker.controller.acts import isr_writes
+from ottla_broker.controller.acts import log_dir_events as directory_events
+from ottla_broker.controller.acts import requested_elections as leader_elections
+from ottla_broker.controller.acts.metadata_waits import MetadataWaits
+from ottla_broker.controller.acts.reassignments import Reassignments
+from ottla_broker.controller.acts.topic_deletions import TopicDeletions
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.deletions import TopicDeletions
-from ottla_broker.controller.elections import Election, decide_after_offline, decide_initial
-from ottla_broker.controller.metadata_waits import MetadataWaits
+from ottla_broker.controller.control_requests import RequestBatch, deleted_partitions
+from ottla_broker.controller.decisions.leader_election import Election, decide_after_offline, decide_initial
 from ottla_broker.controller.partition_states import PartitionState, initial_partition_state
-from ottla_broker.controller.reassignments import Reassignments
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.requests import RequestBatch, deleted_partitions
 from ottla_broker.controller.store import ControllerFenced, ControllerStore, StateConflict
 from ottla_broker.controller.values import Broker, Endpoint, LeaderAndIsr, Replica, Topic
 from ottla_broker.metrics import Counter

@@ -25,19 +25,23 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import administration, controlled_shutdown, election, gauges, leader_elections
+from ottla_broker.controller import controller_election as election
+from ottla_broker.controller import controller_metrics as gauges
 from ottla_broker.controller.active import ActiveController, Answer, Watches
-from ottla_broker.controller.administration import TopicIsrChanges, TopicResult
-from ottla_broker.controller.assignment import RackMode
+from ottla_broker.controller.acts import broker_shutdown as controlled_shutdown
+from ottla_broker.controller.acts import requested_elections as leader_elections
+from ottla_broker.controller.acts import topic_administration as administration
+from ottla_broker.controller.acts.isr_writes import IsrAnswer
+from ottla_broker.controller.acts.leader_rebalance import PreferredBalance
+from ottla_broker.controller.acts.producer_id_allocation import allocate_producer_ids
+from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges, TopicResult
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.election import NO_CONTROLLER, Office
-from ottla_broker.controller.isr_writes import IsrAnswer
-from ottla_broker.controller.leader_elections import ElectionResult, ElectionType
-from ottla_broker.controller.preferred_balance import PreferredBalance
-from ottla_broker.controller.producer_id_allocation import allocate_producer_ids
+from ottla_broker.controller.controller_election import NO_CONTROLLER, Office
+from ottla_broker.controller.decisions.assignment import RackMode
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.values import TOPICS_AT_ONCE, ReplicaAssignment
 from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics

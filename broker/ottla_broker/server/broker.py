@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, Endpoint, TopicConfig
-from ottla_broker.controller.capacity import max_partition_replicas
 from ottla_broker.controller.controller import Controller
+from ottla_broker.controller.decisions.capacity import max_partition_replicas
 from ottla_broker.groups.coordinator import GroupCoordinator
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics import Metrics

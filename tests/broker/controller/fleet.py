@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.controller import Controller
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.coordination.zookeeper import ZooKeeperCoordination

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
 from tests.broker.controller.fleet import Fleet, fleet_of
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import administration
-from ottla_broker.controller.assignment import RackMode
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.acts import topic_administration as administration
+from ottla_broker.controller.decisions.assignment import RackMode
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey

@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from ottla_broker.controller.administration import TopicIsrChanges
-from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.decisions.isr_changes import IsrChange
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.exposition import Exposition
 from ottla_broker.ports.coordination import ConnectionLoss, CoordinationError, Delete

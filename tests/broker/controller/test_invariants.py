@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from ottla_broker.controller.administration import TopicIsrChanges
-from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.decisions.isr_changes import IsrChange
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode

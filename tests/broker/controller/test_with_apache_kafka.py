@@ -15,7 +15,7 @@ import pytest
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.controller import Controller
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels

@@ -19,7 +19,7 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.workers import ProcessWorkers
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller.isr_changes import IsrChange, decide_isr_change
+from ottla_broker.controller.decisions.isr_changes import IsrChange, decide_isr_change
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.jobs import JOBS
 from ottla_broker.metadata.cache import MetadataCache

@@ -15,9 +15,9 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.controller.administration import TopicIsrChanges
-from ottla_broker.controller.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
-from ottla_broker.controller.isr_writes import IsrAnswer
+from ottla_broker.controller.acts.isr_writes import IsrAnswer
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.protocol.generated.alter_partition import (
     AlterPartitionRequest,

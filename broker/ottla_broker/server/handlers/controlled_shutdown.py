@@ -13,7 +13,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.controller.controlled_shutdown import UNKNOWN_EPOCH
+from ottla_broker.controller.acts.broker_shutdown import UNKNOWN_EPOCH
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.controlled_shutdown import (
     ControlledShutdownRequest,

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ottla_broker.controller.administration import TopicResult
-from ottla_broker.controller.topic_plans import TopicGrowth
+from ottla_broker.controller.acts.topic_administration import TopicResult
+from ottla_broker.controller.decisions.topic_plans import TopicGrowth
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.create_partitions import (
     CreatePartitionsRequest,

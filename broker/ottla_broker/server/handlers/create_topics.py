@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller.administration import TopicResult
-from ottla_broker.controller.assignment import RackMode
-from ottla_broker.controller.topic_plans import NewTopic
-from ottla_broker.controller.topic_rules import CLUSTER_METADATA_TOPIC
+from ottla_broker.controller.acts.topic_administration import TopicResult
+from ottla_broker.controller.decisions.assignment import RackMode
+from ottla_broker.controller.decisions.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_rules import CLUSTER_METADATA_TOPIC
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.create_topics import (
     CreatableTopic,

@@ -13,7 +13,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.controller.administration import TopicResult
+from ottla_broker.controller.acts.topic_administration import TopicResult
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.delete_topics import (

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla_broker.config import ConfigDescription
-from ottla_broker.controller.topic_rules import check_name
+from ottla_broker.controller.decisions.topic_rules import check_name
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_configs import (

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.controller import topic_rules
+from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_producers import (
     DescribeProducersResponse,

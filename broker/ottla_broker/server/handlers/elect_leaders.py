@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla_broker.controller.leader_elections import ElectionResult, ElectionType
+from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.elect_leaders import (
     ElectLeadersRequest,

@@ -25,7 +25,7 @@ import asyncio
 from typing import Any
 
 from ottla_broker.config import INTERNAL_TOPICS
-from ottla_broker.controller import topic_rules
+from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.protocol.codec import ZERO_UUID

@@ -24,13 +24,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller import reassignment
-from ottla_broker.controller.capacity import Capacity
-from ottla_broker.controller.elections import Election, decide_initial
+from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.decisions import reassignment_steps as reassignment
+from ottla_broker.controller.decisions.capacity import Capacity
+from ottla_broker.controller.decisions.leader_election import Election, decide_initial
+from ottla_broker.controller.decisions.reassignment_steps import Phase, Step, finished, is_ongoing
 from ottla_broker.controller.partition_states import PartitionState
-from ottla_broker.controller.reassignment import Phase, Step, finished, is_ongoing
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import too_large_topic
 from ottla_broker.controller.values import Replica, ReplicaAssignment, Topic
 from ottla_broker.ports.coordination import Watcher

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from ottla_broker.controller.acts.leader_rebalance import decide_imbalance
+from ottla_broker.controller.acts.requested_elections import ElectionType
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.leader_elections import ElectionType
-from ottla_broker.controller.preferred_balance import decide_imbalance
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.controller.values import Broker, LeaderAndIsr, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol import codec

@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.config.topics import INTERNAL_TOPICS, validate_topic_config
-from ottla_broker.controller import topic_rules
-from ottla_broker.controller.assignment import (
+from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.decisions import topic_rules
+from ottla_broker.controller.decisions.assignment import (
     AssignmentError,
     BrokerRack,
     InvalidPartitionCount,
@@ -39,7 +40,6 @@ from ottla_broker.controller.assignment import (
     assign_added_partitions,
     assign_new_topic,
 )
-from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.values import ReplicaAssignment, Topic
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 

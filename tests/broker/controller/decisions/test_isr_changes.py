@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla_broker.controller.isr_changes import IsrChange, decide_isr_change
+from ottla_broker.controller.decisions.isr_changes import IsrChange, decide_isr_change
 from ottla_broker.controller.values import LeaderAndIsr, LeaderRecoveryState
 from ottla_broker.protocol.errors import ErrorCode
 

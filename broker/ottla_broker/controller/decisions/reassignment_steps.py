@@ -62,7 +62,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from ottla_broker.controller.elections import Election
+from ottla_broker.controller.decisions.leader_election import Election
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla_broker.controller.capacity import max_partition_replicas
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.decisions.capacity import max_partition_replicas
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from tests.broker.controller.fleet import WAIT_MS, create, fleet_of

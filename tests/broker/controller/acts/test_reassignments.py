@@ -4,12 +4,12 @@ import doctest
 
 import pytest
 
-from ottla_broker.controller import reassignment
-from ottla_broker.controller.administration import TopicIsrChanges
-from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.leader_elections import ElectionType
-from ottla_broker.controller.reassignment import Phase, is_ongoing, next_step, plan
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.acts.requested_elections import ElectionType
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.decisions import reassignment_steps as reassignment
+from ottla_broker.controller.decisions.isr_changes import IsrChange
+from ottla_broker.controller.decisions.reassignment_steps import Phase, is_ongoing, next_step, plan
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.values import LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey

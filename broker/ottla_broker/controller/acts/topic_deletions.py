@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.decisions.topic_deletion import decide_deletion
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.replica_states import ReplicaState
-from ottla_broker.controller.requests import RequestBatch
 from ottla_broker.controller.store import ControllerStore
-from ottla_broker.controller.topic_deletion import decide_deletion
 from ottla_broker.controller.values import TOPICS_AT_ONCE
 from ottla_broker.ports.coordination import Watcher
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.control_requests import RequestBatch
 from ottla_broker.ports.coordination import Watcher
 
 if TYPE_CHECKING:

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.controller.assignment import BrokerRack, alternate_racks, assign_added_partitions, assign_replicas
+from ottla_broker.controller.decisions.assignment import (
+    BrokerRack,
+    alternate_racks,
+    assign_added_partitions,
+    assign_replicas,
+)
 
 SIX = {0: "rack1", 1: "rack2", 2: "rack2", 3: "rack3", 4: "rack3", 5: "rack1"}
 TWELVE = {broker: f"rack{1 + broker % 3}" for broker in range(12)}

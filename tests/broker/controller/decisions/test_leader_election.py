@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.controller.elections import decide_after_offline, decide_initial
+from ottla_broker.controller.decisions.leader_election import decide_after_offline, decide_initial
 from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, LeaderRecoveryState
 
 

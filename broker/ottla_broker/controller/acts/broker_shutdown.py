@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.controller.elections import Election
-from ottla_broker.controller.leaving import concerned, decide_leaving, still_led
-from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.decisions.leader_election import Election
+from ottla_broker.controller.decisions.shutdown_election import concerned, decide_leaving, still_led
 from ottla_broker.controller.values import Replica
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller.isr_changes import IsrChange, IsrDecision, decide_isr_change
-from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.decisions.isr_changes import IsrChange, IsrDecision, decide_isr_change
 from ottla_broker.controller.store import StateConflict
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.ports.coordination import Watcher

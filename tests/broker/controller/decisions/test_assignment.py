@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.controller import assignment, elections, topic_rules
-from ottla_broker.controller.assignment import (
+from ottla_broker.controller.decisions import assignment, topic_rules
+from ottla_broker.controller.decisions import leader_election as elections
+from ottla_broker.controller.decisions.assignment import (
     BrokerRack,
     IncompleteRacks,
     InvalidPartitionCount,

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination import znodes
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.protocol.api import ApiKey

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla_broker.controller.acts.requested_elections import ElectionType, hold_elections
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.elections import judge_preferred
-from ottla_broker.controller.leader_elections import ElectionType, hold_elections
+from ottla_broker.controller.decisions.leader_election import judge_preferred
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ottla_broker.controller.elections import Election, Verdict, judge_preferred, judge_unclean
-from ottla_broker.controller.requests import RequestBatch
+from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.decisions.leader_election import Election, Verdict, judge_preferred, judge_unclean
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.clock import Clock

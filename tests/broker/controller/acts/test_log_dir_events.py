@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
 from tests.broker.controller.fleet import WAIT_MS, Fleet, fleet_of

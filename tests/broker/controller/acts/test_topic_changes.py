@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode

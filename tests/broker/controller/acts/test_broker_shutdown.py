@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla_broker.controller.administration import TopicIsrChanges
-from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.topic_plans import NewTopic
+from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.decisions.isr_changes import IsrChange
+from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.controller.fleet import WAIT_MS, fleet_of
@@ -48,7 +48,7 @@ async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
 
 
 async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, monkeypatch):
-    monkeypatch.setattr("ottla_broker.controller.controlled_shutdown.TELL_WITHIN_S", 60.0)
+    monkeypatch.setattr("ottla_broker.controller.acts.broker_shutdown.TELL_WITHIN_S", 60.0)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     channels.forget()
@@ -63,7 +63,7 @@ async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, m
 
 
 async def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(fleet, monkeypatch):
-    monkeypatch.setattr("ottla_broker.controller.controlled_shutdown.TELL_WITHIN_S", 0.05)
+    monkeypatch.setattr("ottla_broker.controller.acts.broker_shutdown.TELL_WITHIN_S", 0.05)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     channels.silent.add(2)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import isr_writes
 from ottla_broker.controller.active import ActiveController
-from ottla_broker.controller.assignment import RackMode
-from ottla_broker.controller.capacity import Capacity
-from ottla_broker.controller.isr_changes import IsrChange
-from ottla_broker.controller.isr_writes import IsrAnswer
+from ottla_broker.controller.acts import isr_writes
+from ottla_broker.controller.acts.isr_writes import IsrAnswer
+from ottla_broker.controller.decisions.assignment import RackMode
+from ottla_broker.controller.decisions.capacity import Capacity
+from ottla_broker.controller.decisions.isr_changes import IsrChange
+from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
+from ottla_broker.controller.decisions.topic_rules import check_collisions
 from ottla_broker.controller.store import too_large_topic
-from ottla_broker.controller.topic_plans import NewTopic, TopicGrowth, TopicPlan, plan_growth, plan_topic
-from ottla_broker.controller.topic_rules import check_collisions
 from ottla_broker.controller.values import NO_LEADER, ReplicaAssignment, Topic
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.elections import Election
+from ottla_broker.controller.decisions.leader_election import Election
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.records.ids import TopicPartition
 
