@@ -107,3 +107,19 @@ def rules(schema: dict[str, Any], path: str = "") -> list[tuple[str, str]]:
     if isinstance(schema.get("items"), dict):
         found += rules(schema["items"], f"{path}[]")
     return found
+
+
+def undescribed(schema: dict[str, Any], path: str = "") -> list[str]:
+    """The fields without a description: `kubectl explain` shows nothing for them.
+
+    Not `metadata`: an API server refuses a schema that describes it, and describes it itself.
+    """
+    found: list[str] = []
+    for name, child in schema.get("properties", {}).items():
+        if path + name != "metadata" and not str(child.get("description", "")).strip():
+            found.append(f"{path}.{name}")
+        found += undescribed(child, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            found += undescribed(schema[name], f"{path}[]")
+    return found

@@ -13,7 +13,7 @@ import yaml
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_operator.model.cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
 from ottla_operator.model.topic import parse_topic
-from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, violations
+from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, undescribed, violations
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 PLURALS = {"KafkaCluster": "kafkaclusters", "KafkaTopic": "kafkatopics"}
@@ -47,6 +47,12 @@ def test_the_schemas_are_structural_and_hold_no_defaults(plural: str) -> None:
     version = definition(plural)["spec"]["versions"][0]
     assert version["served"] and version["storage"] and "status" in version["subresources"]
     assert definition(plural)["metadata"]["name"] == f"{plural}.kafka.ottla.dev"
+
+
+@pytest.mark.parametrize("plural", PLURALS.values())
+def test_every_field_has_a_description_for_kubectl_explain(plural: str) -> None:
+    assert schema_of(plural)["description"]
+    assert undescribed(schema_of(plural)) == []
 
 
 @pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
