@@ -167,8 +167,8 @@ async def _take_back_unanswered(self: AlterPartitionQueue, batch: Any) -> list[A
     return []
 
 
-def _admit_at_once(manager: ReplicaManager, state: Any, *, is_whole: bool) -> offline.Decision:
-    return offline.Decision(offline.Act.ADMIT, "why not")
+def _admit_at_once(manager: ReplicaManager, state: Any, *, is_whole: bool) -> offline.ReturnDecision:
+    return offline.ReturnDecision(offline.ReturnAction.ADMIT, "why not")
 
 
 _decide_recreation = recreation.decide_recreation

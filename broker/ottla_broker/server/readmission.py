@@ -18,7 +18,7 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.reopened import Act
+from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.partition_state import read_assignment, read_command
 from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
@@ -119,13 +119,13 @@ class Readmission:
                 settled.append(partition)
                 continue
             decision = self._replica_manager.decide_return(command, is_whole=is_whole)
-            if decision.act is Act.WAIT:
+            if decision.action is ReturnAction.WAIT:
                 continue
             settled.append(partition)
             self._logger.info("%s is back: %s", partition, decision.reason)
-            if decision.act is Act.ADMIT:
+            if decision.action is ReturnAction.ADMIT:
                 commands.append(command)
-            elif decision.act is Act.LEAVE:
+            elif decision.action is ReturnAction.LEAVE:
                 leaving.append(partition)
         # Only now: had the coordination store failed in between, all would be asked about again.
         for partition in settled:

@@ -11,7 +11,7 @@ import pytest
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.local_replicas.reopened import Act
+from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_manager import EPOCH_DURING_DELETE
 from tests.broker.replication.fleet import Fleet
 
@@ -80,12 +80,12 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
     """Its followers may have more of the epoch that it had. Whether it had one before a restart nobody knows."""
     manager = held.nodes[1].manager
     state = partial(alone_in_sync, held)
-    assert manager.decide_return(state(9), is_whole=False).act is Act.WAIT
+    assert manager.decide_return(state(9), is_whole=False).action is ReturnAction.WAIT
     for _ in range(2):  # the answer may be lost with its connection, and the command comes again
         assert await manager.apply_leadership(1, [state(3)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
-        assert manager.decide_return(state(3), is_whole=False).act is Act.WAIT
+        assert manager.decide_return(state(3), is_whole=False).action is ReturnAction.WAIT
     # The controller has heard of it, and tells the others only; the coordination store tells us.
-    assert manager.decide_return(state(4, leader=-1), is_whole=False).act is Act.ADMIT
+    assert manager.decide_return(state(4, leader=-1), is_whole=False).action is ReturnAction.ADMIT
     await manager.readmit([state(4, leader=-1)])
     assert not manager.is_offline(TP)
     assert await manager.apply_leadership(1, [state(4, leader=-1)]) == {TP: ErrorCode.NONE}

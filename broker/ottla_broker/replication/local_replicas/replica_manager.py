@@ -32,7 +32,7 @@ from ottla_broker.replication.local_replicas.full_log_dirs import FullDirectorie
 from ottla_broker.replication.local_replicas.future_replicas import LogMoves
 from ottla_broker.replication.local_replicas.recreation import Recreations
 from ottla_broker.replication.local_replicas.recreation_rules import may_lead
-from ottla_broker.replication.local_replicas.reopened import Act, Decision, decide_return
+from ottla_broker.replication.local_replicas.reopened import ReturnAction, ReturnDecision, decide_return
 from ottla_broker.replication.partition import NO_EPOCH, NO_LEADER, Partition, Waiter
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.storage.files.names import is_topic_name
@@ -367,7 +367,7 @@ class ReplicaManager:
         state allows it to act (`offline.py`)."""
         self._held[tp] = None
 
-    def decide_return(self, state: LeadershipCommand, *, is_whole: bool) -> Decision:
+    def decide_return(self, state: LeadershipCommand, *, is_whole: bool) -> ReturnDecision:
         """What becomes of a replica that is back, by its partition's state (`offline.py`)."""
         return decide_return(
             self.broker_id,
@@ -446,7 +446,7 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR, False
         if tp in self._held:
             decision = self.decide_return(command, is_whole=False)
-            if decision.act is Act.WAIT:
+            if decision.action is ReturnAction.WAIT:
                 self.logger.info("%s is not used yet: %s", tp, decision.reason)
                 return ErrorCode.KAFKA_STORAGE_ERROR, False
         if self._is_too_new(command):
