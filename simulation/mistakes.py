@@ -8,7 +8,7 @@ them all, `tests/simulation/test_planted_mistakes.py` the quick ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,10 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
 from ottla_broker.replication import isr
 from ottla_broker.replication.alter_partition import AlterPartitionQueue
+from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.contexts import IncrementalContext, SessionlessContext
+from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
+from ottla_broker.replication.fetch.values import FetchParams
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.local_replicas import recreation_rules as recreation
 from ottla_broker.replication.local_replicas import reopened as offline
@@ -34,8 +38,7 @@ from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import recreating
-from ottla_broker.server.handlers import session_fetch, update_metadata
-from ottla_broker.server.handlers.fetch import Fetching
+from ottla_broker.server.handlers import update_metadata
 from ottla_broker.storage.log import recovery
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
@@ -218,46 +221,45 @@ def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest
     return replace(self, leader=leader, isr=in_sync)
 
 
-_resolve_fetch = Fetching._resolve
-_check_fetch = Fetching._check
+_find_partitions = SessionlessContext._find_partitions
+_check_fetch = checks.check
+_acknowledge_fetch = checks.acknowledge
 
 
-_acknowledge_fetch = Fetching._acknowledge
-
-
-def _acknowledge_what_diverges(self: Fetching) -> None:
-    told = [item.diverging for item in self._items]
-    for item in self._items:
+def _acknowledge_what_diverges(items: Sequence[PartitionFetch], params: FetchParams) -> None:
+    found = [item.diverging for item in items]
+    for item in items:
         item.diverging = None
-    _acknowledge_fetch(self)
-    for item, diverging in zip(self._items, told, strict=True):
+    _acknowledge_fetch(items, params)
+    for item, diverging in zip(items, found, strict=True):
         item.diverging = diverging
 
 
-def _give_later_records(self: Fetching) -> None:
-    _resolve_fetch(self)
-    for item in self._items:
-        asked, partition = item.asked, item.partition
-        if partition is None or item.error or self._replica_id >= 0:
+def _give_later_records(self: SessionlessContext) -> None:
+    _find_partitions(self)
+    for item in self.items:
+        requested, partition = item.requested, item.partition
+        if partition is None or item.error or self._params.replica_id >= 0:
             continue
-        if asked.fetch_offset % 7 == 3 and asked.fetch_offset + 6 < partition.log.high_watermark:
-            asked.fetch_offset += 6
+        if requested.fetch_offset % 7 == 3 and requested.fetch_offset + 6 < partition.log.high_watermark:
+            requested.fetch_offset += 6
 
 
-def _end_at_the_high_watermark(self: Fetching, item: Any) -> None:
-    _check_fetch(self, item)
-    if self._replica_id < 0 and not item.error and item.asked.fetch_offset > item.partition.log.high_watermark:
+def _end_at_the_high_watermark(item: Any, params: FetchParams, environment: Any) -> None:
+    _check_fetch(item, params, environment)
+    is_beyond = not item.error and item.requested.fetch_offset > item.partition.log.high_watermark
+    if params.replica_id < 0 and is_beyond:
         item.error = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
-_is_at_rest = session_fetch._IncrementalFetch._is_at_rest
+_is_at_rest = IncrementalContext._is_at_rest
 
 
 def _rest_at_the_told_watermark(self: Any, item: Any) -> bool:
-    asked, item.asked = item.asked, copy(item.asked)
-    item.asked.fetch_offset = max(asked.fetch_offset, item.sent_high_watermark)
+    requested, item.requested = item.requested, copy(item.requested)
+    item.requested.fetch_offset = max(requested.fetch_offset, item.sent_high_watermark)
     rests = _is_at_rest(self, item)
-    item.asked = asked
+    item.requested = requested
     return rests
 
 
@@ -309,7 +311,7 @@ MISTAKES = (
         "a fetch acknowledges what parts from the leader's log",
         "fleet",
         60,
-        ((Fetching, "_acknowledge", _acknowledge_what_diverges),),
+        ((checks, "acknowledge", _acknowledge_what_diverges),),
     ),
     Mistake(
         "a leader shrinks its ISR without the controller",
@@ -361,28 +363,28 @@ MISTAKES = (
         "consumers are served beyond the high watermark",
         "fleet",
         5,
-        ((Fetching, "_upper_offset", lambda self, partition: partition.log.log_end_offset),),
+        ((checks, "upper_offset", lambda partition, params: partition.log.log_end_offset),),
         is_quick=True,
     ),
     Mistake(
         "some fetches of consumers skip six records",
         "fleet",
         5,
-        ((Fetching, "_resolve", _give_later_records),),
+        ((SessionlessContext, "_find_partitions", _give_later_records),),
         is_quick=True,
     ),
     Mistake(
         "a fetch session rests though there is more to read",
         "fleet",
         5,
-        ((session_fetch._IncrementalFetch, "_is_at_rest", _rest_at_the_told_watermark),),
+        ((IncrementalContext, "_is_at_rest", _rest_at_the_told_watermark),),
         is_quick=True,
     ),
     Mistake(
         "between the high watermark and the end a fetch is out of range",
         "fleet",
         5,
-        ((Fetching, "_check", _end_at_the_high_watermark),),
+        ((checks, "check", _end_at_the_high_watermark),),
         is_quick=True,
     ),
     Mistake(

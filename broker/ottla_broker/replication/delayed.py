@@ -1,7 +1,7 @@
 """Requests that wait: one timer per tick, completion exactly once.
 
 Lives here: the timer wheel and the produce request that waits for its acknowledgements. The fetch that waits stands
-with its request in `ottla_broker.server.handlers.fetch`; which offsets free a request, in `partition`.
+in `fetch.delayed_fetch`; which offsets free a request, in `partition`.
 
 Kafka's wheel has levels that overflow into each other and moves what waits from one to the next; with timers that take
 any delay a bucket per tick is enough: insertion and removal are one dict operation each, and nothing is moved.

@@ -1,7 +1,7 @@
 """LeaderSession: what a leader holds of our fetch session with it (KIP-227), the side that asks.
 
 Lives here: which partitions a request has to name, which it has to have forgotten, and how the session goes on after an
-answer or a failure. Not here: the leader's side (`server.fetch_sessions`), which partitions may be fetched now
+answer or a failure. Not here: the leader's side (`fetch.session_cache`), which partitions may be fetched now
 (`fetchers`). Pure.
 
     (id 0, epoch 0)   full: names all; the leader may give an id, or 0: the next request is full again

@@ -1,6 +1,6 @@
 """Which replica a consumer is sent to: the closest one by rack (KIP-392; wire-protocol 5.10).
 
-Lives here: the choice, and what replica.selector.class may name. Not here: who is asked when (`server.handlers.fetch`).
+Lives here: the choice, and what replica.selector.class may name. Not here: who is asked when (`fetch.checks`).
 Pure.
 
 Only a leader chooses, and only among replicas that can go on at the consumer's offset: itself, and those in the ISR

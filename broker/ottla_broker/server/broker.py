@@ -32,6 +32,8 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.append_queue import AppendQueues
+from ottla_broker.replication.fetch.engine import FetchEngine
+from ottla_broker.replication.fetch.values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
@@ -39,7 +41,6 @@ from ottla_broker.server.context import Services
 from ottla_broker.server.directory_events import DirectoryEvents, register_metrics
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.listeners import SocketServer
-from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.leaving import hand_over
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
@@ -476,10 +477,12 @@ class Broker:
             metadata=metadata,
             replica_manager=replica_manager,
             append_queues=AppendQueues(self._ports.workers, clock, self.metrics),
-            session_fetches=SessionFetches(
-                config["max.incremental.fetch.session.cache.slots"], clock.random.randrange, self.metrics
+            fetch_engine=FetchEngine(
+                FetchEnvironment(replica_manager, metadata, clock, self._ports.workers, self.metrics),
+                config["max.incremental.fetch.session.cache.slots"],
+                clock.random.randrange,
+                chooses_by_rack=chooses_by_rack(config["replica.selector.class"]),
             ),
-            sends_to_closest_replica=chooses_by_rack(config["replica.selector.class"]),
             workers=self._ports.workers,
             controller=controller,
             group_coordinator=group_coordinator,

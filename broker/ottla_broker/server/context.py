@@ -1,10 +1,22 @@
-"""What a handler is given: the broker's services and the context of one request."""
+"""What a handler gets: the broker's services and the context of one request.
+
+A handler module has one function. Most APIs answer when their coroutine returns:
+
+    async def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse
+
+The hot ones call back, because an answer often comes from a callback, and a task costs more than all of the rest:
+
+    def handle(services: Services, context: RequestContext, request: FetchRequest,
+               respond: Respond[FetchResponse]) -> None
+
+The request and response are the classes that are generated for the API; a test compares each handler with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ottla_broker.ports.network import Chunk
 
@@ -15,16 +27,38 @@ if TYPE_CHECKING:
     from ottla_broker.metrics import Metrics
     from ottla_broker.ports import Clock, Coordination, Workers
     from ottla_broker.replication.append_queue import AppendQueues
+    from ottla_broker.replication.fetch.engine import FetchEngine
     from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-    from ottla_broker.server.edge.connection import ClientConnection
-    from ottla_broker.server.handlers.session_fetch import SessionFetches
     from ottla_broker.server.peers.dynamic_config import DynamicConfig
     from ottla_broker.server.peers.producer_ids import ProducerIds
 
 
+_Response = TypeVar("_Response")
+
+Respond = Callable[["_Response | None"], None]
+"""Sends the response of a request that calls back, once; None: the protocol wants none (Produce with acks=0)."""
+
+
+class RequestSource(Protocol):
+    """The connection that a request came by, as its context uses it."""
+
+    listener: str
+    is_privileged: bool
+    number: int
+    peer: tuple[str, int]
+
+    def complete(self, context: RequestContext, response: object | None) -> None:
+        """Takes the response of a request."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Closes the connection and logs why."""
+        ...
+
+
 @dataclass(slots=True)
 class Services:
-    """The parts of a running broker, as the handlers see them. Made once by `server.broker`."""
+    """The parts of a running broker, as the handlers see them. Made once by `server.assembly`."""
 
     broker_id: int
     cluster_id: str
@@ -35,9 +69,7 @@ class Services:
     metadata: MetadataCache
     replica_manager: ReplicaManager
     append_queues: AppendQueues
-    session_fetches: SessionFetches
-    sends_to_closest_replica: bool
-    """replica.selector.class chooses by rack (KIP-392)."""
+    fetch_engine: FetchEngine
     workers: Workers
     controller: Controller
     group_coordinator: GroupCoordinator
@@ -67,7 +99,7 @@ class RequestContext:
 
     def __init__(
         self,
-        connection: ClientConnection,
+        connection: RequestSource,
         api_key: int,
         api_version: int,
         correlation_id: int,

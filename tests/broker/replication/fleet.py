@@ -35,13 +35,14 @@ from ottla_broker.protocol.generated import update_metadata as update_metadata_a
 from ottla_broker.records.batch import batches
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
+from ottla_broker.replication.fetch.engine import FetchEngine
+from ottla_broker.replication.fetch.values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.context import Services
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.listeners import SocketServer
-from ottla_broker.server.handlers.session_fetch import SessionFetches
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
@@ -133,10 +134,12 @@ class Node:
             metadata=self.metadata,
             replica_manager=self.manager,
             append_queues=AppendQueues(self.workers, self.clock, self.metrics),
-            session_fetches=SessionFetches(
-                self.config["max.incremental.fetch.session.cache.slots"], self.clock.random.randrange, self.metrics
+            fetch_engine=FetchEngine(
+                FetchEnvironment(self.manager, self.metadata, self.clock, self.workers, self.metrics),
+                self.config["max.incremental.fetch.session.cache.slots"],
+                self.clock.random.randrange,
+                chooses_by_rack=chooses_by_rack(self.config["replica.selector.class"]),
             ),
-            sends_to_closest_replica=chooses_by_rack(self.config["replica.selector.class"]),
             workers=self.workers,
             controller=absent,
             group_coordinator=absent,

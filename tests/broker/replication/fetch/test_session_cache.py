@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessions
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
 from ottla_broker.replication.leader_session import LARGEST_EPOCH
 
 EVICTION_MS = 1000
@@ -33,7 +33,9 @@ class _Cache:
     def __init__(self, slots: int) -> None:
         self.metrics = Metrics()
         self.last_id = 0
-        self.sessions: FetchSessions[_Content] = FetchSessions(slots, self._draw, self.metrics, eviction_ms=EVICTION_MS)
+        self.sessions: FetchSessionCache[_Content] = FetchSessionCache(
+            slots, self._draw, self.metrics, eviction_ms=EVICTION_MS
+        )
 
     def _draw(self, _limit: int) -> int:
         self.last_id += 1
@@ -41,7 +43,7 @@ class _Cache:
 
     def open(self, size: int = 1, *, now_ms: int = 0, is_privileged: bool = False) -> FetchSession[_Content] | None:
         return self.sessions.open(
-            size, lambda: _Content(size), is_privileged=is_privileged, uses_topic_ids=True, now_ms=now_ms
+            size, lambda _session_id: _Content(size), is_privileged=is_privileged, uses_topic_ids=True, now_ms=now_ms
         )
 
     def opened(self, size: int = 1, *, now_ms: int = 0, is_privileged: bool = False) -> FetchSession[_Content]:
@@ -64,10 +66,10 @@ def test_a_session_goes_on_from_epoch_to_epoch_and_wraps_to_one() -> None:
     session = cache.opened()
     assert (session.session_id, session.epoch) == (1, 1)
     assert cache.sessions.find(1, 1, uses_topic_ids=True) is session
-    cache.sessions.go_on(session, 1)
+    cache.sessions.advance(session, 1)
     assert session.epoch == 2
     session.epoch = LARGEST_EPOCH
-    cache.sessions.go_on(session, 2)
+    cache.sessions.advance(session, 2)
     assert session.epoch == 1
 
 
@@ -95,7 +97,7 @@ def test_without_slots_there_are_no_sessions() -> None:
 def test_the_one_used_longest_ago_makes_room_once_it_is_idle_long_enough() -> None:
     cache = _Cache(2)
     idle, used = cache.opened(5), cache.opened(5)
-    cache.sessions.go_on(used, 900)
+    cache.sessions.advance(used, 900)
     assert cache.open(9, now_ms=1000) is None
     newcomer = cache.opened(1, now_ms=1001)
     assert (cache.has(idle), cache.has(used), cache.has(newcomer)) == (False, True, True)
@@ -116,7 +118,7 @@ def test_an_old_session_in_use_makes_room_for_a_larger_one_only() -> None:
     cache = _Cache(2)
     small, large = cache.opened(5), cache.opened(9)
     for session in (small, large):
-        cache.sessions.go_on(session, 1001)
+        cache.sessions.advance(session, 1001)
     assert cache.open(5, now_ms=1002) is None
     cache.opened(6, now_ms=1002)
     assert (cache.has(small), cache.has(large)) == (False, True)
@@ -126,7 +128,7 @@ def test_the_gauges_count_sessions_and_their_partitions() -> None:
     cache = _Cache(3)
     one, _other = cache.opened(5), cache.opened(7)
     one.content.size = 6
-    cache.sessions.go_on(one, 1)
+    cache.sessions.advance(one, 1)
     assert (
         cache.metric("numincrementalfetchsessions"),
         cache.metric("numincrementalfetchpartitionscached"),
@@ -210,7 +212,7 @@ def test_the_cache_holds_the_sessions_that_kafkas_rules_leave(
                 del model.rows[number]
             else:
                 held[number].content.size = size
-                cache.sessions.go_on(held[number], now)
+                cache.sessions.advance(held[number], now)
                 model.touch(number, size, now)
                 model.rows[number]["turn"] = turn
         assert {number for number, session in held.items() if not session.content.is_closed} == set(model.rows)

@@ -1,59 +1,93 @@
-"""Fetch v0-v3: stored records as message sets of formats 0 (v0, v1) and 1 (v2, v3), for consumers of before 0.11.
+"""Converts stored records to message formats 0 and 1, for consumers of before 0.11.
 
-Converting multiplies memory (KIP-283), so it is done late, when the answer is made, and not of all that was asked for:
-one answer holds some 4 MiB of converted records, shared by its partitions, and each gets one batch at least as long as
+Converting multiplies memory (KIP-283), so it is done late, when the result is made, and not of all that was requested:
+one result holds some 4 MiB of converted records, shared by its partitions, and each gets one batch at least as long as
 the request's own limits allow it; the consumer asks again for the rest. More than a little of it goes through a worker.
+
+Source: Apache Kafka's LazyDownConversionRecords. The conversion of one batch is `records.conversion`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.protocol.generated.fetch import PartitionData
 from ottla_broker.records.conversion import Converted, down_convert
 from ottla_broker.records.errors import BatchTooLarge
 from ottla_broker.records.formats import batches
 from ottla_broker.replication.append_queue import LITTLE_BYTES, LITTLE_DECOMPRESSED_BYTES, LITTLE_RECORDS
+from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
+from ottla_broker.replication.fetch.reading import fail_result, new_result
+from ottla_broker.replication.fetch.values import FetchEnvironment, FetchParams
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server.context import Services
 from ottla_broker.storage.log.record_jobs import CONVERT_JOB, converted_of
 
-LAST_CONVERTED_VERSION = 3
-"""From version 4 on records are sent as they are stored."""
-
-ANSWER_BYTES = 4 * 1024 * 1024
+RESULT_BYTES = 4 * 1024 * 1024
 PARTITION_BYTES = 64 * 1024
-"""What a partition gets of an answer at least, however many there are."""
+"""What a partition gets of a result at least, however many there are."""
 
 
-def magic_of_version(version: int) -> int:
-    """The message format that a fetch of this version is answered in."""
-    return 0 if version <= 1 else 1
+async def convert_partitions(
+    items: Sequence[PartitionFetch], params: FetchParams, environment: FetchEnvironment
+) -> list[PartitionData]:
+    """The results of the items with converted records, in their order.
+
+    The offset of an item without records moves behind what it has no message for (markers of transactions).
+    """
+    conversions = _Conversions(params, environment, len(items))
+    results: list[PartitionData] = []
+    for item in items:
+        data = new_result(item, params)
+        results.append(data)
+        partition = item.partition
+        if data.error_code or partition is None:
+            continue
+        requested = item.requested
+        try:
+            found = await conversions.read(
+                partition,
+                requested.fetch_offset,
+                requested.partition_max_bytes,
+                checks.upper_offset(partition, params),
+            )
+        except KafkaError as error:
+            fail_result(data, error)
+            continue
+        data.records = found.data
+        if found.data:
+            partition.bytes_out(len(found.data))
+        else:
+            requested.fetch_offset = found.next_offset
+    return results
 
 
-class Conversions:
-    """The partitions of one answer, asked for in their order. `max_bytes` is the request's (v3 on, KIP-74)."""
+class _Conversions:
+    """The partitions of one result, read in their order."""
 
-    __slots__ = ("_has_data", "_left_bytes", "_magic", "_services", "_share_bytes", "_version")
+    __slots__ = ("_cuts_first_batch", "_environment", "_has_data", "_left_bytes", "_magic", "_share_bytes")
 
-    def __init__(self, services: Services, version: int, max_bytes: int, partitions: int) -> None:
-        self._services = services
-        self._version = version
-        self._magic = magic_of_version(version)
-        self._left_bytes = max_bytes
-        self._share_bytes = max(PARTITION_BYTES, ANSWER_BYTES // max(partitions, 1))
+    def __init__(self, params: FetchParams, environment: FetchEnvironment, partitions: int) -> None:
+        assert params.magic is not None
+        self._environment = environment
+        self._magic = params.magic
+        self._cuts_first_batch = params.cuts_first_batch
+        self._left_bytes = params.max_bytes
+        self._share_bytes = max(PARTITION_BYTES, RESULT_BYTES // max(partitions, 1))
         self._has_data = False
 
     async def read(self, partition: Partition, offset: int, partition_max_bytes: int, upper_offset: int) -> Converted:
         """A message set from `offset` on, b"" when there is nothing to show or no room, and the offset to go on from.
 
-        KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; UNSUPPORTED_VERSION where message.downconversion.enable is
-        off, UNSUPPORTED_COMPRESSION_TYPE for zstd; CORRUPT_MESSAGE.
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; UNSUPPORTED_VERSION where
+                message.downconversion.enable is off, UNSUPPORTED_COMPRESSION_TYPE for zstd; CORRUPT_MESSAGE.
         """
         limit = min(partition_max_bytes, self._left_bytes)
-        # Before v3 there is no limit for the whole answer, and a message that is larger than the partition's limit is
-        # cut: so these clients learn that theirs is too small.
-        is_cut = self._version <= 2
+        # A message that is larger than the partition's limit is cut: so old clients learn that theirs is too small.
+        is_cut = self._cuts_first_batch
         at_least_one = is_cut or not self._has_data
         if limit <= 0 and not at_least_one:
             return Converted(b"", offset)
@@ -99,7 +133,7 @@ class Conversions:
                 "message.downconversion.enable is false",
             )
         if needs_work:
-            self._services.metrics.counter(
+            self._environment.metrics.counter(
                 "kafka_server_brokertopicmetrics_fetchmessageconversions",
                 "Fetches of older formats whose records were converted.",
                 topic=partition.topic,
@@ -112,6 +146,6 @@ class Conversions:
                 pass  # it grows beyond what may hold up the loop
         arguments: tuple[Any, ...] = (stored, self._magic, offset, max_bytes)
         try:
-            return converted_of(await self._services.workers.run(CONVERT_JOB, log.disk.path, *arguments))
+            return converted_of(await self._environment.workers.run(CONVERT_JOB, log.disk.path, *arguments))
         except RuntimeError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the records cannot be converted: {error}") from error

@@ -11,7 +11,7 @@ import pytest
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated import fetch as fetch_api
-from ottla_broker.server.handlers.session_fetch import SessionFetches
+from ottla_broker.replication.fetch.engine import FetchEngine
 from ottla_broker.server.peers.broker_client import BrokerClient
 from tests.broker.replication.fleet import Fleet, until, values_of
 
@@ -70,10 +70,10 @@ async def session(one: Fleet) -> AsyncIterator[Session]:
     yield Session(one, await one.client(1), 17)
 
 
-def sessions_of(fleet: Fleet, broker_id: int = 1) -> SessionFetches:
+def sessions_of(fleet: Fleet, broker_id: int = 1) -> FetchEngine:
     services = fleet.nodes[broker_id].dispatcher.services
     assert services is not None
-    return services.session_fetches
+    return services.fetch_engine
 
 
 @pytest.mark.parametrize("version", range(7, 18))
@@ -106,8 +106,8 @@ async def test_a_long_poll_in_a_session_is_answered_by_the_next_record_of_any_pa
         end = one.nodes[1].partition("orders", index).log.log_end_offset
         waiting = session.fetch({index: end}, max_wait_ms=60_000)
         task = one.clock.spawn(waiting, name="long poll")
-        ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
-        await until(lambda ledger=ledger: ledger.waiting is not None, "the fetch waits")
+        state = next(iter(sessions_of(one).sessions._sessions.values())).content
+        await until(lambda state=state: state.waiting is not None, "the fetch waits")
         await one.produce(1, "orders", f"to {index}", index=index)
         answer = await task
         assert {found: values_of(data.records) for found, data in answer.items()} == {index: [f"to {index}"]}
@@ -168,8 +168,8 @@ async def test_a_second_connection_of_a_session_takes_over_from_one_that_waits(o
     other = Session(one, await one.client(1), 17)
     other.session_id = session.session_id
     waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
-    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
-    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    state = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: state.waiting is not None, "the fetch waits")
     other.epoch = 2
     assert await other.fetch({}) == {} and other.error == 0
     await waiting
@@ -223,8 +223,8 @@ async def test_a_change_of_leader_is_told_to_a_session_that_waits(one: Fleet, se
     topic = fetch_api.FetchTopic(topic="orders", topic_id=one.topics["orders"].topic_id, partitions=[part])
     await session.fetch({}, topics=[topic])
     waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
-    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
-    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    state = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: state.waiting is not None, "the fetch waits")
     await one.elect("orders", 1, (1,))
     answer = await waiting
     assert answer[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -329,8 +329,8 @@ async def test_what_wakes_nobody_is_noticed_all_the_same(one: Fleet, session: Se
 async def test_a_session_that_is_evicted_while_it_waits_is_told_to_begin_anew(one: Fleet, session: Session) -> None:
     await session.fetch({0: 0})
     waiting = one.clock.spawn(session.fetch({}, max_wait_ms=60_000), name="long poll")
-    ledger = next(iter(sessions_of(one).sessions._sessions.values())).content
-    await until(lambda: ledger.waiting is not None, "the fetch waits")
+    state = next(iter(sessions_of(one).sessions._sessions.values())).content
+    await until(lambda: state.waiting is not None, "the fetch waits")
     sessions_of(one).sessions.close(session.session_id)
     await waiting
     assert session.error == ErrorCode.INVALID_FETCH_SESSION_EPOCH

@@ -26,7 +26,7 @@ def fetchers_of(node: Node) -> list[Fetcher]:
 def sessions_of(node: Node) -> Any:
     services = node.dispatcher.services
     assert services is not None
-    return services.session_fetches.sessions
+    return services.fetch_engine.sessions
 
 
 def hurried(node: Node) -> Callable[[int], None]:

@@ -1,0 +1,324 @@
+"""What a fetch request is about: a sessionless, a full or an incremental context (KIP-227).
+
+    SessionlessContext   all partitions that the request names; no session
+    FullContext          the same, and the result opens a session when the cache has room
+    IncrementalContext   the partitions of a session that may have news; the result names only those that have
+
+Source: kafka.server.FetchContext and its classes of the same names. What a session's client has received is
+`session_state`; ids, epochs and eviction are `session_cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.generated.fetch import PartitionData
+from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
+from ottla_broker.replication.fetch.reading import release
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
+from ottla_broker.replication.fetch.session_state import CachedPartition, SessionFetchState, has_news, record_sent
+from ottla_broker.replication.fetch.values import (
+    FetchedTopic,
+    FetchEnvironment,
+    FetchParams,
+    FetchResult,
+    RequestedTopic,
+    TopicKey,
+    WaitingFetch,
+)
+from ottla_broker.replication.leader_session import NO_SESSION
+
+
+class FetchContext(Protocol):
+    """The partitions of one request, from its arrival to its result."""
+
+    @property
+    def waits_without_partitions(self) -> bool:
+        """Whether a request without a partition to read waits, instead of being answered at once."""
+        ...
+
+    @property
+    def items(self) -> Sequence[PartitionFetch]:
+        """The partitions, as the last check found them (`checks.check`)."""
+        ...
+
+    def begin(self) -> None:
+        """Finds and checks the items; acknowledges a follower's fetch. Called once, first."""
+        ...
+
+    def check_again(self) -> None:
+        """Finds and checks the items as of now."""
+        ...
+
+    def register(self, fetch: WaitingFetch) -> None:
+        """From now on `fetch.on_progress` is called when something happens to a partition."""
+        ...
+
+    def unregister(self, fetch: WaitingFetch) -> None:
+        """The fetch waits no more."""
+        ...
+
+    def select(self) -> None:
+        """Keeps the items that are worth reading. Called once, last before they are read."""
+        ...
+
+    def result(self, results: list[PartitionData]) -> FetchResult:
+        """The result of the request from the results of the items."""
+        ...
+
+
+class SessionlessContext:
+    """All partitions that the request names."""
+
+    __slots__ = ("_environment", "_params", "_requested", "items", "topics")
+
+    waits_without_partitions = False
+
+    def __init__(self, requested: Sequence[RequestedTopic], params: FetchParams, environment: FetchEnvironment) -> None:
+        self._requested = requested
+        self._params = params
+        self._environment = environment
+        self.topics: list[tuple[TopicKey, str, int]] = []
+        """Key, name ("" when it is unknown) and number of partitions of each topic, in the order of the request."""
+        self.items: list[PartitionFetch] = []
+
+    def begin(self) -> None:
+        self._find_partitions()
+        if self._params.replica_id >= 0:
+            checks.acknowledge(self.items, self._params)
+
+    def check_again(self) -> None:
+        for item in self.items:
+            checks.check(item, self._params, self._environment)
+
+    def register(self, fetch: WaitingFetch) -> None:
+        is_consumer = self._params.replica_id < 0
+        for item in self.items:
+            partition = item.partition
+            assert partition is not None
+            (partition.watermark_waiters if is_consumer else partition.end_waiters)[fetch] = None
+            if self._params.reports_high_watermark:
+                partition.watermark_waiters[fetch] = None
+
+    def unregister(self, fetch: WaitingFetch) -> None:
+        is_consumer = self._params.replica_id < 0
+        for item in self.items:
+            partition = item.partition
+            if partition is not None:
+                (partition.watermark_waiters if is_consumer else partition.end_waiters).pop(fetch, None)
+                if self._params.reports_high_watermark:
+                    partition.watermark_waiters.pop(fetch, None)
+
+    def select(self) -> None:
+        pass
+
+    def result(self, results: list[PartitionData]) -> FetchResult:
+        topics = []
+        position = 0
+        for key, name, count in self.topics:
+            topics.append(FetchedTopic(key, name, results[position : position + count]))
+            position += count
+        return FetchResult(topics)
+
+    def _find_partitions(self) -> None:
+        params, environment, items = self._params, self._environment, self.items
+        replicas = environment.replicas
+        by_id = params.uses_topic_ids
+        for topic in self._requested:
+            name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
+            by_index = replicas.topics.get(name) if name is not None else None
+            self.topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
+            for requested in topic.partitions:
+                item = PartitionFetch(name or "", requested)
+                items.append(item)
+                if name is None:
+                    item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
+                partition = None if by_index is None else by_index.get(requested.partition)
+                if partition is None or partition.log.is_failed:
+                    found = replicas.partition_or_error(name, requested.partition)
+                    item.error = int(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    continue
+                if by_id and partition.topic_id != topic.topic_id:
+                    item.error = int(ErrorCode.INCONSISTENT_TOPIC_ID)
+                    continue
+                item.partition = partition
+                checks.check(item, params, environment)
+
+
+class FullContext:
+    """A request that asks for a session. Its result names every partition; the session begins with that result."""
+
+    __slots__ = ("_cache", "_environment", "_params", "_partitions")
+
+    waits_without_partitions = False
+
+    def __init__(
+        self,
+        requested: Sequence[RequestedTopic],
+        params: FetchParams,
+        environment: FetchEnvironment,
+        cache: FetchSessionCache[SessionFetchState],
+    ) -> None:
+        self._partitions = SessionlessContext(requested, params, environment)
+        self._params = params
+        self._environment = environment
+        self._cache = cache
+
+    @property
+    def items(self) -> Sequence[PartitionFetch]:
+        return self._partitions.items
+
+    def begin(self) -> None:
+        self._partitions.begin()
+
+    def check_again(self) -> None:
+        self._partitions.check_again()
+
+    def register(self, fetch: WaitingFetch) -> None:
+        self._partitions.register(fetch)
+
+    def unregister(self, fetch: WaitingFetch) -> None:
+        self._partitions.unregister(fetch)
+
+    def select(self) -> None:
+        pass
+
+    def result(self, results: list[PartitionData]) -> FetchResult:
+        partitions, params, replicas = self._partitions, self._params, self._environment.replicas
+        now_ms = replicas.now_ms()
+
+        def new_state(session_id: int) -> SessionFetchState:
+            state = SessionFetchState(session_id, params, replicas.wake, now_ms)
+            state.open_with(partitions.topics, partitions.items, results)
+            return state
+
+        session = self._cache.open(
+            len(partitions.items),
+            new_state,
+            is_privileged=params.replica_id >= 0,
+            uses_topic_ids=params.uses_topic_ids,
+            now_ms=now_ms,
+        )
+        result = partitions.result(results)
+        result.session_id = NO_SESSION if session is None else session.session_id
+        return result
+
+
+class IncrementalContext:
+    """A request that continues a session, whose state already has what the request changes."""
+
+    __slots__ = ("_environment", "_epoch", "_params", "_session", "_state", "items")
+
+    waits_without_partitions = True
+
+    def __init__(
+        self, session: FetchSession[SessionFetchState], params: FetchParams, environment: FetchEnvironment
+    ) -> None:
+        self._session = session
+        self._epoch = session.epoch
+        self._state = session.content
+        self._params = params
+        self._environment = environment
+        self.items: list[CachedPartition] = []
+
+    def begin(self) -> None:
+        state = self._state
+        state.displace_waiting()
+        now_ms = self._environment.replicas.now_ms()
+        state.sweep(now_ms)
+        self.check_again()
+        if self._params.replica_id >= 0:
+            checks.acknowledge(self.items, self._params)
+        state.on_fetch(now_ms)
+
+    def check_again(self) -> None:
+        """The items are the active partitions of the session."""
+        params, environment = self._params, self._environment
+        items = self.items = list(self._state.active)
+        for item in items:
+            item.error = 0
+            item.diverging = None
+            item.preferred = -1
+            if item.is_woken:
+                item.return_to_waiters()
+            partition = item.partition
+            if partition is None or partition.is_removed or partition.log.is_failed:
+                self._find(item)
+            else:
+                checks.check(item, params, environment)
+
+    def register(self, fetch: WaitingFetch) -> None:
+        self._state.waiting = fetch
+
+    def unregister(self, fetch: WaitingFetch) -> None:
+        self._state.waiting = None
+
+    def select(self) -> None:
+        """Keeps those that have something new; the others come to rest until something happens to them."""
+        selected = []
+        for item in self.items:
+            if self._is_at_rest(item):
+                self._state.rest(item)
+            else:
+                selected.append(item)
+        self.items = selected
+
+    def result(self, results: list[PartitionData]) -> FetchResult:
+        state = self._state
+        if self._session.epoch != self._epoch or state.is_closed:
+            for data in results:
+                release(data)
+            return state.invalid_epoch()
+        topics: dict[TopicKey, FetchedTopic] = {}
+        answered = list(zip(self.items, results, strict=True))
+        state.rotate(answered)
+        for item, data in answered:
+            if not has_news(item, data):
+                continue
+            record_sent(item, data)
+            key = item.key[0]
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchedTopic(key, item.topic, [])
+            topic.partitions.append(data)
+        return FetchResult(list(topics.values()), self._session.session_id)
+
+    def _find(self, item: CachedPartition) -> None:
+        """Looks for the item's replica, which is another one or none, and checks it."""
+        replicas = self._environment.replicas
+        name, index = item.key
+        topic = replicas.topic_name(name) if isinstance(name, bytes) else name
+        if topic is None:
+            item.detach()
+            item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+            return
+        item.topic = topic
+        found = replicas.partition_or_error(topic, index)
+        if isinstance(found, ErrorCode):
+            item.detach()
+            item.error = int(found)
+        elif isinstance(name, bytes) and found.topic_id != name:
+            item.detach()
+            item.error = int(ErrorCode.INCONSISTENT_TOPIC_ID)
+        else:
+            item.attach(found)
+            checks.check(item, self._params, self._environment)
+
+    def _is_at_rest(self, item: CachedPartition) -> bool:
+        if item.error or item.diverging is not None or item.preferred >= 0:
+            return False
+        partition = item.partition
+        assert partition is not None
+        log = partition.log
+        if log.high_watermark != item.sent_high_watermark or log.log_start_offset != item.sent_log_start:
+            return False
+        if item.requested.fetch_offset < checks.upper_offset(partition, self._params):
+            return False
+        replica_id = self._params.replica_id
+        if replica_id < 0:
+            return True
+        return log.high_watermark == log.log_end_offset and replica_id in partition.in_sync.committed

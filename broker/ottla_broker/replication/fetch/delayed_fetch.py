@@ -1,0 +1,121 @@
+"""DelayedFetch: one fetch request from its arrival to its result; waits in purgatory for min_bytes in between.
+
+Source: kafka.server.DelayedFetch. It is registered with its partitions (or its session, `contexts`) and with the timer
+wheel. Each progress of a partition checks the fetch again; it is answered when it is satisfied, or after max_wait_ms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.protocol.generated.fetch import PartitionData
+from ottla_broker.replication.delayed import TimerWheel
+from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.contexts import FetchContext
+from ottla_broker.replication.fetch.conversion import convert_partitions
+from ottla_broker.replication.fetch.reading import PartitionReads
+from ottla_broker.replication.fetch.values import FetchEnvironment, FetchParams, FetchReply, FetchResult
+
+
+class DelayedFetch:
+    """One fetch request; the `Waiter` of its partitions and an operation of the timer wheel."""
+
+    __slots__ = (
+        "_context",
+        "_environment",
+        "_is_done",
+        "_is_registered",
+        "_params",
+        "_reply",
+        "bucket",
+        "is_woken",
+    )
+
+    def __init__(
+        self, context: FetchContext, params: FetchParams, environment: FetchEnvironment, reply: FetchReply
+    ) -> None:
+        self._context = context
+        self._params = params
+        self._environment = environment
+        self._reply = reply
+        self._is_done = False
+        self._is_registered = False
+        self.is_woken = False
+        self.bucket: dict[Any, None] | None = None
+
+    def start(self) -> None:
+        """Checks every partition; answers, or starts to wait."""
+        context, params = self._context, self._params
+        context.begin()
+        items = context.items
+        if (
+            params.max_wait_ms <= 0
+            or not (items or context.waits_without_partitions)
+            or checks.is_satisfied(items, params, self._environment)
+        ):
+            self._answer()
+        else:
+            self._wait(params.max_wait_ms / 1000)
+
+    def on_progress(self) -> None:
+        """Something happened to one of the partitions."""
+        if self._is_done or not self._is_registered:
+            return
+        self._context.check_again()
+        if checks.is_satisfied(self._context.items, self._params, self._environment):
+            self._answer()
+
+    def on_timeout(self) -> None:
+        """max_wait_ms have passed."""
+        if not self._is_done:
+            self._context.check_again()
+            self._answer()
+
+    def end_with(self, result: FetchResult) -> None:
+        """Answers with this result instead, unless an answer is under way."""
+        if not self._is_done:
+            self._is_done = True
+            self._stop_waiting()
+            self._reply.answer(result)
+
+    def _wait(self, longest_s: float) -> None:
+        self._context.register(self)
+        self._is_registered = True
+        self._environment.replicas.wheel.arm(self, longest_s)
+
+    def _stop_waiting(self) -> None:
+        if self._is_registered:
+            self._is_registered = False
+            TimerWheel.disarm(self)
+            self._context.unregister(self)
+
+    def _answer(self) -> None:
+        self._is_done = True
+        self._stop_waiting()
+        if self._params.magic is not None:
+            self._environment.clock.spawn(self._answer_converted(), name="fetch with conversion")
+            return
+        self._context.select()
+        PartitionReads(self._context.items, self._params, self._environment, self._finish).start()
+
+    def _finish(self, results: list[PartitionData]) -> None:
+        self._reply.answer(self._context.result(results))
+
+    async def _answer_converted(self) -> None:
+        params, clock = self._params, self._environment.clock
+        try:
+            while True:
+                results = await convert_partitions(self._context.items, params, self._environment)
+                left_s = params.max_wait_ms / 1000 - (clock.monotonic() - params.received_at)
+                if left_s <= 0 or not results or any(data.records or data.error_code for data in results):
+                    self._finish(results)
+                    return
+                # Markers of transactions alone: there was something, but nothing that these consumers can be shown.
+                # Answering would have them ask the same again at once, for ever.
+                self._context.check_again()
+                if not checks.is_satisfied(self._context.items, params, self._environment):
+                    break
+            self._is_done = False
+            self._wait(left_s)
+        except Exception as error:
+            self._reply.fail(error)

@@ -1,0 +1,100 @@
+"""FetchEngine: the entry of every fetch; chooses its context by session id and epoch (KIP-227).
+
+Source: kafka.server.FetchManager.newContext.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.replication.fetch.contexts import FetchContext, FullContext, IncrementalContext, SessionlessContext
+from ottla_broker.replication.fetch.delayed_fetch import DelayedFetch
+from ottla_broker.replication.fetch.session_cache import FetchSessionCache
+from ottla_broker.replication.fetch.session_state import SessionFetchState
+from ottla_broker.replication.fetch.values import (
+    FetchEnvironment,
+    FetchParams,
+    FetchReply,
+    FetchResult,
+    ForgottenPartitions,
+    RequestedTopic,
+)
+from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH
+
+
+class FetchEngine:
+    """Answers fetches of consumers and followers.
+
+    Args:
+        environment: the parts of the broker that fetches use.
+        slots: max.incremental.fetch.session.cache.slots.
+        random_below: gives a random number from 0 to n - 1, for session ids.
+        chooses_by_rack: replica.selector.class sends consumers to the replica of their rack (KIP-392).
+    """
+
+    def __init__(
+        self, environment: FetchEnvironment, slots: int, random_below: Callable[[int], int], *, chooses_by_rack: bool
+    ) -> None:
+        self.chooses_by_rack = chooses_by_rack
+        self.sessions: FetchSessionCache[SessionFetchState] = FetchSessionCache(
+            slots, random_below, environment.metrics
+        )
+        self._environment = environment
+
+    def fetch(
+        self,
+        params: FetchParams,
+        session_id: int,
+        session_epoch: int,
+        topics: Sequence[RequestedTopic],
+        forgotten: Sequence[ForgottenPartitions],
+        reply: FetchReply,
+    ) -> None:
+        """Answers through `reply`, possibly later.
+
+        Args:
+            session_id: 0 for none.
+            session_epoch: 0 asks for a session, -1 for none, and each closes the one that is named; others continue it.
+            topics: what the request names; of an incremental request what it adds or changes.
+            forgotten: what an incremental request removes.
+        """
+        environment = self._environment
+        context: FetchContext
+        if session_epoch == FINAL_EPOCH:
+            if session_id:
+                self.sessions.close(session_id)
+            context = SessionlessContext(topics, params, environment)
+        elif session_epoch == INITIAL_EPOCH:
+            self.sessions.close(session_id)
+            context = FullContext(topics, params, environment, self.sessions)
+        else:
+            found = self._continue(params, session_id, session_epoch, topics, forgotten)
+            if isinstance(found, ErrorCode):
+                reply.answer(FetchResult([], error_code=int(found)))
+                return
+            context = found
+        DelayedFetch(context, params, environment, reply).start()
+
+    def _continue(
+        self,
+        params: FetchParams,
+        session_id: int,
+        session_epoch: int,
+        topics: Sequence[RequestedTopic],
+        forgotten: Sequence[ForgottenPartitions],
+    ) -> FetchContext | ErrorCode:
+        """The context of an incremental request. One that leaves no partition closes the session."""
+        sessions = self.sessions
+        session = sessions.find(session_id, session_epoch, uses_topic_ids=params.uses_topic_ids)
+        if isinstance(session, ErrorCode):
+            return session
+        state = session.content
+        if state.replica_id != params.replica_id:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # another client's
+        state.update(topics, forgotten, params)
+        if not state.partitions:
+            sessions.close(session_id)
+            return SessionlessContext(topics, params, self._environment)
+        sessions.advance(session, self._environment.replicas.now_ms())
+        return IncrementalContext(session, params, self._environment)

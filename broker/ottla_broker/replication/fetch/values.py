@@ -1,0 +1,185 @@
+"""What the fetch engine gets and gives: the parameters of a request, its partitions, and its result.
+
+`FetchParams` says nothing of API versions: the handler translates a version into what it means for reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ottla_broker.protocol.generated.fetch import PartitionData
+from ottla_broker.replication.leader_session import NO_SESSION
+from ottla_broker.replication.partition import Waiter
+
+if TYPE_CHECKING:
+    from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.metrics import Metrics
+    from ottla_broker.ports import Clock, Workers
+    from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+
+READ_COMMITTED = 1
+"""Isolation level of a consumer that reads below the last stable offset (KIP-98); 0 reads below the high watermark."""
+
+TopicKey: TypeAlias = "str | bytes"
+"""A topic as the request names it: its name, or its id (KIP-516)."""
+
+
+class RequestedPartition(Protocol):
+    """One partition of a request, as the generated reader gives it. Epochs are -1 where the client names none."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+class RequestedTopic(Protocol):
+    """One topic of a request; `topic` is "" where it names ids, `topic_id` zeros where it names topics."""
+
+    topic: str
+    topic_id: bytes
+
+    @property
+    def partitions(self) -> Sequence[RequestedPartition]: ...
+
+
+class ForgottenPartitions(Protocol):
+    """Partitions of one topic that an incremental request removes from its session."""
+
+    topic: str
+    topic_id: bytes
+
+    @property
+    def partitions(self) -> Sequence[int]: ...
+
+
+class FetchParams:
+    """What a request says of all its partitions.
+
+    Source: org.apache.kafka.server.storage.log.FetchParams.
+
+    Args:
+        replica_id: the follower's broker id, -1 for a consumer.
+        replica_epoch: the follower's broker epoch (KIP-903), -1 where it names none.
+        max_wait_ms: how long the result may be delayed for `min_bytes`; 0 or less: not at all.
+        isolation_level: READ_COMMITTED or 0.
+        rack: the consumer's rack (KIP-392), "" where it names none or replica.selector.class does not use it.
+        listener: the listener that the client uses; a follower that is not on it is not its closest replica.
+        reports_high_watermark: the follower gets a changed high watermark at once, because consumers read from it.
+        uses_topic_ids: the request names topic ids (KIP-516).
+        may_read_from_followers: the client understands KIP-392.
+        reads_zstd: the client understands zstd (KIP-110).
+        magic: the message format that records are converted to, None: they are sent as stored.
+        cuts_first_batch: with `magic`: no limit for the whole result, and a batch that is too large is cut (before
+            KIP-74).
+        received_at: Clock.monotonic in seconds.
+    """
+
+    __slots__ = (
+        "cuts_first_batch",
+        "isolation_level",
+        "listener",
+        "magic",
+        "max_bytes",
+        "max_wait_ms",
+        "may_read_from_followers",
+        "min_bytes",
+        "rack",
+        "reads_zstd",
+        "received_at",
+        "replica_epoch",
+        "replica_id",
+        "reports_high_watermark",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self,
+        replica_id: int,
+        replica_epoch: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int,
+        rack: str,
+        listener: str,
+        reports_high_watermark: bool,
+        uses_topic_ids: bool,
+        may_read_from_followers: bool,
+        reads_zstd: bool,
+        magic: int | None,
+        cuts_first_batch: bool,
+        received_at: float,
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.rack = rack
+        self.listener = listener
+        self.reports_high_watermark = reports_high_watermark
+        self.uses_topic_ids = uses_topic_ids
+        self.may_read_from_followers = may_read_from_followers
+        self.reads_zstd = reads_zstd
+        self.magic = magic
+        self.cuts_first_batch = cuts_first_batch
+        self.received_at = received_at
+
+
+class FetchedTopic:
+    """The results of one topic's partitions, in the order to send; `name` is "" when its id is unknown here."""
+
+    __slots__ = ("key", "name", "partitions")
+
+    def __init__(self, key: TopicKey, name: str, partitions: list[PartitionData]) -> None:
+        self.key = key
+        self.name = name
+        self.partitions = partitions
+
+
+class FetchResult:
+    """The result of one request: an error of the session as a whole, or topics and the id of its session."""
+
+    __slots__ = ("error_code", "session_id", "topics")
+
+    def __init__(self, topics: list[FetchedTopic], session_id: int = NO_SESSION, error_code: int = 0) -> None:
+        self.topics = topics
+        self.session_id = session_id
+        self.error_code = error_code
+
+
+class FetchReply(Protocol):
+    """Where the result of one request goes; one of the two is called, once."""
+
+    def answer(self, result: FetchResult) -> None:
+        """Sends the result."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Ends the connection: the engine itself failed."""
+        ...
+
+
+class WaitingFetch(Waiter, Protocol):
+    """A fetch in purgatory, as contexts and sessions see it."""
+
+    def end_with(self, result: FetchResult) -> None:
+        """Answers with this result instead, unless an answer is under way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEnvironment:
+    """The parts of the broker that fetches use."""
+
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    clock: Clock
+    workers: Workers
+    metrics: Metrics
