@@ -94,7 +94,7 @@ class TestDividedWorkers(WorkersContract):
         await write_torn_log(disk, "t-0")
         await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
         broker = psutil.Process().nice()
-        assert [child.nice() for child in children() - others] == [broker + 10]
+        assert [child.nice() for child in children() - others] == [min(broker + 10, 19)]  # 19: the nicest there is
         batch = bytes(build_batch([Record(0, 1000, b"k", b"v")]))
         await workers.run(PREPARE_JOB, disk.path, batch, tuple(RecordRules(codec=Codec.GZIP)), 1000)
         assert sorted(child.nice() for child in children() - others) == [broker, broker + 10]
