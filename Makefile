@@ -5,7 +5,7 @@ PYTEST := $(PY) -m pytest -q --numprocesses=logical --maxprocesses=4 --dist=work
 .DEFAULT_GOAL := help
 # Every broker is a process: without kept bytecode each would compile its modules anew, and start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup system kubernetes demo test test-all e2e simulate bench lint format protocol lock clean
+.PHONY: help setup system kubernetes demo test test-all e2e simulate bench lint format protocol reference lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -52,6 +52,11 @@ format: setup ## let ruff write the style
 
 protocol: setup ## write protocol/generated from protocol/definitions
 	@$(PY) -m ottla_broker.protocol.generator
+
+reference: setup ## write the generated pages of docs/reference
+	@$(PY) -m ottla_broker.config.reference
+	@$(PY) -m ottla_broker.server.compatibility
+	@$(PY) -m ottla_broker.testing.metrics_reference
 
 lock: setup ## write requirements/*.txt from pyproject.toml
 	@scripts/lock-requirements.sh

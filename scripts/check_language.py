@@ -20,7 +20,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 SUFFIXES = {".py", ".md", ".sh", ".yaml", ".yml", ".toml", ".txt", ".tpl", ".java", ".pyx", ".svg", ""}
-SKIPPED = ("broker/ottla_broker/protocol/generated/", "requirements/", "docs/glossary.md", "scripts/", "docs/profiles/")
+SKIPPED = (
+    "broker/ottla_broker/protocol/generated/",
+    "requirements/",
+    "docs/glossary.md",
+    "scripts/",
+    "docs/internals/profiles/",
+)
 NAMED_BY_KAFKA = {"handlers", "definitions"}
 """Packages whose modules are named after Kafka's APIs and groups of keys, whatever else has such a name."""
 PACKAGES = (

@@ -110,7 +110,7 @@ class Administrator:
 
     async def _elect_somebody_else(self, partition: Partition) -> None:
         """An unclean election may have taken a replica that is being filled and refuses to lead, alone in the ISR from
-        then on: whoever has asked for it has to ask again (docs/decisions/0023)."""
+        then on: whoever has asked for it has to ask again (docs/internals/decisions/0023)."""
         while (state := self.leaderships.states.get(partition)) is not None and state.leader < 0:
             if not all(self.fleet.brokers[member].is_filling(partition) for member in state.in_sync):
                 return

@@ -1,8 +1,8 @@
 """The metrics registry of one broker.
 
-Names come from Kafka's MBeans by the rule in `docs/metrics.md`. The objects handed out are plain slots that the hot
-path bumps without a lock or a label look-up (everything runs on one loop); `exposition.py` makes Prometheus samples
-of them when /metrics is read.
+Names come from Kafka's MBeans by the rule in `docs/reference/metrics.md`. The objects handed out are plain slots that
+the hot path bumps without a lock or a label look-up (everything runs on one loop); `exposition.py` makes Prometheus
+samples of them when /metrics is read.
 """
 
 from __future__ import annotations

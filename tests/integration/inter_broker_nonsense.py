@@ -50,7 +50,7 @@ class Scene:
 class Case:
     """A request in some versions, and its answer: the code of the whole, then those of the partitions.
 
-    `only`: where answers differ on purpose (docs/decisions/0026), the broker that gives this one, "ours" or "apache".
+    `only`: where answers differ on purpose (decision 26), the broker that gives this one, "ours" or "apache".
     What Apache Kafka would carry out is not sent to it.
     """
 

@@ -349,7 +349,7 @@ def test_a_deleted_topic_makes_room_on_a_full_disk(tmp_path: Path) -> None:
 def test_a_file_system_that_the_kernel_makes_read_only_is_offline_until_it_is_mounted_anew(tmp_path: Path) -> None:
     with loop_mount(tmp_path / "loop", 64) as mount, broker_on(mount, tmp_path) as disks:
         # At rest: a sync in the very moment in which a journal is aborted succeeds and is not there after the next
-        # mount, with a program of ten lines and no broker too (docs/disks.md). Nobody above the kernel can tell.
+        # mount, with a program of ten lines and no broker too (docs/operating/disks.md): only the kernel knows.
         with disks.at_rest():
             mount.abort()
         _outlives(disks, "Read-only file system", "Input/output error", "a sync failed", "shut down")

@@ -117,7 +117,7 @@ def test_what_is_no_http_is_closed_and_the_next_is_served(fleet: Cluster) -> Non
 
 
 def test_the_names_follow_the_rule(fleet: Cluster) -> None:
-    """docs/metrics.md: lower case, domain first, meters without PerSec, timers in seconds, a help text for each."""
+    """docs/reference/metrics.md: lower case, domain first, no PerSec, timers in seconds, a help text for each."""
     produce(fleet)
     for name, family in metrics(fleet).items():
         assert METRIC_NAME.fullmatch(name), name

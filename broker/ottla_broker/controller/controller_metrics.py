@@ -1,7 +1,7 @@
 """The controller's metrics: those of kafka.controller:type=KafkaController and ControllerStats.
 
 Every broker has them; out of office they are 0, so that sums over the fleet are right. Read when /metrics is, never
-kept. Names by the rule of docs/metrics.md.
+kept. Names by the rule of docs/reference/metrics.md.
 """
 
 from __future__ import annotations

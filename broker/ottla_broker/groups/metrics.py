@@ -1,4 +1,4 @@
-"""Metrics of the group coordinator, named after Kafka's MBeans (docs/metrics.md)."""
+"""Metrics of the group coordinator, named after Kafka's MBeans (docs/reference/metrics.md)."""
 
 from __future__ import annotations
 

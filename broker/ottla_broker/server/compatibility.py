@@ -1,9 +1,12 @@
-"""The table of docs/compatibility.md, made from what is really listed: `python -m ottla_broker.server.compatibility`
-prints it, and a test fails when the page is behind."""
+"""Writes the table of docs/reference/apis.md from what is listed: `python -m ottla_broker.server.compatibility`.
+
+A test fails when the page is not current.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -67,5 +70,10 @@ def written_into(page: str) -> str:
     return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
 
 
+def main() -> None:
+    page = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/apis.md")
+    page.write_text(written_into(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(table() + "\n")
+    main()

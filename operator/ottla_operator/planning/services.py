@@ -2,7 +2,7 @@
 
 A headless Service for INTERNAL, with every pod, a ClusterIP per broker that CLIENT advertises and that outlives the
 pod, and the bootstrap Service. Those for clients have ready pods only: a Service without a pod refuses a connection at
-once, while nobody answers one to the address of a pod that has just gone (docs/decisions/0030).
+once, while nobody answers one to the address of a pod that has just gone (docs/internals/decisions/0030).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.server import compatibility
 from ottla_broker.server.edge.dispatch import LISTED
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "compatibility.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "apis.md"
 
 
 def test_the_page_has_the_table_of_what_is_listed() -> None:

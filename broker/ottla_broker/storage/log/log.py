@@ -52,7 +52,7 @@ _pack_patch = PATCH.pack_into
 
 
 class Log(LogReplacement):
-    """See the module and docs/contracts.md. Made by `loading.open_log`."""
+    """See the module and docs/internals/contracts.md. Made by `loading.open_log`."""
 
     __slots__ = ()
 

@@ -1,0 +1,1 @@
+"""The manual: its links, its generated pages, the code that it names."""

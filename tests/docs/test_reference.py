@@ -1,0 +1,50 @@
+"""The generated pages of the manual are what their commands write today."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from ottla_broker.config import reference
+from ottla_broker.config.definitions import BROKER_KEYS
+from ottla_broker.config.definitions.topics import TOPIC_KEYS
+from ottla_broker.testing import metrics_reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "reference"
+MAKERS = ("counter", "gauge", "histogram")
+
+
+def test_the_pages_of_configuration_keys_are_current() -> None:
+    assert (PAGES / "broker-configuration.md").read_text() == reference.broker_page(), "run make reference"
+    assert (PAGES / "topic-configuration.md").read_text() == reference.topic_page(), "run make reference"
+
+
+def test_the_pages_of_configuration_keys_have_every_key() -> None:
+    broker, topic = (PAGES / "broker-configuration.md").read_text(), (PAGES / "topic-configuration.md").read_text()
+    assert [key.name for key in BROKER_KEYS.values() if not key.internal and f"| `{key.name}` |" not in broker] == []
+    assert [name for name in TOPIC_KEYS if f"| `{name}` |" not in topic] == []
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    page = (PAGES / "metrics.md").read_text()
+    assert metrics_reference.written_into(page) == page, "run make reference"
+
+
+def test_the_page_of_metrics_has_every_metric_that_the_code_names() -> None:
+    """What appears later than at the start is listed by hand: a name in the code that the page lacks was forgotten."""
+    page = (PAGES / "metrics.md").read_text()
+    missing = []
+    for path in (ROOT / "broker" / "ottla_broker").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in MAKERS:
+                name = node.args[0] if node.args else None
+                last = name.values[-1] if isinstance(name, ast.JoinedStr) else name
+                if isinstance(last, ast.Constant) and isinstance(last.value, str) and last.value not in page:
+                    missing.append(last.value)
+    assert missing == []
+
+
+def test_what_to_worry_about_is_a_metric() -> None:
+    page = (PAGES / "metrics.md").read_text()
+    assert [name for name in metrics_reference.WORRY if f"`{name}" not in page] == []
