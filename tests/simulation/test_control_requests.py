@@ -6,10 +6,12 @@ The simulated broker is one thread: each produce or fetch request takes it a mil
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import statistics
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -17,6 +19,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S
 from simulation.batches import build_batch
 from simulation.checker import Checker
@@ -47,9 +50,6 @@ def with_flood(settings: dict[str, str], use: Callable[[World, Fleet, list[float
         await first.refresh()
         version = 13 if TOPIC in first.state.topic_ids else 12
         topic_id = first.state.topic_ids.get(TOPIC, b"")
-        broker = fleet.brokers[0].broker
-        assert broker is not None
-        _make_data_requests_take_time(world, broker)
         taken: list[float] = []
         address = (fleet.brokers[0].host, CLIENT_PORT)
 
@@ -71,20 +71,22 @@ def with_flood(settings: dict[str, str], use: Callable[[World, Fleet, list[float
             assert not task.done(), task.exception()
             task.cancel()
 
-    world.run(main())
+    with _data_requests_take_time(world):
+        world.run(main())
     assert world.problems == []
 
 
-def _make_data_requests_take_time(world: World, broker: Any) -> None:
-    server = broker._server
-    dispatch = server.dispatch
+@contextlib.contextmanager
+def _data_requests_take_time(world: World) -> Iterator[None]:
+    dispatch = Dispatcher.dispatch
 
-    def slow(context: Any, frame: memoryview, body_offset: int) -> None:
+    def slow(dispatcher: Dispatcher, context: Any, frame: memoryview, body_offset: int) -> None:
         if context.api_key in (ApiKey.PRODUCE, ApiKey.FETCH):
             world.loop.spend(REQUEST_S)
-        dispatch(context, frame, body_offset)
+        dispatch(dispatcher, context, frame, body_offset)
 
-    server.dispatch = slow
+    with patch.object(Dispatcher, "dispatch", slow):
+        yield
 
 
 def _produce(number: int) -> Any:

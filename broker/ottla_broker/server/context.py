@@ -14,7 +14,7 @@ The request and response are the classes that are generated for the API; a test 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -35,8 +35,15 @@ if TYPE_CHECKING:
 
 _Response = TypeVar("_Response")
 
-Respond = Callable[["_Response | None"], None]
+Respond = Callable[[_Response | None], None]
 """Sends the response of a request that calls back, once; None: the protocol wants none (Produce with acks=0)."""
+
+
+CoroutineHandler = Callable[["Services", "RequestContext", Any], Coroutine[Any, Any, object]]
+"""`handle` of most handler modules; the request and the response are the classes of its API."""
+
+CallbackHandler = Callable[["Services", "RequestContext", Any, Respond[Any]], None]
+"""`handle` of a hot API, which answers through its last argument, possibly later."""
 
 
 class RequestSource(Protocol):

@@ -1,13 +1,13 @@
-"""One client connection: frames in, requests dispatched in order, answers out in order.
+"""One client connection: frames in, requests dispatched in order, responses out in order.
 
-The rule of order (architecture, "The hot path"): answers leave in the order of their requests. Request n+1 is
-dispatched when n has been answered, except a Produce after Produces, which is dispatched at once: its offsets are
-assigned when the handler returns, and only its write and its replicas are waited for. While a request has to wait,
-the connection stops reading, so that a client can never make us hold more than one undispatched frame.
+Responses leave in the order of their requests. Request n+1 is dispatched when n has been answered, except a Produce
+after Produces, which is dispatched at once: its offsets are assigned when the handler returns, and only its write and
+its replicas are waited for. While a request waits, the connection stops reading, so that a client can never make the
+broker hold more than one undispatched frame.
 
-Back-pressure: a client that does not read its answers is not read from either.
+Back-pressure: the broker does not read from a client that does not read its responses.
 
-A data request may have to wait for its turn among those of all connections (`turns`); the controller's never does.
+A data request may wait for a slice among those of all connections (`request_scheduling`); the controller's never does.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.context import RequestContext
-from ottla_broker.server.edge.request_scheduling import CONTROL_APIS
-
-if TYPE_CHECKING:
-    from ottla_broker.server.edge.listeners import SocketServer
+from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
 
 logger = logging.getLogger("ottla.server")
 
@@ -37,17 +35,36 @@ _ROUTE = struct.Struct(">ii")  # api key and version as one number, correlation 
 _ROUTE_BYTES = 8
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionEnvironment:
+    """What the connections of a broker share.
+
+    Args:
+        dispatch: takes a request: its context, the frame, and where the body begins.
+        scheduler: slices for data requests.
+        monotonic: Clock.monotonic.
+        on_completed: called when a request is answered.
+        on_closed: called once when a connection has ended.
+    """
+
+    dispatch: Callable[[RequestContext, memoryview, int], None]
+    scheduler: RequestScheduler
+    monotonic: Callable[[], float]
+    on_completed: Callable[[RequestContext], None]
+    on_closed: Callable[[ClientConnection], None]
+
+
 class ClientConnection:
-    """A `ConnectionHandler`. `server` dispatches; this class only keeps the order."""
+    """A `ConnectionHandler` and a `RequestSource`; keeps the order of requests and responses."""
 
     __slots__ = (
         "_connection",
+        "_environment",
         "_in_flight",
         "_is_paused",
         "_monotonic",
         "_routes",
-        "_server",
-        "_turns",
+        "_scheduler",
         "_waiting_frame",
         "is_privileged",
         "last_active",
@@ -57,26 +74,29 @@ class ClientConnection:
     )
 
     def __init__(
-        self, server: SocketServer, connection: Connection, listener: str, is_privileged: bool, number: int
+        self,
+        environment: ConnectionEnvironment,
+        connection: Connection,
+        listener: str,
+        is_privileged: bool,
+        number: int,
     ) -> None:
-        self._server = server
-        self._turns = server.turns
+        self._environment = environment
+        self._scheduler = environment.scheduler
         self._connection = connection
         self.listener = listener
         self.is_privileged = is_privileged
         self.number = number
         """Later connections have higher ones."""
         self.peer = connection.peer
-        self._monotonic = server.clock.monotonic
+        self._monotonic = environment.monotonic
         self.last_active = self._monotonic()
         self._routes: dict[int, tuple[bytes, str | None, int]] = {}
         """By api key and version: the header behind the correlation id as it last came, its client id, and where the
-        body begins. A client sends the same header again and again."""
+        body begins. A client sends the same header with every request."""
         self._in_flight: deque[RequestContext] = deque()
         self._waiting_frame: memoryview | None = None
         self._is_paused = False
-
-    # ConnectionHandler
 
     def on_frame(self, frame: memoryview) -> None:
         if self._in_flight and not self._is_pipelined(frame):
@@ -85,11 +105,11 @@ class ClientConnection:
             return
         self._dispatch(frame)
 
-    def take_turn(self) -> None:
-        """The slice of data requests that the waiting one was to wait for has come."""
+    def dispatch_waiting(self) -> None:
+        """A slice of data requests has begun."""
         frame = self._waiting_frame
         if frame is not None and (not self._in_flight or self._is_pipelined(frame)):
-            self._dispatch_waiting(frame)
+            self._dispatch_frame(frame)
 
     def on_sent(self) -> None:
         self._continue()
@@ -99,12 +119,10 @@ class ClientConnection:
         self._in_flight.clear()
         if reason:
             logger.info("connection from %s:%d on %s ended: %s", *self.peer, self.listener, reason)
-        self._server.on_connection_closed(self)
-
-    # For the requests in flight
+        self._environment.on_closed(self)
 
     def complete(self, context: RequestContext, response: object | None) -> None:
-        """Takes the answer of one request and sends every answer whose turn it is."""
+        """Takes the response of one request and sends every response that is next in order."""
         if context.is_done:
             raise RuntimeError(f"request {context.correlation_id} (api {context.api_key}) was answered twice")
         if response is not None:
@@ -113,12 +131,12 @@ class ClientConnection:
                     context.api_key, context.api_version, context.correlation_id, response
                 )
             except Exception as error:
-                logger.exception("the answer to api %d v%d cannot be written", context.api_key, context.api_version)
+                logger.exception("the response to api %d v%d cannot be written", context.api_key, context.api_version)
                 self.fail(f"internal error: {error}")
                 context.is_done = True
                 return
         context.is_done = True
-        self._server.observe(context)
+        self._environment.on_completed(context)
         in_flight = self._in_flight
         if self._connection.is_closed:
             self._connection.send(context.chunks)  # drops it, releasing its file ranges
@@ -147,8 +165,6 @@ class ClientConnection:
     def has_requests_in_flight(self) -> bool:
         return bool(self._in_flight)
 
-    # Inside
-
     def _is_pipelined(self, frame: memoryview) -> bool:
         """A Produce after Produces: dispatched although those before it are not answered."""
         in_flight = self._in_flight
@@ -163,11 +179,15 @@ class ClientConnection:
     def _dispatch(self, frame: memoryview) -> None:
         received_at = self.last_active = self._monotonic()
         route, correlation_id = _ROUTE.unpack_from(frame) if len(frame) >= _ROUTE_BYTES else (-1, 0)
-        turns = self._turns
-        if received_at >= turns.ends and route >> 16 not in CONTROL_APIS and not turns.may_go_on(received_at):
+        scheduler = self._scheduler
+        if (
+            received_at >= scheduler.slice_ends
+            and route >> 16 not in CONTROL_APIS
+            and not scheduler.may_dispatch(received_at)
+        ):
             self._waiting_frame = frame
             self._pause()
-            turns.wait(self)
+            scheduler.wait(self)
             return
         known = self._routes.get(route)
         if known is not None and frame[_ROUTE_BYTES : known[2]] == known[0]:
@@ -182,18 +202,18 @@ class ClientConnection:
             self._routes[route] = (bytes(frame[_ROUTE_BYTES:body_offset]), client_id, body_offset)
         context = RequestContext(self, route >> 16, route & 0xFFFF, correlation_id, client_id, received_at)
         self._in_flight.append(context)
-        self._server.dispatch(context, frame, body_offset)
+        self._environment.dispatch(context, frame, body_offset)
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
             self._pause()
 
     def _refuse(self, frame: memoryview, error: codec.DecodeError) -> None:
-        """A header that cannot be read. An ApiVersions of an unknown version still gets its answer (KIP-511)."""
+        """A header that cannot be read. An ApiVersions of an unknown version is answered all the same (KIP-511)."""
         if len(frame) >= _REQUEST_START.size:
             api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
             if api_key == ApiKey.API_VERSIONS:
                 context = RequestContext(self, api_key, api_version, correlation_id, None, self.last_active)
                 self._in_flight.append(context)
-                self._server.dispatch(context, frame, _REQUEST_START.size)
+                self._environment.dispatch(context, frame, _REQUEST_START.size)
                 return
         self.fail(f"unreadable request header: {error}")
 
@@ -202,7 +222,7 @@ class ClientConnection:
         self._connection.pause()
 
     def _continue(self) -> None:
-        """Dispatches the waiting request when its turn has come, and reads on unless the peer does not read."""
+        """Dispatches the waiting request when it is next, and reads on unless the peer does not read."""
         if self._connection.is_closed or not self._is_paused:
             return
         if self._connection.unsent_bytes > MAX_UNSENT_BYTES:
@@ -210,15 +230,15 @@ class ClientConnection:
         if self._waiting_frame is not None:
             if self._in_flight:
                 return  # complete calls again
-            self._dispatch_waiting(self._waiting_frame)
+            self._dispatch_frame(self._waiting_frame)
             return
         self._is_paused = False
         self._connection.resume()
 
-    def _dispatch_waiting(self, frame: memoryview) -> None:
+    def _dispatch_frame(self, frame: memoryview) -> None:
         self._waiting_frame = None
         self._dispatch(frame)
-        # It may have to wait for its turn; take_turn, on_sent and complete call again.
+        # It may have to wait for a slice; dispatch_waiting, on_sent and complete call again.
         if self._waiting_frame is not None or self._connection.is_closed:
             return
         if self._connection.unsent_bytes <= MAX_UNSENT_BYTES:

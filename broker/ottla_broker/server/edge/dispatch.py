@@ -1,8 +1,8 @@
-"""Which API is served, in which versions, by which module.
+"""Dispatches requests: which APIs the broker serves, in which versions, and which module handles each.
 
-`LISTED` is what ApiVersions answers: an API stands here only when every version of its range is complete. A handler
-module and the generated reader of its API are imported when the first request comes; `warm` does it for the ones that
-every client uses.
+`LISTED` is what ApiVersions answers: an API is in it only when every version of its range is complete. A handler module
+and the generated reader of its API are imported when the first request comes; `warm` does it for the APIs that every
+client uses. Not here: the order of requests of one connection (`connection`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.context import CallbackHandler, CoroutineHandler, RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
 
 
 class Listing(NamedTuple):
-    """One served API. A `calls_back` handler answers through `context.respond`; any other is a coroutine function."""
+    """One served API: a `CallbackHandler` when it `calls_back`, else a `CoroutineHandler` (`server.context`)."""
 
     api_key: ApiKey
     lowest: int
@@ -95,19 +95,22 @@ WARM = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS)
 
 
 @dataclass(slots=True)
-class _Entry:
+class _LoadedApi:
     listing: Listing
-    read_request: Callable[..., Any]
-    handle: Callable[..., Any]
+    read_request: Callable[[int, memoryview, int], Any]
+    handle: CoroutineHandler
+    """Without `calls_back`."""
+    handle_with_callback: CallbackHandler
+    """With `calls_back`; the same function."""
 
 
 class Dispatcher:
-    """Reads a request's body and hands it to its handler."""
+    """Reads the body of a request and calls its handler."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._listings = {int(listing.api_key): listing for listing in LISTED}
-        self._entries: dict[int, _Entry] = {}
+        self._loaded: dict[int, _LoadedApi] = {}
         self.services: Services | None = None
 
     def listed_apis(self) -> list[tuple[int, int, int]]:
@@ -115,12 +118,12 @@ class Dispatcher:
 
     def warm(self) -> None:
         for api_key in WARM:
-            self._entry(api_key)
+            self._load(api_key)
 
     def dispatch(self, context: RequestContext, frame: memoryview, body_offset: int) -> None:
-        """Never raises: what goes wrong ends the connection with one log line."""
+        """Never raises: an error closes the connection with one log line."""
         api_key, version = context.api_key, context.api_version
-        entry = self._entries.get(api_key) or self._entry(api_key)
+        entry = self._loaded.get(api_key) or self._load(api_key)
         services = self.services
         if entry is None or services is None:
             context.close_connection(f"api key {api_key} is not served")
@@ -135,13 +138,13 @@ class Dispatcher:
             return
         if entry.listing.calls_back:
             try:
-                entry.handle(services, context, request, context.respond)
+                entry.handle_with_callback(services, context, request, context.respond)
             except Exception as error:
                 self._fail(context, error)
             return
         self._clock.spawn(self._run(entry, services, context, request), name=f"request {ApiKey(api_key).name}")
 
-    async def _run(self, entry: _Entry, services: Services, context: RequestContext, request: object) -> None:
+    async def _run(self, entry: _LoadedApi, services: Services, context: RequestContext, request: object) -> None:
         try:
             context.respond(await entry.handle(services, context, request))
         except Exception as error:
@@ -149,14 +152,14 @@ class Dispatcher:
 
     def _fail(self, context: RequestContext, error: Exception) -> None:
         name = ApiKey(context.api_key).name
-        if isinstance(error, (ConnectionLoss, SessionExpired)):  # whoever asked tries again, here or elsewhere
+        if isinstance(error, (ConnectionLoss, SessionExpired)):  # the client tries again, here or on another broker
             context.close_connection(f"{name} needs the coordination store: {error}")
             return
         logger.error("%s v%d from %s failed", name, context.api_version, context.client_id, exc_info=error)
         context.close_connection(f"internal error in {name}: {error!r}")
 
     def _answer_unsupported_version(self, context: RequestContext, listing: Listing) -> None:
-        """KIP-511: an ApiVersions request that is too new gets a version 0 answer with what it may use."""
+        """KIP-511: an ApiVersions request that is too new gets a version 0 response with the versions it may use."""
         if listing.api_key is not ApiKey.API_VERSIONS:
             served = f"v{listing.lowest} to v{listing.highest} are"
             context.close_connection(f"{listing.api_key.name} v{context.api_version} is not served ({served})")
@@ -174,10 +177,11 @@ class Dispatcher:
             )
         )
 
-    def _entry(self, api_key: int) -> _Entry | None:
+    def _load(self, api_key: int) -> _LoadedApi | None:
         listing = self._listings.get(api_key)
         if listing is None:
             return None
         handler = importlib.import_module(f"ottla_broker.server.handlers.{listing.module}")
-        entry = self._entries[api_key] = _Entry(listing, codec.module(listing.api_key).read_request, handler.handle)
+        read_request = codec.module(listing.api_key).read_request
+        entry = self._loaded[api_key] = _LoadedApi(listing, read_request, handler.handle, handler.handle)
         return entry

@@ -1,7 +1,7 @@
-"""The broker's listeners: accepting, the limits on connections, and the ends of idle ones.
+"""The broker's listeners: accepts connections within their limits, and closes idle ones.
 
-Which connections are taken is decided in `connection_limits.py`: over a limit of the broker or of a listener a
-connection waits in the backlog, over one of its address it is closed with a log line.
+Source: kafka.network.SocketServer. `connection_limits` decides which connections are accepted: over a limit of the
+broker or of a listener a connection waits in the backlog, over one of its address it is closed with a log line.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.server.context import RequestContext
-from ottla_broker.server.edge.connection import ClientConnection
+from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
-from ottla_broker.server.edge.request_scheduling import DataTurns
+from ottla_broker.server.edge.request_scheduling import RequestScheduler
 
 logger = logging.getLogger("ottla.server")
 
@@ -41,7 +41,7 @@ class _Refused:
 
 
 class SocketServer:
-    """Owns the client connections of one broker."""
+    """The client connections of one broker."""
 
     def __init__(
         self,
@@ -53,10 +53,9 @@ class SocketServer:
         inter_broker_listener: str,
         control_plane_listener: str | None = None,
     ) -> None:
-        self.clock = clock
+        self._clock = clock
         self._network = network
         self._config = config
-        self._dispatcher = dispatcher
         self._privileged_listeners = (inter_broker_listener, control_plane_listener)
         self._metrics = metrics
         self._listeners: dict[str, Listener] = {}
@@ -67,9 +66,14 @@ class SocketServer:
         self._accepted = 0
         self._latency: dict[int, Histogram] = {}
         self._is_open = False
-        self.dispatch = dispatcher.dispatch
-        self.turns = DataTurns(clock)
         self._monotonic = clock.monotonic
+        self._connection_environment = ConnectionEnvironment(
+            dispatcher.dispatch,
+            RequestScheduler(clock),
+            clock.monotonic,
+            self._observe,
+            self._on_connection_closed,
+        )
         metrics.gauge(
             "kafka_server_socketservermetrics_connectioncount",
             "Open connections.",
@@ -93,11 +97,11 @@ class SocketServer:
         if not self._is_open:
             await self._resolve()
             self._is_open = True
-            self.clock.call_later(self._idle_check_s(), self._close_idle)
+            self._clock.call_later(self._idle_check_s(), self._close_idle)
         return listener.port
 
     def close(self) -> None:
-        """Accepts no more and ends every connection."""
+        """Accepts no more and closes every connection."""
         self._is_open = False
         for listener in self._listeners.values():
             listener.close()
@@ -105,18 +109,18 @@ class SocketServer:
         for connection in list(self._connections):
             connection.close()
 
-    def observe(self, context: RequestContext) -> None:
-        """Records how long a request took, from its frame to its answer."""
+    def _observe(self, context: RequestContext) -> None:
+        """Records how long a request took, from its frame to its response."""
         histogram = self._latency.get(context.api_key)
         if histogram is None:
             histogram = self._latency[context.api_key] = self._metrics.histogram(
                 "kafka_network_requestmetrics_totaltime_seconds",
-                "From the last byte of a request to its answer.",
+                "From the last byte of a request to its response.",
                 request=_request_name(context.api_key),
             )
         histogram.observe(self._monotonic() - context.received_at)
 
-    def on_connection_closed(self, connection: ClientConnection) -> None:
+    def _on_connection_closed(self, connection: ClientConnection) -> None:
         self._forget(connection)
         if self._is_open:
             self._regulate()
@@ -130,14 +134,14 @@ class SocketServer:
             return _Refused()
         self._accepted += 1
         is_privileged = listener in self._privileged_listeners
-        handler = ClientConnection(self, connection, listener, is_privileged, self._accepted)
+        handler = ClientConnection(self._connection_environment, connection, listener, is_privileged, self._accepted)
         self._connections[handler] = None
         self._limits.opened(listener, connection.peer[0], self._monotonic())
         self._regulate()
         return handler
 
     def _regulate(self) -> None:
-        """Has each listener accept, or leave who connects in its backlog, and clients that are too many give way."""
+        """Has each listener accept, or leave new connections in its backlog; closes clients over max.connections."""
         excess = self._limits.excess
         if excess:
             clients = [one for one in self._connections if not self._limits.is_protected(one.listener)]
@@ -156,7 +160,7 @@ class SocketServer:
         soonest = min(waits, default=math.inf)
         if soonest < math.inf and not self._is_waking:
             self._is_waking = True
-            self.clock.call_later(soonest, self._wake)
+            self._clock.call_later(soonest, self._wake)
 
     def _wake(self) -> None:
         """The rate of new connections has come down."""
@@ -170,7 +174,7 @@ class SocketServer:
             self._limits.closed(connection.listener, connection.peer[0])
 
     async def _resolve(self) -> None:
-        """Asks for the addresses of the hosts of max.connections.per.ip.overrides."""
+        """Looks up the addresses of the hosts of max.connections.per.ip.overrides."""
         found: dict[str, list[str]] = {}
         for host in self._limits.override_hosts:
             try:
@@ -184,7 +188,7 @@ class SocketServer:
 
     def _on_change(self, names: Collection[str]) -> None:
         if self._is_open and not _LIMITS.isdisjoint(names):
-            self.clock.spawn(self._resolve(), name="addresses of max.connections.per.ip.overrides")
+            self._clock.spawn(self._resolve(), name="addresses of max.connections.per.ip.overrides")
 
     def _idle_check_s(self) -> float:
         idle_ms: int = self._config["connections.max.idle.ms"]
@@ -195,12 +199,12 @@ class SocketServer:
             return
         idle_ms: int = self._config["connections.max.idle.ms"]
         if idle_ms > 0:
-            deadline = self.clock.monotonic() - idle_ms / 1000.0
+            deadline = self._clock.monotonic() - idle_ms / 1000.0
             for connection in [c for c in self._connections if c.last_active < deadline]:
-                # A request in flight (a long poll) is activity; a peer that does not read its answers is not.
+                # A request in flight (a long poll) is activity; a peer that does not read its responses is not.
                 if not connection.has_requests_in_flight:
                     connection.close()
-        self.clock.call_later(self._idle_check_s(), self._close_idle)
+        self._clock.call_later(self._idle_check_s(), self._close_idle)
 
 
 def _request_name(api_key: int) -> str:

@@ -1,15 +1,15 @@
-"""Whose turn it is when there is more to do than one turn of the loop should take: the controller's first (KIP-291).
+"""Request scheduling: requests of the controller never wait behind a flood of data requests (KIP-291).
 
-A broker is one loop. Requests are dispatched as they are read, so there is no queue that a control request could stand
-in behind produce and fetch requests, except the turn of the loop itself: with a thousand busy connections, or with one
-that has sent a thousand requests at once, it would last as long as all of them. So data requests share slices of
-`DATA_SLICE_S`. What comes when a slice is used up within one turn of the loop waits in `DataTurns`, its connection
-paused, in the order of arrival; the loop looks at its sockets between two slices, and a control request is dispatched
-when it is read. It waits for one slice at most, however many clients there are.
+A broker is one loop. Requests are dispatched as they are read, so there is no queue in which a control request could
+wait behind produce and fetch requests, except one iteration of the loop itself: with a thousand busy connections, or
+with one that has sent a thousand requests at once, an iteration would last as long as all of them. So data requests
+share slices of `DATA_SLICE_S`. A request that arrives when the slice of this iteration is used up waits in
+`RequestScheduler`, its connection paused, in the order of arrival; the loop polls its sockets between two slices, and a
+control request is dispatched when it is read. It waits for one slice at most, however many clients there are.
 
-Control requests are known by their API key, on every listener, as a file that names one listener asks for; with
+Control requests are known by their API key, on every listener, because a configuration may name only one; with
 `control.plane.listener.name` they also have a connection limit and a port of their own. Not here: the order of requests
-and answers of one connection (`connection`), which stays what it is.
+and responses of one connection (`connection`), which scheduling does not change.
 
 The price for data requests: a comparison each, and a callback once in a slice.
 """
@@ -39,58 +39,58 @@ CONTROL_APIS: Final = frozenset(
 """Few and short, and the fleet waits for them."""
 
 
-class Waiting(Protocol):
-    """A connection that holds a request back."""
+class PausedConnection(Protocol):
+    """A connection with a request that waits for a slice."""
 
-    def take_turn(self) -> None:
-        """Dispatches it, if it still may."""
+    def dispatch_waiting(self) -> None:
+        """Dispatches the request, if it still may be."""
 
 
-class DataTurns:
-    """The slices of one broker. `ends` is read by the connections: until then data requests go straight on."""
+class RequestScheduler:
+    """The slices of one broker. Connections read `slice_ends` (Clock.monotonic): until then they dispatch."""
 
     def __init__(self, clock: Clock) -> None:
-        self.ends = 0.0
+        self.slice_ends = 0.0
         self._clock = clock
-        self._is_same_turn = False
-        """No turn of the loop has begun since the slice did."""
-        self._waiting: deque[Waiting] = deque()
-        self._is_due = False
-        """`_go_on` is called in the next turn."""
+        self._is_same_iteration = False
+        """No iteration of the loop has begun since the slice did."""
+        self._waiting: deque[PausedConnection] = deque()
+        self._is_scheduled = False
+        """`_run_slice` is called in the next iteration."""
 
-    def may_go_on(self, now: float) -> bool:
-        """Whether a data request that comes at `now`, with the slice over, begins another one; else it waits."""
-        if self._is_same_turn or self._waiting:
+    def may_dispatch(self, now: float) -> bool:
+        """Whether a data request that arrives at `now`, after the slice, begins another one; else it waits."""
+        if self._is_same_iteration or self._waiting:
             return False
-        self._begin(now)
+        self._begin_slice(now)
         return True
 
-    def wait(self, connection: Waiting) -> None:
-        """`take_turn` is called in a later turn of the loop."""
+    def wait(self, connection: PausedConnection) -> None:
+        """`dispatch_waiting` is called in a later iteration of the loop."""
         self._waiting.append(connection)
-        self._go_on_later()
+        self._schedule()
 
-    def _begin(self, now: float) -> None:
-        self.ends = now + DATA_SLICE_S
-        if not self._is_same_turn:
-            self._is_same_turn = True
-            self._clock.call_soon(self._next_turn)
+    def _begin_slice(self, now: float) -> None:
+        self.slice_ends = now + DATA_SLICE_S
+        if not self._is_same_iteration:
+            self._is_same_iteration = True
+            self._clock.call_soon(self._on_iteration)
 
-    def _next_turn(self) -> None:
-        self._is_same_turn = False
+    def _on_iteration(self) -> None:
+        self._is_same_iteration = False
 
-    def _go_on_later(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._clock.call_soon(self._go_on)
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._clock.call_soon(self._run_slice)
 
-    def _go_on(self) -> None:
-        self._is_due = False
+    def _run_slice(self) -> None:
+        self._is_scheduled = False
         waiting, monotonic = self._waiting, self._clock.monotonic
-        self._begin(monotonic())
+        self._begin_slice(monotonic())
         try:
-            while waiting and monotonic() < self.ends:
-                waiting.popleft().take_turn()
+            while waiting and monotonic() < self.slice_ends:
+                waiting.popleft().dispatch_waiting()
         finally:
-            if waiting:  # also when one failed: the loop reports it, and nobody else would ever have a turn again
-                self._go_on_later()
+            if waiting:  # also when one failed: the loop reports it, and the others are dispatched all the same
+                self._schedule()

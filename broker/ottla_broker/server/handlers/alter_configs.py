@@ -11,9 +11,12 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
-from ottla_broker.protocol.generated.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
+from ottla_broker.protocol.generated.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
@@ -24,10 +27,10 @@ from ottla_broker.server.handlers.shared.config_changes import (
 )
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> AlterConfigsResponse:
+async def handle(services: Services, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """One result per resource, in the order asked."""
 
-    async def change(resource: Any) -> None:
+    async def change(resource: AlterConfigsResource) -> None:
         await change_stored(
             services.dynamic_config,
             entity_of(resource.resource_type, resource.resource_name, services.dynamic_config.broker_id),

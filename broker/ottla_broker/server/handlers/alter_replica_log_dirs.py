@@ -17,11 +17,10 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
@@ -29,7 +28,9 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> AlterReplicaLogDirsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     targets = {
         TopicPartition(topic.name, index): directory.path
         for directory in request.dirs

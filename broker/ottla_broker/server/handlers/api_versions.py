@@ -15,16 +15,19 @@ Versions
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.api_versions import ApiVersion, ApiVersionsResponse
+from ottla_broker.protocol.generated.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> ApiVersionsResponse:
+async def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Answers with every served API."""
     error = ErrorCode.NONE
     if context.api_version >= 3 and not (

@@ -12,13 +12,15 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
-from ottla_broker.protocol.generated.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from ottla_broker.protocol.generated.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DeleteGroupsResponse:
+async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         error = await services.group_coordinator.delete(group_id)

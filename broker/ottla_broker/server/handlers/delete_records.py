@@ -18,12 +18,12 @@ Versions
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.delete_records import (
     DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
@@ -33,7 +33,7 @@ from ottla_broker.replication.partition import NO_EPOCH, Partition
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DeleteRecordsResponse:
+async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Answers when every partition has, or the time is up."""
     asked = {
         TopicPartition(topic.name, partition.partition_index): partition.offset

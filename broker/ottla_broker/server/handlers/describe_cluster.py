@@ -11,18 +11,22 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from ottla_broker.protocol.generated.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DescribeClusterResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
     """Answers from the metadata cache."""
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS

@@ -15,13 +15,13 @@ Versions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ottla_broker.config import ConfigDescription
 from ottla_broker.controller.decisions.topic_rules import check_name
 from ottla_broker.coordination.znodes import DEFAULT_ENTITY
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_configs import (
+    DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -35,7 +35,9 @@ from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig
 _DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DescribeConfigsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     """One result per resource, in the order asked."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:

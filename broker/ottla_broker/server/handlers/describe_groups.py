@@ -11,19 +11,18 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.metadata.operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
+    DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DescribeGroupsResponse:
+async def handle(services: Services, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     wants_operations = context.api_version >= 3 and request.include_authorized_operations
     return DescribeGroupsResponse(
         groups=[_describe(services, group_id, wants_operations=wants_operations) for group_id in request.groups]

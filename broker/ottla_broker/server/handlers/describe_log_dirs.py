@@ -13,10 +13,9 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.generated.describe_log_dirs import (
     DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
@@ -25,7 +24,9 @@ from ottla_broker.replication.local_replicas.future_replicas import DescribedDir
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DescribeLogDirsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
     wanted: dict[str, dict[int, None]] | None = None
     if request.topics is not None:
         wanted = {}

@@ -11,20 +11,22 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.controller.decisions import topic_rules
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.describe_producers import (
+    DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
     TopicResponse,
 )
+from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> DescribeProducersResponse:
+async def handle(
+    services: Services, context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
     """Answers at once."""
     return DescribeProducersResponse(
         topics=[
@@ -45,7 +47,7 @@ def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
             partition_index=index, error_code=int(error.code), error_message=error.message, active_producers=[]
         )
     if topic not in services.metadata.topics:
-        found: Any = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found: Partition | ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         found = services.replica_manager.partition_or_error(topic, index)
     if isinstance(found, ErrorCode):

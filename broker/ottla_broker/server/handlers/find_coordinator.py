@@ -17,12 +17,14 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.metadata.cache import Endpoint
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.find_coordinator import Coordinator, FindCoordinatorResponse
+from ottla_broker.protocol.generated.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 KEY_TYPE_GROUP = 0
@@ -31,7 +33,9 @@ KEY_TYPE_TRANSACTION = 1
 _NOBODY = Endpoint("", -1, 0)
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> FindCoordinatorResponse:
+async def handle(
+    services: Services, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     """Waits only for the creation of `__consumer_offsets`."""
     if context.api_version < 4:
         error, node_id, endpoint = await _find(services, context, request.key_type, request.key)

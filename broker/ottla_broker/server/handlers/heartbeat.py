@@ -11,13 +11,14 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
-from ottla_broker.protocol.generated.heartbeat import HeartbeatResponse
+from ottla_broker.protocol.generated.heartbeat import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> HeartbeatResponse:
+async def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     error = services.group_coordinator.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )

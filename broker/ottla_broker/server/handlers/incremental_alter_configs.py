@@ -12,11 +12,12 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
     AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from ottla_broker.server.context import RequestContext, Services
@@ -31,10 +32,12 @@ from ottla_broker.server.handlers.shared.config_changes import (
 )
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> IncrementalAlterConfigsResponse:
+async def handle(
+    services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
     """One result per resource, in the order asked."""
 
-    async def change(resource: Any) -> None:
+    async def change(resource: AlterConfigsResource) -> None:
         await _change(services, resource, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(
@@ -42,7 +45,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> I
     )
 
 
-async def _change(services: Services, resource: Any, *, validate_only: bool) -> None:
+async def _change(services: Services, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     broker_id = services.dynamic_config.broker_id
     operations = [_operation(config) for config in resource.configs]
     if resource.resource_type == ResourceType.BROKER_LOGGER:
@@ -57,7 +60,7 @@ async def _change(services: Services, resource: Any, *, validate_only: bool) -> 
     )
 
 
-def _operation(config: Any) -> Operation:
+def _operation(config: AlterableConfig) -> Operation:
     try:
         return Operation(OperationType(config.config_operation), config.name, config.value)
     except ValueError:

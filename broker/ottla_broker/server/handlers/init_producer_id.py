@@ -15,13 +15,15 @@ Versions
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from ottla_broker.coordination.producer_id_blocks import ProducerIdsExhausted
 from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.init_producer_id import InitProducerIdResponse
+from ottla_broker.protocol.generated.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
@@ -30,7 +32,7 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> InitProducerIdResponse:
+async def handle(services: Services, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return _failed(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):

@@ -16,10 +16,13 @@ Versions
 from __future__ import annotations
 
 from ipaddress import IPv6Address
-from typing import Any
 
 from ottla_broker.groups.decisions import JoinRequest
-from ottla_broker.protocol.generated.join_group import JoinGroupResponse, JoinGroupResponseMember
+from ottla_broker.protocol.generated.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 MEMBER_ID_DELIMITER = "-"
@@ -27,7 +30,7 @@ MAX_PREFIX_LENGTH = 8_000
 """Characters of the client's part of a member id: with the rest it still fits a string of the wire."""
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> JoinGroupResponse:
+async def handle(services: Services, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.api_version
     instance_id: str | None = request.group_instance_id
     prefix = ((context.client_id or "") if instance_id is None else instance_id)[:MAX_PREFIX_LENGTH]

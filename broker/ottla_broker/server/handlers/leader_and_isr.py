@@ -16,12 +16,12 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.leader_and_isr import (
     LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
 )
@@ -33,7 +33,7 @@ FULL = 2
 """Type of a request that names every partition of the broker."""
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> LeaderAndIsrResponse:
+async def handle(services: Services, context: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     """Carries the request out before it answers."""
     manager = services.replica_manager
     version = context.api_version
@@ -79,7 +79,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
     )
 
 
-def _command(topic: str, topic_id: bytes, state: Any) -> LeadershipCommand:
+def _command(topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> LeadershipCommand:
     return LeadershipCommand(
         TopicPartition(topic, state.partition_index),
         topic_id,

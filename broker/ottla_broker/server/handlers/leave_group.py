@@ -12,15 +12,17 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.groups.decisions import LeavingMember
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.leave_group import LeaveGroupResponse, MemberResponse
+from ottla_broker.protocol.generated.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> LeaveGroupResponse:
+async def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if context.api_version < 3:
         leaving = [LeavingMember(request.member_id)]
     else:

@@ -11,15 +11,17 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
-from ottla_broker.protocol.generated.list_groups import ListedGroup, ListGroupsResponse
+from ottla_broker.protocol.generated.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 GROUP_TYPE = "classic"
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> ListGroupsResponse:
+async def handle(services: Services, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     error, groups = services.group_coordinator.list()
     states = frozenset(state.lower() for state in request.states_filter or ())
     types = frozenset(kind.lower() for kind in request.types_filter or ())

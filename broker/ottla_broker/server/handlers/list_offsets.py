@@ -21,11 +21,12 @@ Versions
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
@@ -47,7 +48,7 @@ _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 _UNKNOWN = -1
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> ListOffsetsResponse:
+async def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Waits where an offset has to be looked for in a segment."""
     named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
@@ -63,7 +64,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> L
 
 
 async def _answer(
-    services: Services, context: RequestContext, request: Any, topic: str, asked: Any
+    services: Services, context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     version = context.api_version
     timestamp = asked.timestamp
@@ -98,7 +99,9 @@ async def _answer(
     )
 
 
-async def _old_style(partition: Partition, asked: Any, *, is_client: bool) -> ListOffsetsPartitionResponse:
+async def _old_style(
+    partition: Partition, asked: ListOffsetsPartition, *, is_client: bool
+) -> ListOffsetsPartitionResponse:
     log = partition.log
     if asked.timestamp == EARLIEST:
         offsets = [log.log_start_offset][: max(asked.max_num_offsets, 0)]
@@ -142,5 +145,5 @@ async def _look_up(
     return result.offset, result.timestamp, result.leader_epoch
 
 
-def _failed(asked: Any, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=int(error))

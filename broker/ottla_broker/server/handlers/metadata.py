@@ -22,7 +22,7 @@ Versions
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
 
 from ottla_broker.config import INTERNAL_TOPICS
 from ottla_broker.controller.decisions import topic_rules
@@ -31,6 +31,8 @@ from ottla_broker.metadata.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPI
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -43,7 +45,7 @@ FIRST_WORD_S = 15.0
 """How long a request waits for the first UpdateMetadata; then its client is to ask another broker."""
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> MetadataResponse:
+async def handle(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answers a MetadataRequest; waits for the creation of topics, and at the start for the controller's word."""
     version = context.api_version
     cache = services.metadata
@@ -64,7 +66,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> M
             topics=[_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
         )
     else:
-        answers = await _named(services, context, request, wants_operations)
+        answers = await _named(services, context, request, topics, wants_operations)
     _add_own_offline(services, answers)
     return MetadataResponse(
         brokers=[
@@ -97,12 +99,16 @@ def _add_own_offline(services: Services, answers: list[MetadataResponseTopic]) -
 
 
 async def _named(
-    services: Services, context: RequestContext, request: Any, wants_operations: bool
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    requested: Sequence[MetadataRequestTopic],
+    wants_operations: bool,
 ) -> list[MetadataResponseTopic]:
     cache = services.metadata
     answers: list[MetadataResponseTopic] = []
     names: list[str] = []
-    for topic_id in [asked.topic_id for asked in request.topics if asked.topic_id != ZERO_UUID]:
+    for topic_id in [asked.topic_id for asked in requested if asked.topic_id != ZERO_UUID]:
         name = cache.topic_name(topic_id)
         if name is None:
             answers.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -110,7 +116,7 @@ async def _named(
             names.append(name)
     errors: dict[str, int] = {}
     if not answers and not names:  # no ids: beside one, a name counts for nothing
-        names = [asked.name for asked in request.topics if asked.name is not None]
+        names = [asked.name for asked in requested if asked.name is not None]
         missing = [name for name in dict.fromkeys(names) if name not in cache.topics]
         if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
             errors = await _create(services, missing)

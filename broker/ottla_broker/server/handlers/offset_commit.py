@@ -19,13 +19,12 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.groups.offsets import NO_EXPIRE_TIMESTAMP, CommittedOffset
 from ottla_broker.groups.zookeeper_offsets import is_storable, store_offset
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_commit import (
+    OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -37,7 +36,7 @@ DEFAULT_TIMESTAMP = -1
 DEFAULT_RETENTION_TIME = -1
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> OffsetCommitResponse:
+async def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     metadata = services.metadata
     answers: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, CommittedOffset] = {}

@@ -13,10 +13,9 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_delete import (
+    OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -25,7 +24,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> OffsetDeleteResponse:
+async def handle(services: Services, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     asked = dict.fromkeys(
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics

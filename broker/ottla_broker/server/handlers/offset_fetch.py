@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from ottla_broker.coordination.znodes import ZnodeError
 from ottla_broker.groups.coordinator import FetchedOffset
@@ -28,6 +27,10 @@ from ottla_broker.groups.zookeeper_offsets import is_storable, load_offset
 from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -44,7 +47,7 @@ INVALID_OFFSET = -1
 _NOTHING = CommittedOffset(INVALID_OFFSET, NO_LEADER_EPOCH, "", -1)
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> OffsetFetchResponse:
+async def handle(services: Services, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= 8:
         return OffsetFetchResponse(
             groups=[_group(services, group, require_stable=request.require_stable) for group in request.groups]
@@ -58,7 +61,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> O
     return _response(found, error)
 
 
-def _group(services: Services, asked: Any, *, require_stable: bool) -> OffsetFetchResponseGroup:
+def _group(services: Services, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
     error, found = services.group_coordinator.fetch(
         asked.group_id, _partitions_of(asked.topics), require_stable=require_stable
     )
@@ -100,7 +103,9 @@ def _response(found: Sequence[FetchedOffset], error: ErrorCode = ErrorCode.NONE)
     )
 
 
-def _partitions_of(topics: Any) -> list[TopicPartition] | None:
+def _partitions_of(
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+) -> list[TopicPartition] | None:
     if topics is None:
         return None
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]

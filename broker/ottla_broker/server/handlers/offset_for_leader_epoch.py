@@ -12,18 +12,20 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.offset_for_leader_epoch import (
     EpochEndOffset,
+    OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> OffsetForLeaderEpochResponse:
+async def handle(
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     """Answers from memory."""
     return OffsetForLeaderEpochResponse(
         topics=[
@@ -36,7 +38,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> O
     )
 
 
-def _answer(services: Services, topic: str, asked: Any) -> EpochEndOffset:
+def _answer(services: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     found = services.replica_manager.leader_or_error(topic, asked.partition, asked.current_leader_epoch)
     if isinstance(found, ErrorCode):
         return EpochEndOffset(error_code=int(found), partition=asked.partition)

@@ -27,9 +27,7 @@ Versions
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from ottla_broker.config.topics import INTERNAL_TOPICS
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
@@ -38,15 +36,16 @@ from ottla_broker.protocol.generated.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
 from ottla_broker.records.errors import NotOneBatch, RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.context import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
-from ottla_broker.storage.log.append import AppendInfo, PreparationNeeded
+from ottla_broker.storage.log.append import PreparationNeeded
 
 logger = logging.getLogger("ottla.server")
 
@@ -57,6 +56,10 @@ _CODEC_OFFSET = 22
 _ZSTD = 4
 _TIMED_OUT = int(ErrorCode.REQUEST_TIMED_OUT)
 _ADMIN_CLIENT = "__admin_client"
+_FIRST_VERSION_OF_FORMAT_2 = 3
+_FIRST_VERSION_WITH_STORAGE_ERRORS = 4
+_FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_HINTS = 10
 _KNOWN_REFUSALS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -64,205 +67,196 @@ _KNOWN_REFUSALS = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""Apache Kafka answers them without the log start offset, and any other with it: a producer that nobody knows any more
+"""Apache Kafka answers them without the log start offset, and any other with it: a producer whose state has expired
 learns from it whether its records were deleted."""
 _OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce request carries batches of format 2")
 
 
-def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
+def handle(
+    services: Services, context: RequestContext, request: ProduceRequest, respond: Respond[ProduceResponse]
+) -> None:
     """Answers through `respond` once; with None for acks=0."""
     manager = services.replica_manager
     if manager.held and manager.moves.wait_for_swap(
         request.topic_data, partial(handle, services, context, request, respond)
     ):
         return
-    acks = request.acks
-    if acks not in (1, -1, 0):
-        _refuse_all(context, request, respond, ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.acks not in (1, -1, 0):
+        respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
-    version = context.api_version
-    is_transactional = request.transactional_id is not None
-    response = ProduceResponse(responses=[])
-    waiting: DelayedProduce | None = None
-    prepared: _Prepared | None = None
-    has_errors = False
-    for topic in request.topic_data:
-        name = topic.name
-        by_index = manager.topics.get(name)
-        is_internal = name in INTERNAL_TOPICS
-        entries: list[PartitionProduceResponse] = []
-        response.responses.append(TopicProduceResponse(name=name, partition_responses=entries))
-        for data in topic.partition_data:
-            index = data.index
-            entry = PartitionProduceResponse(index=index)
-            entries.append(entry)
-            partition = None if by_index is None else by_index.get(index)
-            records = data.records
-            refused_by: Partition | None = None
-            try:
-                if is_internal and partition is not None and context.client_id != _ADMIN_CLIENT:
-                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
-                if partition is None or partition.log.is_failed:
-                    found = manager.partition_or_error(name, index)
-                    raise KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                if records is None or version < 7:
-                    _check_version(records, version)
-                refused_by = partition
-                info = partition.append(records, acks, False, is_transactional)
-            except KafkaError as error:
-                has_errors = True
-                _set_error(entry, error, version, refused_by)
-                continue
-            except PreparationNeeded:
-                assert partition is not None
-                if version >= 3 and records[_MAGIC_OFFSET] < 2:
-                    has_errors = True
-                    _set_error(entry, _OLD_FORMAT, version)
-                    continue
-                if waiting is None:
-                    finish = partial(_finish, services, context, respond, response) if acks else _nothing(respond)
-                    waiting = DelayedProduce(finish)
-                if prepared is None:
-                    prepared = _Prepared(services, context, acks, waiting, is_transactional)
-                prepared.add(partition, records, entry)
-                continue
-            log = partition.log
-            last = info.last_offset
-            entry.base_offset = info.first_offset
-            entry.log_append_time_ms = info.log_append_time_ms
-            entry.log_start_offset = log.log_start_offset
-            if acks >= 0:
-                if log.log_end_offset <= last:
-                    if waiting is None:
-                        finish = partial(_finish, services, context, respond, response) if acks else _nothing(respond)
-                        waiting = DelayedProduce(finish)
-                    partition.acks_leader.add(last + 1, waiting, entry)
-            else:
-                if log.high_watermark <= last:
-                    if waiting is None:
-                        waiting = DelayedProduce(partial(_finish, services, context, respond, response))
-                    partition.acks_all.add(last + 1, waiting, entry)
-                else:
-                    entry.error_code = partition.acknowledgement()
-    if acks == 0:
-        if has_errors:
-            context.close_connection(_why(response))
-        elif waiting is None:
-            respond(None)
-    elif waiting is None:
-        _finish(services, context, respond, response)
-    elif acks != 1:  # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that
-        manager.wheel.arm(waiting, max(0, request.timeout_ms) / 1000)
-    if prepared is not None:
-        prepared.let_go()
+    _Produce(services, context, request, respond).start()
 
 
-class _Prepared:
-    """The partitions of one request whose batches go through the append queues.
+class _Produce:
+    """One produce request from its arrival to its response.
 
-    They hold the request back until it has been looked at as a whole: the first of them may be done at once.
+    A batch is appended at once, or after its turn in the append queue of its partition; either way `_append` says what
+    follows: the entry of the response has its offsets, and the request waits for what `acks` asks for, if that has not
+    happened yet. What waits is one `DelayedProduce`; `start` itself counts as pending until every partition has been
+    looked at.
     """
 
-    __slots__ = ("_acks", "_context", "_is_transactional", "_services", "_waiting")
+    __slots__ = ("_acks", "_context", "_delayed", "_is_transactional", "_request", "_respond", "_response", "_services")
 
     def __init__(
-        self,
-        services: Services,
-        context: RequestContext,
-        acks: int,
-        waiting: DelayedProduce,
-        is_transactional: bool,
+        self, services: Services, context: RequestContext, request: ProduceRequest, respond: Respond[ProduceResponse]
     ) -> None:
         self._services = services
         self._context = context
-        self._acks = acks
-        self._is_transactional = is_transactional
-        self._waiting = waiting
-        waiting.pending += 1
+        self._request = request
+        self._respond = respond
+        self._acks = request.acks
+        self._is_transactional = request.transactional_id is not None
+        self._response = ProduceResponse(responses=[])
+        self._delayed: DelayedProduce | None = None
 
-    def let_go(self) -> None:
-        self._waiting.one_done()
+    def start(self) -> None:
+        """Appends or queues every batch; answers, or waits."""
+        manager = self._services.replica_manager
+        version = self._context.api_version
+        responses = self._response.responses
+        for topic in self._request.topic_data:
+            name = topic.name
+            by_index = manager.topics.get(name)
+            is_read_only = name in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT
+            entries: list[PartitionProduceResponse] = []
+            responses.append(TopicProduceResponse(name=name, partition_responses=entries))
+            for data in topic.partition_data:
+                index = data.index
+                entry = PartitionProduceResponse(index=index)
+                entries.append(entry)
+                partition = None if by_index is None else by_index.get(index)
+                # The reader gives slices of the frame.
+                records: memoryview | None = data.records  # type: ignore[assignment]
+                if partition is None or is_read_only or partition.log.is_failed:
+                    self._refuse(entry, name, self._obstacle(name, index, partition, is_read_only))
+                elif (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
+                    self._refuse(entry, name, error)
+                else:
+                    assert records is not None
+                    try:
+                        self._append(partition, records, entry, False)
+                    except PreparationNeeded:
+                        self._queue(partition, records, entry)
+        self._wait_or_finish()
 
-    def add(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
-        self._waiting.pending += 1
-        # What it says when the time is up before the batch is ready.
-        entry.error_code = _TIMED_OUT
-        entry.base_offset = -1
-        self._services.append_queues.add(partition, records, partial(self._on_ready, partition, entry))
+    def _obstacle(self, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
+        """Why nothing can be appended to a partition."""
+        if is_read_only and partition is not None:
+            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
+        found = self._services.replica_manager.partition_or_error(name, index)
+        return KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _on_ready(
-        self, partition: Partition, entry: PartitionProduceResponse, outcome: memoryview | KafkaError
+    def _append(
+        self, partition: Partition, records: memoryview, entry: PartitionProduceResponse, is_prepared: bool
     ) -> None:
+        """Appends a batch and fills its entry; raises PreparationNeeded where it goes through the append queue."""
+        acks = self._acks
         try:
-            if isinstance(outcome, KafkaError):
-                raise outcome
-            info = partition.append(outcome, self._acks, True, self._is_transactional)
+            info = partition.append(records, acks, is_prepared, self._is_transactional)
         except KafkaError as error:
-            if self._acks == 0:
-                self._context.close_connection(
-                    f"a produce request with acks=0 got {error.code.name} for {partition.topic_partition}"
-                )
-            _set_error(entry, error, self._context.api_version, partition)
-        except Exception as error:
-            # The batches behind it in the queue still have their turn.
-            logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
-            self._context.close_connection(f"internal error in PRODUCE: {error!r}")
-        else:
-            self._appended(partition, entry, info)
-        self._waiting.one_done()
-
-    def _appended(self, partition: Partition, entry: PartitionProduceResponse, info: AppendInfo) -> None:
+            self._refuse(entry, partition.topic, error, partition)
+            return
         log = partition.log
         last = info.last_offset
         entry.error_code = 0
         entry.base_offset = info.first_offset
         entry.log_append_time_ms = info.log_append_time_ms
         entry.log_start_offset = log.log_start_offset
-        if self._acks >= 0:
+        if acks >= 0:
             if log.log_end_offset <= last:
-                partition.acks_leader.add(last + 1, self._waiting, entry)
+                partition.acks_leader.add(last + 1, self._delayed or self._delay(), entry)
         elif log.high_watermark <= last:
-            partition.acks_all.add(last + 1, self._waiting, entry)
+            partition.acks_all.add(last + 1, self._delayed or self._delay(), entry)
         else:
             entry.error_code = partition.acknowledgement()
 
+    def _queue(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
+        """Has a batch prepared, in order with the others of its partition."""
+        if self._context.api_version >= _FIRST_VERSION_OF_FORMAT_2 and records[_MAGIC_OFFSET] < 2:
+            self._refuse(entry, partition.topic, _OLD_FORMAT)
+            return
+        delayed = self._delayed or self._delay()
+        delayed.pending += 1
+        # The answer when the time is up before the batch is ready.
+        entry.error_code = _TIMED_OUT
+        entry.base_offset = -1
+        self._services.append_queues.add(partition, records, partial(self._on_ready, delayed, partition, entry))
 
-def _nothing(respond: Callable[[Any], None]) -> Callable[[], None]:
-    return lambda: respond(None)
+    def _on_ready(
+        self,
+        delayed: DelayedProduce,
+        partition: Partition,
+        entry: PartitionProduceResponse,
+        outcome: memoryview | KafkaError,
+    ) -> None:
+        try:
+            if isinstance(outcome, KafkaError):
+                self._refuse(entry, partition.topic, outcome, partition)
+            else:
+                self._append(partition, outcome, entry, True)
+        except Exception as error:
+            # The batches behind it in the queue are appended all the same.
+            logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
+            self._context.close_connection(f"internal error in PRODUCE: {error!r}")
+        delayed.one_done()
+
+    def _delay(self) -> DelayedProduce:
+        """The request waits from now on."""
+        delayed = self._delayed = DelayedProduce(self._finish)
+        delayed.pending = 1
+        return delayed
+
+    def _wait_or_finish(self) -> None:
+        delayed = self._delayed
+        if delayed is None:
+            # With acks=0 and a refused batch the connection is closed: there is nothing to answer.
+            if self._acks or not self._has_errors():
+                self._finish()
+            return
+        if self._acks == -1:  # 0 and 1 wait for this broker's own disk alone: a write, or its failure, ends that
+            self._services.replica_manager.wheel.arm(delayed, max(0, self._request.timeout_ms) / 1000)
+        delayed.one_done()
+
+    def _has_errors(self) -> bool:
+        return any(entry.error_code for topic in self._response.responses for entry in topic.partition_responses)
+
+    def _refuse(
+        self, entry: PartitionProduceResponse, topic: str, error: KafkaError, refused_by: Partition | None = None
+    ) -> None:
+        """`refused_by` had the records and did not append them."""
+        if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
+            entry.log_start_offset = refused_by.log.log_start_offset
+        entry.error_code = int(error.code)
+        entry.base_offset = -1
+        entry.error_message = error.message
+        if isinstance(error, RecordsRejected):
+            entry.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in error.record_errors
+            ]
+        if self._acks == 0:
+            self._context.close_connection(
+                f"a produce request with acks=0 got {error.code.name} for {topic}-{entry.index}"
+            )
+
+    def _finish(self) -> None:
+        if self._acks == 0:
+            self._respond(None)
+            return
+        version = self._context.api_version
+        if version >= _FIRST_VERSION_WITH_HINTS or version < _FIRST_VERSION_WITH_STORAGE_ERRORS:
+            _adapt(self._services, self._context, self._response)
+        self._respond(self._response)
 
 
-def _check_version(records: memoryview | None, version: int) -> None:
-    """What depends on the request's version; the log checks the rest."""
+def _misfit(records: memoryview | None, version: int) -> KafkaError | None:
+    """What the request's version does not allow; the log checks the rest."""
     if records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, this one none")
+        return KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch per partition, this one none")
     if len(records) > _CODEC_OFFSET and records[_MAGIC_OFFSET] == 2 and records[_CODEC_OFFSET] & 7 == _ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-
-
-def _set_error(
-    entry: PartitionProduceResponse, error: KafkaError, version: int, refused_by: Partition | None = None
-) -> None:
-    """`refused_by` had the records, and would not append them."""
-    code = int(error.code)
-    if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
-        entry.log_start_offset = refused_by.log.log_start_offset
-    entry.error_code = _NOT_LEADER if code == _STORAGE_ERROR and version < 4 else code
-    entry.base_offset = -1
-    entry.error_message = error.message
-    if isinstance(error, RecordsRejected):
-        entry.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in error.record_errors
-        ]
-
-
-def _finish(
-    services: Services, context: RequestContext, respond: Callable[[Any], None], response: ProduceResponse
-) -> None:
-    version = context.api_version
-    if version >= 10 or version < 4:
-        _adapt(services, context, response)
-    respond(response)
+        return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
+    return None
 
 
 def _adapt(services: Services, context: RequestContext, response: ProduceResponse) -> None:
@@ -271,12 +265,12 @@ def _adapt(services: Services, context: RequestContext, response: ProduceRespons
     hints: NodeHints | None = None
     for topic in response.responses:
         for entry in topic.partition_responses:
-            if entry.error_code == _NOT_LEADER and version >= 10:
+            if entry.error_code == _NOT_LEADER and version >= _FIRST_VERSION_WITH_HINTS:
                 leader, epoch = current_leader(services, topic.name, entry.index)
                 entry.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                 hints = hints or NodeHints(services, context.listener)
                 hints.add(leader)
-            elif entry.error_code == _STORAGE_ERROR and version < 4:
+            elif entry.error_code == _STORAGE_ERROR and version < _FIRST_VERSION_WITH_STORAGE_ERRORS:
                 entry.error_code = _NOT_LEADER
     if hints is not None:
         response.node_endpoints = [
@@ -285,30 +279,16 @@ def _adapt(services: Services, context: RequestContext, response: ProduceRespons
         ]
 
 
-def _refuse_all(context: RequestContext, request: Any, respond: Callable[[Any], None], error: ErrorCode) -> None:
-    if request.acks == 0:
-        context.close_connection(f"a produce request with acks=0 got {error.name}")
-        return
-    respond(
-        ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    partition_responses=[
-                        PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=-1)
-                        for data in topic.partition_data
-                    ],
-                )
-                for topic in request.topic_data
-            ]
-        )
+def _refusal_of_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, error_code=int(error), base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
     )
-
-
-def _why(response: ProduceResponse) -> str:
-    for topic in response.responses:
-        for entry in topic.partition_responses:
-            if entry.error_code:
-                error = ErrorCode.of(entry.error_code)
-                return f"a produce request with acks=0 got {error.name} for {topic.name}-{entry.index}"
-    return ""

@@ -13,17 +13,19 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.stop_replica import StopReplicaPartitionError, StopReplicaResponse
+from ottla_broker.protocol.generated.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.replication.partition import NO_EPOCH
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> StopReplicaResponse:
+async def handle(services: Services, context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Carries the request out before it answers."""
     manager = services.replica_manager
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
@@ -40,7 +42,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> S
     )
 
 
-def _commands(request: Any, version: int) -> list[StopCommand]:
+def _commands(request: StopReplicaRequest, version: int) -> list[StopCommand]:
     if version >= 3:
         return [
             StopCommand(

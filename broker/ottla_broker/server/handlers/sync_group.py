@@ -15,15 +15,16 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.groups.decisions import SyncRequest
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.sync_group import SyncGroupResponse
+from ottla_broker.protocol.generated.sync_group import (
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> SyncGroupResponse:
+async def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     answer = await services.group_coordinator.sync(

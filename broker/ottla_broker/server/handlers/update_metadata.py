@@ -15,14 +15,15 @@ Versions
 
 from __future__ import annotations
 
-from typing import Any
-
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.update_metadata import UpdateMetadataResponse
+from ottla_broker.protocol.generated.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from ottla_broker.server.context import RequestContext, Services
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> UpdateMetadataResponse:
+async def handle(services: Services, context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Takes the update in before it answers."""
     manager = services.replica_manager
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):

@@ -16,21 +16,23 @@ Versions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.write_txn_markers import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from ottla_broker.records.control import ControlType, EndTransactionMarker
 from ottla_broker.replication.delayed import DelayedProduce
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.context import RequestContext, Respond, Services
 
 
 class _Written:
@@ -57,7 +59,12 @@ class _GroupMarker(NamedTuple):
     written: _Written
 
 
-def handle(services: Services, context: RequestContext, request: Any, respond: Callable[[Any], None]) -> None:
+def handle(
+    services: Services,
+    context: RequestContext,
+    request: WriteTxnMarkersRequest,
+    respond: Respond[WriteTxnMarkersResponse],
+) -> None:
     """Answers through `respond` once, possibly later."""
     results: _Results = {}
     group_markers: list[_GroupMarker] = []
@@ -89,7 +96,7 @@ def _append(
     topic: str,
     index: int,
     end: EndTransactionMarker,
-    marker: Any,
+    marker: WritableTxnMarker,
     waiting: DelayedProduce,
     written: _Written,
 ) -> int:
@@ -106,7 +113,10 @@ def _append(
 
 
 def _finish(
-    services: Services, respond: Callable[[Any], None], results: _Results, group_markers: Sequence[_GroupMarker]
+    services: Services,
+    respond: Respond[WriteTxnMarkersResponse],
+    results: _Results,
+    group_markers: Sequence[_GroupMarker],
 ) -> None:
     for partition, leader_epoch, producer_id, is_commit, written in group_markers:
         if not written.error_code:

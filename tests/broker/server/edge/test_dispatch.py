@@ -1,8 +1,11 @@
-"""What becomes of a request whose handler fails."""
+"""Every API has its handler; a handler that fails closes the connection of the request."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import logging
+import typing
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +15,8 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.context import RequestContext
-from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.context import RequestContext, Respond
+from ottla_broker.server.edge.dispatch import LISTED, Dispatcher, Listing
 
 
 class _Client:
@@ -33,7 +36,7 @@ class _Fence:
 
 
 async def _ended_with(error: Exception) -> str:
-    """What the connection of a LeaderAndIsr is told whose handler ends with `error`."""
+    """The reason that closes the connection of a LeaderAndIsr whose handler raises `error`."""
     clock, client = LoopClock(), _Client()
     dispatcher = Dispatcher(clock)
     dispatcher.services = SimpleNamespace(replica_manager=SimpleNamespace(fence=_Fence(error)))  # type: ignore[assignment]
@@ -43,19 +46,36 @@ async def _ended_with(error: Exception) -> str:
     context = RequestContext(client, int(ApiKey.LEADER_AND_ISR), 7, 1, "controller-1", 0.0)  # type: ignore[arg-type]
     dispatcher.dispatch(context, memoryview(body), 0)
     await clock.sleep(0)
-    (told,) = client.ended_with
-    return told
+    (reason,) = client.ended_with
+    return reason
 
 
 @pytest.mark.parametrize("error", [SessionExpired("the session has expired"), ConnectionLoss("the connection broke")])
-async def test_without_the_coordination_a_request_ends_its_connection_and_is_no_mistake_of_ours(
+async def test_a_request_that_needs_the_coordination_store_closes_its_connection_when_the_store_is_lost(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await _ended_with(error) == f"LEADER_AND_ISR needs the coordination store: {error}"
     assert caplog.records == []
 
 
-async def test_a_mistake_ends_the_connection_and_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_handler_closes_the_connection_and_is_logged_with_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert await _ended_with(KeyError("t-0")) == "internal error in LEADER_AND_ISR: KeyError('t-0')"
     (record,) = caplog.records
     assert (record.levelno, record.exc_info is not None) == (logging.ERROR, True)
+
+
+@pytest.mark.parametrize("listing", LISTED, ids=lambda listing: listing.module)
+def test_a_handler_takes_the_request_and_gives_the_response_of_its_api(listing: Listing) -> None:
+    generated = codec.module(listing.api_key)
+    name = codec.spec(listing.api_key).name
+    request, response = getattr(generated, f"{name}Request"), getattr(generated, f"{name}Response")
+    handle = importlib.import_module(f"ottla_broker.server.handlers.{listing.module}").handle
+    types = typing.get_type_hints(handle)
+    assert types["request"] is request
+    if listing.calls_back:
+        assert (types["respond"], types["return"]) == (Respond[response], type(None))
+    else:
+        assert inspect.iscoroutinefunction(handle)
+        assert types["return"] is response

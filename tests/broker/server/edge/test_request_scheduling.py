@@ -1,15 +1,15 @@
-"""Slices of the loop for data requests: whoever waits for one gets one, whatever becomes of the others."""
+"""Slices of the loop for data requests: every request that waits is dispatched, also when others fail."""
 
 from __future__ import annotations
 
 import asyncio
 
 from ottla_broker.adapters.clock import LoopClock
-from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S, DataTurns
+from ottla_broker.server.edge.request_scheduling import DATA_SLICE_S, RequestScheduler
 
 
 class Clock(LoopClock):
-    """The loop's clock, with a time of its own."""
+    """The loop's clock, with virtual time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,61 +18,61 @@ class Clock(LoopClock):
 
 
 class Request:
-    """Takes all of a slice; `fails` stands for a mistake in a handler."""
+    """Takes all of a slice; `fails` stands for a bug in a handler."""
 
-    def __init__(self, clock: Clock, turns: DataTurns, *, fails: bool = False) -> None:
-        self.turns_taken = 0
+    def __init__(self, clock: Clock, scheduler: RequestScheduler, *, fails: bool = False) -> None:
+        self.dispatched = 0
         self._clock = clock
-        self._turns = turns
+        self._scheduler = scheduler
         self._fails = fails
 
     def arrive(self) -> None:
         now = self._clock.now
-        if now < self._turns.ends or self._turns.may_go_on(now):
-            self.take_turn()
+        if now < self._scheduler.slice_ends or self._scheduler.may_dispatch(now):
+            self.dispatch_waiting()
         else:
-            self._turns.wait(self)
+            self._scheduler.wait(self)
 
-    def take_turn(self) -> None:
-        self.turns_taken += 1
+    def dispatch_waiting(self) -> None:
+        self.dispatched += 1
         self._clock.now += DATA_SLICE_S
         if self._fails:
-            raise ValueError("a mistake")
+            raise ValueError("a bug")
 
 
-async def test_a_request_that_fails_in_its_turn_keeps_nobody_else_waiting() -> None:
+async def test_a_request_that_fails_does_not_stop_the_requests_that_wait_behind_it() -> None:
     clock = Clock()
-    turns = DataTurns(clock)
+    scheduler = RequestScheduler(clock)
     loop = asyncio.get_running_loop()
     errors: list[object] = []
     loop.set_exception_handler(lambda _, context: errors.append(context.get("exception")))
-    requests = [Request(clock, turns, fails=number == 1) for number in range(4)]
+    requests = [Request(clock, scheduler, fails=number == 1) for number in range(4)]
     for request in requests:
         request.arrive()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert [request.turns_taken for request in requests] == [1, 1, 1, 1]
+    assert [request.dispatched for request in requests] == [1, 1, 1, 1]
     assert [type(error) for error in errors] == [ValueError]
-    later = Request(clock, turns)
+    later = Request(clock, scheduler)
     later.arrive()
-    assert later.turns_taken == 1
+    assert later.dispatched == 1
 
 
-async def test_a_turn_of_the_loop_has_one_slice_also_when_who_had_it_waits_for_another() -> None:
+async def test_an_iteration_of_the_loop_has_one_slice_also_when_its_request_waits_for_another() -> None:
     clock = Clock()
-    turns = DataTurns(clock)
+    scheduler = RequestScheduler(clock)
 
     class Insatiable(Request):
-        def take_turn(self) -> None:
-            super().take_turn()
-            if self.turns_taken < 5:
-                turns.wait(self)
+        def dispatch_waiting(self) -> None:
+            super().dispatch_waiting()
+            if self.dispatched < 5:
+                scheduler.wait(self)
 
-    Request(clock, turns).arrive()
-    waits, behind = Insatiable(clock, turns), Request(clock, turns)
+    Request(clock, scheduler).arrive()
+    waits, behind = Insatiable(clock, scheduler), Request(clock, scheduler)
     waits.arrive()
     behind.arrive()
     for taken in range(1, 7):
         await asyncio.sleep(0)
-        assert waits.turns_taken + behind.turns_taken == taken
-    assert (waits.turns_taken, behind.turns_taken) == (5, 1)
+        assert waits.dispatched + behind.dispatched == taken
+    assert (waits.dispatched, behind.dispatched) == (5, 1)

@@ -44,7 +44,7 @@ async def ask(api_key: ApiKey, version: int, request: Any, *, is_controller: boo
     closed: list[str] = []
     services: Any = SimpleNamespace(controller=SimpleNamespace(is_active=is_controller))
     context: Any = SimpleNamespace(api_version=version, close_connection=closed.append)
-    entry = Dispatcher(None)._entry(api_key)  # type: ignore[arg-type]
+    entry = Dispatcher(None)._load(api_key)  # type: ignore[arg-type]
     assert entry is not None
     response = await entry.handle(services, context, decoded)
     if closed:

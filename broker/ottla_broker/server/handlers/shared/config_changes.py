@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from ottla_broker.config import INTERNAL_TOPICS, TOPIC_KEYS, find_key, validate_topic_config
 from ottla_broker.config.types import ConfigType, format_value
@@ -27,9 +27,16 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.peers.dynamic_config import BROKERS, TOPICS, DynamicConfig
 
-_Answer = TypeVar("_Answer")
-_Resource: TypeAlias = Any
-"""AlterConfigsResource of either API: the same fields, classes of their own."""
+
+class AlteredResource(Protocol):
+    """AlterConfigsResource of either API."""
+
+    resource_type: int
+    resource_name: str
+
+
+_Resource = TypeVar("_Resource", bound=AlteredResource)
+_ResourceResponse = TypeVar("_ResourceResponse")
 
 
 class ResourceType(IntEnum):
@@ -96,18 +103,20 @@ def check_broker(resource_name: str, broker_id: int) -> None:
 
 
 async def change_each(
-    resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]], answer: Callable[..., _Answer]
-) -> list[_Answer]:
-    """One answer per resource, in the order asked; what is refused hinders no other.
+    resources: Sequence[_Resource],
+    change: Callable[[_Resource], Awaitable[None]],
+    new_response: Callable[..., _ResourceResponse],
+) -> list[_ResourceResponse]:
+    """One response per resource, in the order asked; a refused one does not stop the others.
 
     Args:
         resources: those of the request, each with resource_type, resource_name and its changes.
-        change: carries out the changes of one; its KafkaErrors become answers.
-        answer: the class of the API's answer for one resource.
+        change: carries out the changes of one; its KafkaErrors become responses.
+        new_response: the API's class of the response for one resource.
     """
     named = [(resource.resource_type, resource.resource_name) for resource in resources]
     times = Counter(named)
-    answers: list[_Answer] = []
+    responses: list[_ResourceResponse] = []
     for resource, name in zip(resources, named, strict=True):
         code, message = 0, None
         try:
@@ -117,10 +126,12 @@ async def change_each(
         except KafkaError as error:
             code, message = int(error.code), error.message
         resource_type, resource_name = name
-        answers.append(
-            answer(error_code=code, error_message=message, resource_type=resource_type, resource_name=resource_name)
+        responses.append(
+            new_response(
+                error_code=code, error_message=message, resource_type=resource_type, resource_name=resource_name
+            )
         )
-    return answers
+    return responses
 
 
 async def change_stored(
