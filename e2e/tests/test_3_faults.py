@@ -189,7 +189,7 @@ def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kuber
     """It is shown, the broker runs on, and no empty volume takes its place."""
     claim, pod = "payments-broker-2-d0-1", "payments-broker-2-0"
     kubernetes.delete(CLAIM, claim, OTHER)
-    kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimDeleting", namespace=OTHER)
+    kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimTerminating", namespace=OTHER)
     assert is_ready(kubernetes.get(POD, pod, OTHER))
     before = uid_of(kubernetes.there(POD, pod, OTHER))
     kubernetes.delete(POD, pod, OTHER)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, LogDirectoryReport, Partition, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
@@ -30,7 +31,7 @@ from ottla_operator.planning.ensemble import parse_record
 from ottla_operator.planning.snapshot import Images
 from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.store import Store
-from ottla_operator.topics.decisions import ALREADY_EXISTS, Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
 
 CLUSTER: dict[str, Any] = {
@@ -189,7 +190,7 @@ class InMemoryKafka:
                 errors[change.topic] = self.refusals[change.topic]
                 continue
             if isinstance(change, Create) and change.topic in self.topics_there:
-                errors[change.topic] = f"{ALREADY_EXISTS}: it is there"
+                errors[change.topic] = f"{TOPIC_ALREADY_EXISTS}: it is there"
                 continue
             self.requests.append(change)
             live = self.topics_there.get(change.topic)

@@ -1,61 +1,66 @@
-"""Conditions: what a concern says of itself, and how they are kept in status with the time since when it is so."""
+"""Conditions of our custom resources: one value each, and the list of them in status with its transition times.
+
+Which types and reasons there are is in `condition_reasons`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from ottla_operator.api.condition_reasons import AS_DECLARED, INVALID_SPEC, Status, require_listed
 from ottla_operator.api.objects import Obj
 from ottla_operator.model.fields import Problem
-
-Status = Literal["True", "False", "Unknown"]
-
-READY = "Ready"
-ZOOKEEPER_READY = "ZooKeeperReady"
-BROKERS_READY = "BrokersReady"
-DISKS_READY = "DisksReady"
-RACKS_READY = "RacksReady"
-SERVICES_READY = "ServicesReady"
-SPREAD_OVER_NODES = "SpreadOverNodes"
-ROLLED = "Rolled"
-CONFIG_VALID = "ConfigValid"
 
 MESSAGE_LENGTH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`reason` is one CamelCase word that a program may look for; `message` names fields and objects."""
+    """One condition: `reason` is for programs, `message` names fields and objects for people.
+
+    Raises:
+        UnlistedReason: `condition_reasons` does not have it.
+    """
 
     type: str
     status: Status
     reason: str
     message: str = ""
 
-
-def good(kind: str, reason: str = "AsDeclared", message: str = "") -> Condition:
-    return Condition(kind, "True", reason, message)
-
-
-def bad(kind: str, reason: str, message: str) -> Condition:
-    return Condition(kind, "False", reason, message)
+    def __post_init__(self) -> None:
+        require_listed(self.type, self.status, self.reason)
 
 
-def invalid(kind: str, problems: Iterable[Problem]) -> Condition:
-    """The spec says something that cannot be served; the message names every field."""
-    return bad(kind, "InvalidSpec", "; ".join(map(str, problems)))
+def condition_true(type_: str, reason: str = AS_DECLARED, message: str = "") -> Condition:
+    return Condition(type_, "True", reason, message)
+
+
+def condition_false(type_: str, reason: str, message: str) -> Condition:
+    return Condition(type_, "False", reason, message)
+
+
+def condition_unknown(type_: str, reason: str, message: str) -> Condition:
+    return Condition(type_, "Unknown", reason, message)
+
+
+def invalid_spec(type_: str, problems: Iterable[Problem]) -> Condition:
+    """The spec has values that cannot be used; the message names every field."""
+    return condition_false(type_, INVALID_SPEC, "; ".join(map(str, problems)))
 
 
 def merged(previous: object, conditions: Iterable[Condition], generation: int, now: str) -> list[Obj]:
-    """The list for status, by type. The time is kept while status and reason stay, so it tells how long a wait is.
+    """The conditions for status, sorted by type; lastTransitionTime changes with status or reason, not with message.
 
-    `previous` is what status holds; conditions of types that are no longer given are dropped.
+    Args:
+        previous: what status holds now; a type that `conditions` does not have is dropped.
+        now: UTC, as Kubernetes writes it.
 
-    >>> first = merged(None, [Condition("Ready", "False", "Waiting")], 1, "2026-01-01T00:00:00Z")
-    >>> merged(first, [Condition("Ready", "False", "Waiting", "x")], 2, "2026-01-01T01:00:00Z")[0]["lastTransitionTime"]
+    >>> first = merged(None, [Condition("Ready", "False", "Paused")], 1, "2026-01-01T00:00:00Z")
+    >>> merged(first, [Condition("Ready", "False", "Paused", "x")], 2, "2026-01-01T01:00:00Z")[0]["lastTransitionTime"]
     '2026-01-01T00:00:00Z'
-    >>> merged(first, [Condition("Ready", "True", "Fine")], 2, "2026-01-01T01:00:00Z")[0]["lastTransitionTime"]
+    >>> merged(first, [Condition("Ready", "True", "AsDeclared")], 2, "2026-01-01T01:00:00Z")[0]["lastTransitionTime"]
     '2026-01-01T01:00:00Z'
     """
     known: dict[Any, Mapping[str, Any]] = {}

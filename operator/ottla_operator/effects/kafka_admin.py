@@ -20,10 +20,10 @@ from kafka.errors import KafkaError as ClientError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
+from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import DynamicValue, KafkaView, Partition
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.topics.decisions import (
-    ALREADY_EXISTS,
     Alter,
     Create,
     DeleteTopic,
@@ -227,7 +227,7 @@ def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicVi
         if name in views:
             continue
         if values is None:
-            views[name] = _failed(name, "KafkaError: no broker answered for its configuration")
+            views[name] = _failed(name, f"{KAFKA_ERROR}: no broker answered for its configuration")
             continue
         views[name] = TopicView(
             name=name,
@@ -381,7 +381,7 @@ def _error_text(code: int, message: str) -> str:
     >>> _error_text(36, "it is there"), _error_text(17, "")
     ('TopicAlreadyExists: it is there', 'InvalidTopic: the brokers refuse it')
     """
-    name = ALREADY_EXISTS if code == TOPIC_EXISTS else for_code(code).__name__.removesuffix("Error")
+    name = TOPIC_ALREADY_EXISTS if code == TOPIC_EXISTS else for_code(code).__name__.removesuffix("Error")
     return f"{name}: {message or 'the brokers refuse it'}"
 
 
@@ -392,4 +392,4 @@ def _without_code(text: str) -> str:
     'InvalidConfiguration: Unknown topic config name: a'
     """
     name, _, message = re.sub(r"^\[Error -?[0-9]+\] ", "", text).partition(": ")
-    return f"{name.removesuffix('Error')}: {message}" if re.fullmatch("[A-Za-z]+", name) else f"KafkaError: {text}"
+    return f"{name.removesuffix('Error')}: {message}" if re.fullmatch("[A-Za-z]+", name) else f"{KAFKA_ERROR}: {text}"

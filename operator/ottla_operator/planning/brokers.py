@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import BROKERS_READY, Condition, bad, good, invalid
+from ottla_operator.api.condition_reasons import BROKERS_READY
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     STATEFUL_SET,
     Obj,
@@ -253,9 +254,9 @@ def _condition(snapshot: Snapshot, identities: Identities, removal: Removal, hel
     if identities.waiting is not None:
         return identities.waiting
     if wrong := snapshot.problems_below("spec.brokers.resources"):
-        return invalid(BROKERS_READY, wrong)
+        return invalid_spec(BROKERS_READY, wrong)
     if held_back:
-        return bad(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
+        return condition_false(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
     waiting: list[str] = []
     pods = {
         broker_id: snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
@@ -272,10 +273,12 @@ def _condition(snapshot: Snapshot, identities: Identities, removal: Removal, hel
         elif not has_condition(pod, "Ready"):
             waiting.append(f"{broker_id} {trouble(pod)}")
     if waiting:
-        return bad(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
+        return condition_false(BROKERS_READY, "WaitingForBrokers", f"not ready: {', '.join(waiting[:5])}")
     if lost := lost_sessions(snapshot):
-        return bad(BROKERS_READY, "SessionLost", f"no session with ZooKeeper: {', '.join(lost[:5])}")
-    return removal.condition or good(BROKERS_READY)
+        return condition_false(
+            BROKERS_READY, "ZooKeeperSessionLost", f"no session with ZooKeeper: {', '.join(lost[:5])}"
+        )
+    return removal.condition or condition_true(BROKERS_READY)
 
 
 def lost_sessions(snapshot: Snapshot) -> list[str]:

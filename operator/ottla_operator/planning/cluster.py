@@ -10,8 +10,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ottla_operator.api import conditions, names
-from ottla_operator.api.conditions import Condition, bad, good, invalid
+from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import (
+    BROKERS_READY,
+    CONFIG_VALID,
+    DISKS_READY,
+    INTERNAL_ERROR,
+    NOT_NEEDED_FOR_READY,
+    RACKS_READY,
+    READY,
+    ROLLED,
+    SERVICES_READY,
+    ZOOKEEPER_READY,
+    reason_of_ready,
+)
+from ottla_operator.api.conditions import (
+    Condition,
+    condition_false,
+    condition_true,
+    condition_unknown,
+    invalid_spec,
+    merged,
+)
 from ottla_operator.api.objects import (
     POD,
     STATEFUL_SET,
@@ -86,7 +106,7 @@ class _Concerns:
         except Exception as error:  # a mistake of ours in one concern must not stop the others
             self.failed.append(kind)
             self.errors.append(f"{kind}: {type(error).__name__}: {error}")
-            self.conditions.append(Condition(kind, "Unknown", "InternalError", f"{type(error).__name__}: {error}"))
+            self.conditions.append(condition_unknown(kind, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
             return otherwise
 
     def take(self, decision: Decision) -> None:
@@ -102,55 +122,49 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     """Everything that this snapshot asks for."""
     snapshot = _with_actual_ensemble(snapshot)
     concerns = _Concerns()
-    zookeeper = concerns.decide(
-        conditions.ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), ZooKeeper(Decision(), {})
-    )
+    zookeeper = concerns.decide(ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), ZooKeeper(Decision(), {}))
     if snapshot.problems_below("spec.zookeeper.resources"):
-        concerns.failed.append(conditions.ZOOKEEPER_READY)
+        concerns.failed.append(ZOOKEEPER_READY)
     concerns.take(zookeeper.decision)
-    zookeeper_ready = any(c.type == conditions.ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
+    zookeeper_ready = any(c.type == ZOOKEEPER_READY and c.status == "True" for c in concerns.conditions)
     identities = concerns.decide(
-        conditions.RACKS_READY,
+        RACKS_READY,
         lambda: decide_identities(snapshot),
         Identities(
-            _recorded_racks(snapshot), (), Condition(conditions.BROKERS_READY, "Unknown", "Withheld", "see RacksReady")
+            _recorded_racks(snapshot), (), condition_unknown(BROKERS_READY, "DesiredStateUnknown", "see RacksReady")
         ),
     )
     concerns.conditions += identities.conditions
     removal = concerns.decide(
-        conditions.BROKERS_READY,
+        BROKERS_READY,
         lambda: decide_removal(snapshot, identities.leaving, identities.racks),
         Removal(tuple(number for number in identities.leaving if is_stopped(snapshot, number))),
     )
     disks = concerns.decide(
-        conditions.DISKS_READY,
+        DISKS_READY,
         lambda: decide_disks(snapshot, identities, removal.released),
         Disks(Decision(), {}, can_use=False),
     )
     concerns.take(disks.decision)
-    configs = concerns.decide(
-        conditions.CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), Configs(Decision(), {})
-    )
+    configs = concerns.decide(CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), Configs(Decision(), {}))
     concerns.take(configs.decision)
-    services = concerns.decide(
-        conditions.SERVICES_READY, lambda: decide_services(snapshot, identities.racks), Decision()
-    )
+    services = concerns.decide(SERVICES_READY, lambda: decide_services(snapshot, identities.racks), Decision())
     concerns.take(services)
     brokers = concerns.decide(
-        conditions.BROKERS_READY,
+        BROKERS_READY,
         lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper_ready),
         Brokers(Decision(), {}, {}),
     )
     concerns.take(brokers.decision)
     restart = concerns.decide(
-        conditions.ZOOKEEPER_READY,
+        ZOOKEEPER_READY,
         lambda: decide_restart(snapshot, zookeeper.stateful_sets, zookeeper.kept),
         Restart(),
     )
     concerns.take(Decision((), tuple(zookeeper.stateful_sets[server] for server in restart.apply), restart.delete))
     concerns.take(Decision(delete=removal.delete, wake_after_s=removal.wake_after_s))
     roll = concerns.decide(
-        conditions.ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
+        ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
     )
     elect = roll.elect
     if roll.roll is None and not removal.stopping:
@@ -295,46 +309,43 @@ def _rolled(snapshot: Snapshot, roll: machine.Roll | None, brokers: Brokers, fai
         withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
         if withheld:
             shown = "; ".join(withheld[: machine.BLOCKERS_SHOWN])
-            return bad(conditions.ROLLED, "Withheld", f"what runs is kept as it is: {shown}")
-        return good(conditions.ROLLED)
+            return condition_false(ROLLED, "DesiredStateUnknown", f"what runs is kept as it is: {shown}")
+        return condition_true(ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
     waits = f"; waits for: {'; '.join(roll.blocked_by)}" if roll.blocked_by else ""
     if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
-        return bad(conditions.ROLLED, "Blocked", f"{where}{waits}")
+        return condition_false(ROLLED, "Blocked", f"{where}{waits}")
     reasons = sorted({reason for given in brokers.pending.values() for reason in given})
     why = f" ({', '.join(reasons)})" if reasons else ""
-    return bad(conditions.ROLLED, "Rolling", f"{where}{why}{waits}")
-
-
-_NOT_NEEDED_FOR_READY = {conditions.ROLLED, conditions.SPREAD_OVER_NODES}
+    return condition_false(ROLLED, "Rolling", f"{where}{why}{waits}")
 
 
 def _ready(snapshot: Snapshot, found: list[Condition], given_up: list[str]) -> Condition:
     """The roll-up: the first concern that is not as declared names itself; a roll that goes on is no failure."""
     if snapshot.cluster.paused:
-        return bad(conditions.READY, "Paused", "spec.paused: nothing is changed")
+        return condition_false(READY, "Paused", "spec.paused: nothing is changed")
     claimed = {problem for kind in _CONCERN_FIELDS.values() for problem in snapshot.problems_below(*kind)}
     if others := [problem for problem in snapshot.problems if problem not in claimed]:
-        return invalid(conditions.READY, others)
+        return invalid_spec(READY, others)
     for condition in found:
-        if condition.status != "True" and condition.type not in _NOT_NEEDED_FOR_READY:
-            return bad(
-                conditions.READY,
-                condition.type.removesuffix("Ready").removesuffix("Valid") + condition.reason,
+        if condition.status != "True" and condition.type not in NOT_NEEDED_FOR_READY:
+            return condition_false(
+                READY,
+                reason_of_ready(condition.type, condition.reason),
                 condition.message,
             )
     if given_up:
         message = f"something else changes it at each write; tried again every ten minutes: {'; '.join(given_up)}"
-        return bad(conditions.READY, "Overridden", message)
-    return good(conditions.READY)
+        return condition_false(READY, "ChangedByOthers", message)
+    return condition_true(READY)
 
 
 _CONCERN_FIELDS = {
-    conditions.ZOOKEEPER_READY: ("spec.zookeeper",),
-    conditions.RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
-    conditions.BROKERS_READY: ("spec.brokers.replicas", "spec.brokers.resources", "metadata"),
-    conditions.DISKS_READY: ("spec.brokers.disks",),
-    conditions.CONFIG_VALID: ("spec.brokers.config",),
+    ZOOKEEPER_READY: ("spec.zookeeper",),
+    RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
+    BROKERS_READY: ("spec.brokers.replicas", "spec.brokers.resources", "metadata"),
+    DISKS_READY: ("spec.brokers.disks",),
+    CONFIG_VALID: ("spec.brokers.config",),
 }
 
 
@@ -370,7 +381,7 @@ def _status(
         "readyReplicas": sum(1 for entry in shown if entry["ready"]),
         "selector": selector_text(snapshot.cluster.name),
         "brokers": shown,
-        "conditions": conditions.merged(snapshot.status("conditions"), conditions_now, generation, snapshot.now),
+        "conditions": merged(snapshot.status("conditions"), conditions_now, generation, snapshot.now),
     }
     cluster_id = snapshot.kafka.cluster_id if snapshot.kafka is not None else snapshot.status("clusterId")
     if cluster_id:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from ottla_broker.config import BrokerConfig, ConfigError
 from ottla_broker.config.properties import format_properties
 from ottla_operator.api import names
-from ottla_operator.api.conditions import CONFIG_VALID, Condition, bad, good, invalid
+from ottla_operator.api.condition_reasons import CONFIG_VALID
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     CONFIG_MAP,
     POD,
@@ -97,7 +98,7 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
     """ConfigMaps for the brokers, unless the configuration has a mistake: then all keep what they have."""
     cluster = snapshot.cluster
     if wrong := snapshot.problems_below("spec.brokers.config"):
-        return Configs(Decision((invalid(CONFIG_VALID, wrong),)), {})
+        return Configs(Decision((invalid_spec(CONFIG_VALID, wrong),)), {})
     # A declaration of fewer brokers than there are is not served, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))
     cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
@@ -112,7 +113,7 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
             BrokerConfig.from_properties(text)
         except ConfigError as error:
             path = "spec.zookeeper.connect" if "zookeeper.connect" in str(error) else "spec.brokers.config"
-            return Configs(Decision((bad(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {})
+            return Configs(Decision((condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {})
         name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(text)}"
         labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id))
         config_map = new(CONFIG_MAP, cluster.namespace, name, labels, immutable=True, data={FILE: text})
@@ -176,13 +177,13 @@ def _override_condition(snapshot: Snapshot, overridden: Iterable[Override]) -> C
     """Named with the command that removes it. It is not removed here: somebody set it, perhaps in need."""
     if snapshot.dynamic_values is None:  # nobody has answered since this operator began
         for item in snapshot.status("conditions") or []:
-            if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "Overridden"):
-                return bad(CONFIG_VALID, "Overridden", str(item.get("message", "")))
+            if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "DynamicOverride"):
+                return condition_false(CONFIG_VALID, "DynamicOverride", str(item.get("message", "")))
     brokers: dict[tuple[str, str], list[Override]] = {}
     for one in overridden:
         brokers.setdefault((one.key, one.entity), []).append(one)
     if not brokers:
-        return good(CONFIG_VALID)
+        return condition_true(CONFIG_VALID)
     service = names.host(names.bootstrap_service(snapshot.cluster.name), snapshot.cluster.namespace)
     told = []
     for (key, entity), ones in brokers.items():
@@ -193,7 +194,7 @@ def _override_condition(snapshot: Snapshot, overridden: Iterable[Override]) -> C
             f"with kafka-configs --bootstrap-server {service}:{CLIENT_PORT} --alter --entity-type brokers {entity} "
             f"--delete-config {key}"
         )
-    return bad(CONFIG_VALID, "Overridden", "; ".join(told))
+    return condition_false(CONFIG_VALID, "DynamicOverride", "; ".join(told))
 
 
 def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:

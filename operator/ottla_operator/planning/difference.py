@@ -2,7 +2,7 @@
 
 What others add to our objects stays: an item of a keyed list, a label, a default. What is ours is written back. Where
 that has no effect, because an admission webhook or a controller changes it again at each write, writing is given up for
-a while and shown (`Overridden`).
+a while and shown (`ChangedByOthers`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import DISKS_READY, Condition, bad, good, invalid
+from ottla_operator.api.condition_reasons import DISKS_READY
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -35,7 +36,7 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 LEAVE_KEY = "dirs"
 RESIZE_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
 """Conditions of a claim that tell how far its volume is with becoming larger."""
-FROM_REPORTS = ("DirectoryOffline", "DirectoryChanged")
+FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged")
 """The reasons of DisksReady that only a broker can tell, or take back."""
 
 
@@ -94,7 +95,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 if lost is not None:
                     mine.append(Claim(lost, disk.name, FIRST_GENERATION, "Lost", ""))
                     message = f"claim {lost} of broker {number} is gone; its data is lost, the volume is not made again"
-                    faults.append(bad(DISKS_READY, "ClaimLost", message))
+                    faults.append(condition_false(DISKS_READY, "ClaimLost", message))
                     continue
                 claim_name = names.broker_claim(snapshot.cluster.name, number, disk.name, FIRST_GENERATION)
                 mine.append(Claim(claim_name, disk.name, FIRST_GENERATION, "New", ""))
@@ -105,36 +106,36 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
                 growing.append(grows)
             claim = _read(live, disk.name)
             mine.append(claim)
-            if claim.state == "Deleting":
+            if claim.state == "Terminating":
                 message = f"claim {claim.name} of broker {number} is being deleted; the broker loses it when it stops"
-                faults.append(bad(DISKS_READY, "ClaimDeleting", message))
+                faults.append(condition_false(DISKS_READY, "ClaimTerminating", message))
             elif claim.state == "Lost":
                 message = (
                     f"claim {claim.name} of broker {number} has lost its volume: bring the PersistentVolume back, or "
                     "delete the claim and make one in its place"
                 )
-                faults.append(bad(DISKS_READY, "ClaimLost", message))
+                faults.append(condition_false(DISKS_READY, "ClaimLost", message))
             else:
                 desired.append(_build(snapshot, number, rack, disk, claim.name, live, is_released=number in released))
         claims[number] = tuple(mine)
         desired.append(_format_leave(snapshot, number, mine))
         faults += _removed(snapshot, number)
         faults += _reported(snapshot, number, mine)
-    faults += [bad(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
+    faults += [condition_false(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or _resizing(growing)
-    condition = faults[0] if faults else waiting or good(DISKS_READY)
+    condition = faults[0] if faults else waiting or condition_true(DISKS_READY)
     wake = 5.0 if any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
     return Disks(Decision((condition,), tuple(desired), wake_after_s=wake), claims, can_use=True)
 
 
 def _waits_for_id(claim: Claim) -> bool:
-    return not claim.directory_id and claim.state not in ("Lost", "Deleting")
+    return not claim.directory_id and claim.state not in ("Lost", "Terminating")
 
 
 def keepers(disks: Disks) -> frozenset[int]:
     """Brokers whose pod must not be deleted: a volume would go with it, or the next pod would not start without it."""
     return frozenset(
-        number for number, mine in disks.claims.items() if any(claim.state in ("Deleting", "Lost") for claim in mine)
+        number for number, mine in disks.claims.items() if any(claim.state in ("Terminating", "Lost") for claim in mine)
     )
 
 
@@ -148,12 +149,14 @@ def has_no_provisioner(snapshot: Snapshot) -> bool:
 
 def _unusable(snapshot: Snapshot) -> Condition | None:
     if wrong := snapshot.problems_below("spec.brokers.disks"):
-        return invalid(DISKS_READY, wrong)
+        return invalid_spec(DISKS_READY, wrong)
     if dig(snapshot.resource, "spec", "brokers", "disks") is None:
-        return bad(DISKS_READY, "NoDisk", "spec.brokers.disks: name at least one disk with a size")
+        return condition_false(DISKS_READY, "NoDisk", "spec.brokers.disks: name at least one disk with a size")
     for index, disk in enumerate(snapshot.cluster.brokers.disks):
         if not disk.size:
-            return bad(DISKS_READY, "NoSize", f"spec.brokers.disks[{index}].size: is required on Kubernetes")
+            return condition_false(
+                DISKS_READY, "NoSize", f"spec.brokers.disks[{index}].size: is required on Kubernetes"
+            )
     return None
 
 
@@ -173,7 +176,7 @@ def _live_claim(snapshot: Snapshot, broker_id: int, disk: str) -> Obj | None:
 
 
 def _read(claim: Obj, disk: str) -> Claim:
-    state = "Deleting" if is_deleting(claim) else str(dig(claim, "status", "phase") or "Pending")
+    state = "Terminating" if is_deleting(claim) else str(dig(claim, "status", "phase") or "Pending")
     return Claim(name_of(claim), disk, _generation(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
 
 
@@ -301,7 +304,7 @@ def _growing(snapshot: Snapshot, disk: DiskSpec, live: Obj, number: int) -> Grow
 
 def _resizing(growing: Iterable[Growing]) -> Condition | None:
     messages = [one.message for one in growing]
-    return bad(DISKS_READY, "Resizing", "; ".join(messages[:5])) if messages else None
+    return condition_false(DISKS_READY, "Resizing", "; ".join(messages[:5])) if messages else None
 
 
 def _size(snapshot: Snapshot, disk: DiskSpec, live: Obj) -> str:
@@ -317,15 +320,15 @@ def _changes(snapshot: Snapshot, index: int, disk: DiskSpec, live: Obj, number: 
     storage_class = dig(live, "spec", "storageClassName")
     found: list[Condition] = []
     if disk.storage_class_name and storage_class not in (None, disk.storage_class_name):
-        message = f"{field}.storageClassName: claims of {disk.name} have {storage_class}; changing it is not served"
-        found.append(bad(DISKS_READY, "ClassChanged", message))
+        message = f"{field}.storageClassName: claims of {disk.name} have {storage_class}; changing it is not supported"
+        found.append(condition_false(DISKS_READY, "StorageClassChanged", message))
     wanted, requested = quantity(disk.size), quantity(_requested(live))
     if wanted < requested:
         message = f"{field}.size: {disk.size} is less than {_requested(live)} of broker {number}; volumes never shrink"
-        found.append(bad(DISKS_READY, "SizeShrunk", message))
+        found.append(condition_false(DISKS_READY, "SizeDecreased", message))
     elif wanted > requested and not _can_grow(snapshot, live):
         message = f"{field}.size: claim {name_of(live)} cannot grow to {disk.size}: {_why_not(snapshot, live)}"
-        found.append(bad(DISKS_READY, "CannotGrow", message))
+        found.append(condition_false(DISKS_READY, "ExpansionNotAllowed", message))
     return found
 
 
@@ -336,9 +339,9 @@ def _removed(snapshot: Snapshot, number: int) -> list[Condition]:
         return []
     message = (
         f"spec.brokers.disks: {', '.join(gone)} of broker {number} is no longer named; removing and renaming "
-        "disks is not served, and the broker keeps what it has"
+        "disks is not supported, and the broker keeps what it has"
     )
-    return [bad(DISKS_READY, "DiskRemoved", message)]
+    return [condition_false(DISKS_READY, "DiskRemoved", message)]
 
 
 def keeps_disks(snapshot: Snapshot, number: int) -> bool:
@@ -359,13 +362,13 @@ def _reported(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> list[
             continue
         if directory.state != "online":
             message = f"log directory {claim.disk} of broker {number} (claim {claim.name}) is {directory.state}"
-            found.append(bad(DISKS_READY, "DirectoryOffline", message))
+            found.append(condition_false(DISKS_READY, "LogDirNotOnline", message))
         elif claim.directory_id and directory.directory_id and claim.directory_id != directory.directory_id:
             message = (
                 f"claim {claim.name} of broker {number} held directory {claim.directory_id} and now shows "
                 f"{directory.directory_id}"
             )
-            found.append(bad(DISKS_READY, "DirectoryChanged", message))
+            found.append(condition_false(DISKS_READY, "DirectoryIdChanged", message))
     return found
 
 
@@ -377,14 +380,14 @@ def _unanswered(snapshot: Snapshot) -> Condition | None:
         if before.get("type") != DISKS_READY or before.get("reason") not in FROM_REPORTS:
             continue
         if any(f" of broker {number} " in message for number in silent):
-            return bad(DISKS_READY, before["reason"], message)
+            return condition_false(DISKS_READY, before["reason"], message)
     return None
 
 
 def _waiting(snapshot: Snapshot, claims: Mapping[int, tuple[Claim, ...]]) -> Condition | None:
     unbound = [claim.name for mine in claims.values() for claim in mine if claim.state != "Bound"]
     if unbound:
-        return bad(DISKS_READY, "WaitingForVolumes", f"not bound yet: {', '.join(unbound[:5])}")
+        return condition_false(DISKS_READY, "WaitingForVolumes", f"not bound yet: {', '.join(unbound[:5])}")
     return None
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import ZOOKEEPER_READY, Condition, bad
+from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
+from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -286,20 +287,20 @@ def _claim_faults(snapshot: Snapshot, servers: Iterable[int], roles: Sequence[st
             name = claim["metadata"]["name"]
             if is_deleting(claim):
                 message = f"claim {name} of server {server} is being deleted; the server loses it when its pod stops"
-                found.append(bad(ZOOKEEPER_READY, "ClaimDeleting", message))
+                found.append(condition_false(ZOOKEEPER_READY, "ClaimTerminating", message))
             elif _has_lost_volume(claim):
                 message = (
                     f"claim {name} of server {server} has lost its volume: bring the PersistentVolume back, or delete "
                     "the claim to have the server replaced"
                 )
-                found.append(bad(ZOOKEEPER_READY, "ClaimLost", message))
+                found.append(condition_false(ZOOKEEPER_READY, "ClaimLost", message))
     return found
 
 
 def _replacing(turn: int, waits: Sequence[int]) -> Condition:
     after = f"; after it: {', '.join(map(str, waits))}" if waits else ""
     message = f"server {turn} starts on other claims than it served with, and copies the data of the others{after}"
-    return bad(ZOOKEEPER_READY, "ReplacingServer", message)
+    return condition_false(ZOOKEEPER_READY, "ReplacingServer", message)
 
 
 def _loss(
@@ -327,14 +328,14 @@ def _loss(
         f"takes {len(held)} hold data and {serving} serve. "
     )
     if len(held) >= quorum:
-        return bad(ZOOKEEPER_READY, "ClaimLost", f"{what}Get servers {', '.join(map(str, held))} to run.")
+        return condition_false(ZOOKEEPER_READY, "ClaimLost", f"{what}Get servers {', '.join(map(str, held))} to run.")
     tokens = ",".join(token(snapshot, record, server) for server in lost)
     cluster = snapshot.cluster
     command = (
         f"kubectl annotate -n {cluster.namespace} {KAFKA_CLUSTER.kind.lower()} {cluster.name} --overwrite "
         f"{names.ACCEPT_LOSS}={tokens}"
     )
-    return bad(
+    return condition_false(
         ZOOKEEPER_READY,
         "ClaimLost",
         f"{what}Restore the claims with their volumes; or, what only they held is then lost, declare it: {command}",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla_operator.api.conditions import BROKERS_READY, RACKS_READY, SPREAD_OVER_NODES, Condition, bad, good, invalid
+from ottla_operator.api.condition_reasons import BROKERS_READY, RACKS_READY, SPREAD_OVER_NODES
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.names import CLUSTER_ID, broker_name, pod_of
 from ottla_operator.api.objects import CLAIM, POD, annotation, dig, label
 from ottla_operator.planning.snapshot import Snapshot
@@ -79,7 +80,7 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     racks_condition = _racks_condition(snapshot, racks, found)
     shown = (racks_condition, _spread_condition(snapshot, racks))
     if wrong := snapshot.problems_below("spec.brokers.replicas", "metadata"):
-        return Identities(racks, shown, invalid(BROKERS_READY, wrong))
+        return Identities(racks, shown, invalid_spec(BROKERS_READY, wrong))
     if len(known) > brokers.replicas:
         surplus = sorted(known, reverse=True)[: len(known) - brokers.replicas]
         return Identities(racks, shown, leaving=tuple(surplus))
@@ -90,10 +91,10 @@ def decide_identities(snapshot: Snapshot) -> Identities:
     if snapshot.nodes is not None:
         usable = [rack for rack in usable if rack in found]
     if not usable or snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
-        return Identities(racks, shown, bad(BROKERS_READY, "WaitingForRack", racks_condition.message))
+        return Identities(racks, shown, condition_false(BROKERS_READY, "WaitingForRack", racks_condition.message))
     if snapshot.kafka is None and _has_run(snapshot):
         message = "new ids must not be those of replicas, and no broker answers which there are"
-        return Identities(racks, shown, bad(BROKERS_READY, "WaitingForKafka", message))
+        return Identities(racks, shown, condition_false(BROKERS_READY, "WaitingForKafka", message))
     taken = {replica for part in snapshot.kafka.partitions for replica in part.replicas} if snapshot.kafka else set()
     kept = {number: rack for number, rack in snapshot.removed_ids().items() if number not in taken}
     again = list(kept)[:missing]
@@ -111,17 +112,19 @@ def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequen
     """Ordered checks; the first that finds something is the reason."""
     brokers = snapshot.cluster.brokers
     if wrong := snapshot.problems_below("spec.brokers.racks", "spec.brokers.rackKey"):
-        return invalid(RACKS_READY, wrong)
+        return invalid_spec(RACKS_READY, wrong)
     if snapshot.nodes is None and not brokers.racks:
         message = "spec.brokers.racks: name the racks; the operator has no right to read nodes"
-        return bad(RACKS_READY, "NodesNotReadable", message)
+        return condition_false(RACKS_READY, "NodesNotReadable", message)
     if snapshot.nodes is not None:
         if not brokers.racks and not found:
-            return bad(RACKS_READY, "NoRack", f"spec.brokers.rackKey: no node carries the label {brokers.rack_key}")
+            return condition_false(
+                RACKS_READY, "NoRack", f"spec.brokers.rackKey: no node carries the label {brokers.rack_key}"
+            )
         for index, rack in enumerate(brokers.racks):
             if rack not in found:
                 message = f"spec.brokers.racks[{index}]: no node has {brokers.rack_key}={rack}"
-                return bad(RACKS_READY, "NoNodeInRack", message)
+                return condition_false(RACKS_READY, "NoNodeInRack", message)
         nodes = {dig(node, "metadata", "name"): node for node in snapshot.nodes}
         for broker_id, rack in racks.items():
             pod = snapshot.get(POD, pod_of(broker_name(snapshot.cluster.name, broker_id)))
@@ -131,8 +134,8 @@ def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequen
             actual = label(node, brokers.rack_key)
             if actual != rack:
                 message = f"broker {broker_id} belongs to rack {rack} and runs in {actual or 'none'}"
-                return bad(RACKS_READY, "RackDrift", message)
-    return good(RACKS_READY)
+                return condition_false(RACKS_READY, "RackMismatch", message)
+    return condition_true(RACKS_READY)
 
 
 def _spread_condition(snapshot: Snapshot, racks: Mapping[int, str]) -> Condition:
@@ -147,4 +150,8 @@ def _spread_condition(snapshot: Snapshot, racks: Mapping[int, str]) -> Condition
         for name, together in sorted(by_node.items())
         if len(together) > 1
     ]
-    return bad(SPREAD_OVER_NODES, "SharedNode", "; ".join(shared[:5])) if shared else good(SPREAD_OVER_NODES)
+    return (
+        condition_false(SPREAD_OVER_NODES, "SharedNode", "; ".join(shared[:5]))
+        if shared
+        else condition_true(SPREAD_OVER_NODES)
+    )

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import BROKERS_READY, Condition, bad
+from ottla_operator.api.condition_reasons import BROKERS_READY
+from ottla_operator.api.conditions import Condition, condition_false
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -153,15 +154,19 @@ def _condition(
         return None
     field = f"spec.brokers.replicas: {snapshot.cluster.brokers.replicas}"
     if stopping:
-        return bad(BROKERS_READY, "BeingRemoved", f"{field}; broker {stopping[0]} is empty and is being removed")
+        return condition_false(
+            BROKERS_READY, "BeingRemoved", f"{field}; broker {stopping[0]} is empty and is being removed"
+        )
     if held_by:
         texts = []
         for broker_id, held in sorted(held_by.items()):
             more = ", …" if len(held) > SHOWN else ""
             texts.append(f"broker {broker_id} holds {len(held)} replicas ({', '.join(held[:SHOWN])}{more})")
         message = f"{field}; {'; '.join(texts)}; a broker goes once they are moved away (kafka-reassign-partitions)"
-        return bad(BROKERS_READY, "HoldReplicas", message)
+        return condition_false(BROKERS_READY, "HoldReplicas", message)
     if unknown:
         message = f"{field}; not known yet what broker {', '.join(map(str, unknown))} holds"
-        return bad(BROKERS_READY, "WaitingForKafka", message)
-    return bad(BROKERS_READY, "BeingRemoved", f"{field}; broker {leaving[0]} waits for its turn to be removed")
+        return condition_false(BROKERS_READY, "WaitingForKafka", message)
+    return condition_false(
+        BROKERS_READY, "BeingRemoved", f"{field}; broker {leaving[0]} waits for its turn to be removed"
+    )

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import SERVICES_READY, good
+from ottla_operator.api.condition_reasons import SERVICES_READY
+from ottla_operator.api.conditions import condition_true
 from ottla_operator.api.objects import SERVICE, Obj, new, owned
 from ottla_operator.planning.budgets import decide_budgets
 from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
@@ -61,7 +62,7 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
         )
     budgets = decide_budgets(snapshot, ids)
     desired += budgets.desired
-    return Decision((good(SERVICES_READY),), tuple(desired), wake_after_s=budgets.wake_after_s)
+    return Decision((condition_true(SERVICES_READY),), tuple(desired), wake_after_s=budgets.wake_after_s)
 
 
 def _selector(cluster: str) -> dict[str, str]:

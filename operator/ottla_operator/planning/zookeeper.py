@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
-from ottla_operator.api.conditions import ZOOKEEPER_READY, Condition, bad, good, invalid
+from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -236,7 +237,7 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
     spec = cluster.zookeeper
     faults = _spec_faults(snapshot)
     if spec.connect:
-        condition = faults[0] if faults else good(ZOOKEEPER_READY, "Existing", spec.connect)
+        condition = faults[0] if faults else condition_true(ZOOKEEPER_READY, "ExistingEnsemble", spec.connect)
         return ZooKeeper(Decision((condition,)), {})
     if faults and not ensemble_size(snapshot):
         return ZooKeeper(Decision(tuple(faults[:1])), {})
@@ -301,19 +302,19 @@ def _spec_faults(snapshot: Snapshot) -> list[Condition]:
     """What is wrong with spec.zookeeper itself, the first thing first."""
     found: list[Condition] = []
     if wrong := snapshot.problems_below("spec.zookeeper", "metadata"):
-        found.append(invalid(ZOOKEEPER_READY, wrong))
+        found.append(invalid_spec(ZOOKEEPER_READY, wrong))
     asked = dig(snapshot.resource, "spec", "zookeeper", "replicas") or DEFAULT_ZOOKEEPER_REPLICAS
     now = ensemble_size(snapshot)
     if now is not None and now != asked:
-        message = f"spec.zookeeper.replicas: changing {now} to {asked} servers is not served yet; nothing was changed"
-        found.append(bad(ZOOKEEPER_READY, "ResizeNotServed", message))
+        message = f"spec.zookeeper.replicas: changing {now} to {asked} servers is not supported; nothing was changed"
+        found.append(condition_false(ZOOKEEPER_READY, "EnsembleResizeNotSupported", message))
     spec = snapshot.cluster.zookeeper
     if not spec.connect and has_log_disk(snapshot) != (spec.log_disk is not None):
         act = "adding" if spec.log_disk is not None else "removing"
-        message = f"spec.zookeeper.logDisk: {act} it is not served; the ensemble keeps its log where it is"
-        found.append(bad(ZOOKEEPER_READY, "DisksChanged", message))
+        message = f"spec.zookeeper.logDisk: {act} it is not supported; the ensemble keeps its log where it is"
+        found.append(condition_false(ZOOKEEPER_READY, "LogDiskChanged", message))
     if not spec.connect and not spec.disk.size:
-        found.append(bad(ZOOKEEPER_READY, "NoSize", "spec.zookeeper.disk.size: is required on Kubernetes"))
+        found.append(condition_false(ZOOKEEPER_READY, "NoSize", "spec.zookeeper.disk.size: is required on Kubernetes"))
     return found
 
 
@@ -438,8 +439,8 @@ def _claim_faults(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, fi
         return []
     requested = str(dig(live, "spec", "resources", "requests", "storage") or "0")
     if quantity_bytes(disk.size) != quantity_bytes(requested):
-        message = f"{field}.size: changing {requested} of claim {name} to {disk.size} is not served yet"
-        return [bad(ZOOKEEPER_READY, "SizeChanged", message)]
+        message = f"{field}.size: changing {requested} of claim {name} to {disk.size} is not supported"
+        return [condition_false(ZOOKEEPER_READY, "DiskResizeNotSupported", message)]
     return []
 
 
@@ -540,10 +541,10 @@ def _readiness(snapshot: Snapshot, wanted: list[int], *, has_served: bool) -> Co
             if server not in rolling:
                 waiting.append(down[-1])
     if has_served and len(wanted) - len(down) <= len(wanted) // 2:
-        return bad(ZOOKEEPER_READY, "NoQuorum", f"nothing is served; servers: {', '.join(down)}")
+        return condition_false(ZOOKEEPER_READY, "NoQuorum", f"nothing is served; servers: {', '.join(down)}")
     if waiting:
-        return bad(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {', '.join(waiting)}")
-    return good(ZOOKEEPER_READY)
+        return condition_false(ZOOKEEPER_READY, "WaitingForServers", f"servers not ready: {', '.join(waiting)}")
+    return condition_true(ZOOKEEPER_READY)
 
 
 def servers_of(snapshot: Snapshot) -> dict[int, Obj]:

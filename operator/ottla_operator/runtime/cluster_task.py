@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
-from ottla_operator.api.conditions import READY, ZOOKEEPER_READY, Condition, merged
+from ottla_operator.api.condition_reasons import READY, ZOOKEEPER_READY
+from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
 from ottla_operator.api.events import events
 from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
 from ottla_operator.api.objects import (
@@ -334,7 +335,7 @@ class ClusterTask:
         if not foreign:
             return _with_failure(snapshot, wanted, str(failed)), failed
         text = ", ".join(f"{obj['kind']} {name_of(obj)}" for obj in foreign)
-        condition = Condition(READY, "False", "NotOurs", f"exist and do not belong to this cluster: {text}")
+        condition = condition_false(READY, "NotOwned", f"exist and do not belong to this cluster: {text}")
         return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition])), failed
 
     async def _change(self, obj: Obj, live: Obj) -> None:
@@ -430,7 +431,7 @@ class ClusterTask:
     async def _say_that_nothing_is_known(self, resource: Obj, error: Exception) -> None:
         """Ready is Unknown: what status said before was decided from what is no longer seen."""
         reason = "ReadFailed" if isinstance(error, ApiError) else "InternalError"
-        unknown = Condition(READY, "Unknown", reason, f"{type(error).__name__}: {error}")
+        unknown = condition_unknown(READY, reason, f"{type(error).__name__}: {error}")
         before = resource.get("status") or {}
         previous = before.get("conditions") or []
         generation = int(resource["metadata"].get("generation") or 0)
@@ -471,7 +472,7 @@ async def tell(api: KubernetesApi, log: logging.Logger, transitions: Sequence[Ob
 
 
 def _with_failure(snapshot: Snapshot, wanted: Pass, message: str) -> Pass:
-    condition = Condition(READY, "False", "WriteFailed", message)
+    condition = condition_false(READY, "WriteFailed", message)
     return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition]))
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.events import events
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import (
@@ -38,7 +39,6 @@ from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import tell
 from ottla_operator.runtime.store import Key, Store, cluster_of
 from ottla_operator.topics.decisions import (
-    ALREADY_EXISTS,
     Create,
     DeleteTopic,
     TopicDecision,
@@ -338,7 +338,7 @@ class TopicTask:
         after = replace(item.facts, live=lives.get(item.topic))
         error = errors.get(item.topic, "")
         creates = any(isinstance(change, Create) for change in item.decision.changes)
-        if creates and error.startswith(ALREADY_EXISTS):
+        if creates and error.startswith(TOPIC_ALREADY_EXISTS):
             error = ""
             if item.is_first_try:  # nobody but this document's first request could have created it for the document
                 after = replace(after, resource=await self._write_status(after.resource, found_existing(after)))

@@ -9,9 +9,9 @@ topic was created for it. `status.adopted` records which of the two it was: it i
 finalizer is set and before the topic is created, for the topic (`status.topicName`, `status.topicId`) that it is about.
 Where the record is missing or is about another topic, the topic is kept.
 
-Example, a rename under GitOps: document b (topicName: t) is applied while document a has topic t; b says Conflict. a is
-deleted: it is released, and t stays. b takes over: for b the topic was there before, so b has adopted it, and t goes
-with b only if b says `deletionPolicy: Delete`.
+Example, a rename under GitOps: document b (topicName: t) is applied while document a has topic t; b says
+ConflictingTopic. a is deleted: it is released, and t stays. b takes over: for b the topic was there before, so b has
+adopted it, and t goes with b only if b says `deletionPolicy: Delete`.
 
 The finalizer is ours and stands only while the topic would be deleted with the document. It never outlives its cluster
 or its namespace: nobody is left to delete topics then. What needs no answer of the fleet does not wait for one.
@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ottla_operator.api.conditions import READY, Condition, bad, good, invalid, merged
+from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import Obj, dig, is_deleting, name_of, uid_of
 from ottla_operator.model.fields import Problem
@@ -31,9 +32,6 @@ from ottla_operator.model.topic_config import is_same_value
 
 LEFT_ALONE = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that tools set while they move replicas."""
-
-ALREADY_EXISTS = "TopicAlreadyExists"
-"""The reason of a refused creation from which follows that the topic was there before."""
 
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
 
@@ -137,21 +135,27 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
     off = False if has_finalizer else None
     if facts.cluster_is_going:
         name = facts.topic.cluster
-        condition = bad(READY, "NoCluster", f"spec.clusterRef.name: there is no KafkaCluster {name} in this namespace")
+        condition = condition_false(
+            READY, "ClusterNotFound", f"spec.clusterRef.name: there is no KafkaCluster {name} in this namespace"
+        )
         return TopicDecision((), off, _status(facts, condition))
     if has_unusable_name(facts.problems):
-        return TopicDecision((), off, _status(facts, invalid(READY, facts.problems), has_topic=False))
+        return TopicDecision((), off, _status(facts, invalid_spec(READY, facts.problems), has_topic=False))
     if facts.claimant:
         message = f"KafkaTopic {facts.claimant} is older and has topic {facts.topic.topic_name}"
-        return TopicDecision((), off, _status(facts, bad(READY, "Conflict", message), has_topic=False))
+        return TopicDecision(
+            (), off, _status(facts, condition_false(READY, "ConflictingTopic", message), has_topic=False)
+        )
     if facts.cluster_is_paused:
-        return TopicDecision((), None, _status(facts, bad(READY, "Paused", "the KafkaCluster is paused")))
+        return TopicDecision((), None, _status(facts, condition_false(READY, "Paused", "the KafkaCluster is paused")))
     if not facts.is_asked:
         return TopicDecision(finalizer=off if _is_kept_for_sure(facts) else None, needs_fleet=True)
     if facts.live is not None and facts.live.error:
         return TopicDecision((), None, refused(facts, facts.live.error), requeue_after_wait=True)
     if facts.live is not None and facts.live.is_internal:
-        condition = bad(READY, "InternalTopic", f"{facts.topic.topic_name} belongs to the brokers: nothing is changed")
+        condition = condition_false(
+            READY, "InternalTopic", f"{facts.topic.topic_name} belongs to the brokers: nothing is changed"
+        )
         return TopicDecision((), off, _status(facts, condition, has_topic=False))
     return _serve(facts, has_finalizer)
 
@@ -165,9 +169,9 @@ def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
     finalizer = keep if keep != has_finalizer else None
     creates = any(isinstance(change, Create) for change in wanted.changes)
     record = _record(facts, creates) if creates or finalizer is True else None
-    condition = wanted.faults[0] if wanted.faults else good(READY)
+    condition = wanted.faults[0] if wanted.faults else condition_true(READY)
     if wanted.changes and not wanted.faults:
-        condition = bad(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
+        condition = condition_false(READY, "Changing", ", ".join(type(change).__name__ for change in wanted.changes))
     status = _status(facts, condition)
     return TopicDecision(tuple(wanted.changes), finalizer, status, record, requeue_after_wait=wanted.requeue_after_wait)
 
@@ -190,11 +194,12 @@ def is_adopted(facts: TopicFacts) -> bool | None:
 
 
 def refused(facts: TopicFacts, error: str) -> Obj:
-    """The status after the brokers refused a change: `error` is "Reason: message"."""
-    reason, _, message = error.partition(": ")
+    """The status after the brokers refused a change. `error` is "Name: message", with the name of Kafka's error."""
+    name, _, message = error.partition(": ")
     if is_deleting(facts.resource):
         return _terminating(facts, f"topic {facts.topic.topic_name} is not deleted: {error}; {_HOW_TO_KEEP}")
-    return _status(facts, bad(READY, reason or "KafkaError", message))
+    reason = reason_of_kafka_error(name)
+    return _status(facts, condition_false(READY, reason or KAFKA_ERROR, message if reason else error))
 
 
 def waiting(facts: TopicFacts) -> Obj | None:
@@ -204,10 +209,10 @@ def waiting(facts: TopicFacts) -> Obj | None:
             facts, f"topic {facts.topic.topic_name} is deleted first, and no broker answers; {_HOW_TO_KEEP}"
         )
     if facts.problems:
-        return _status(facts, invalid(READY, facts.problems))
+        return _status(facts, invalid_spec(READY, facts.problems))
     if dig(facts.resource, "status", "topicId") is not None and _recorded(facts) is not None and _was_served(facts):
         return None
-    return _status(facts, bad(READY, "WaitingForKafka", "no broker answers"))
+    return _status(facts, condition_false(READY, "WaitingForKafka", "no broker answers"))
 
 
 def found_existing(facts: TopicFacts) -> Obj:
@@ -239,7 +244,12 @@ def _has_finalizer(resource: Obj) -> bool:
 
 
 def _was_served(facts: TopicFacts) -> bool:
-    return dig(facts.resource, "status", "conditions", 0, "reason") not in (None, "Conflict", "NoCluster", "Paused")
+    return dig(facts.resource, "status", "conditions", 0, "reason") not in (
+        None,
+        "ConflictingTopic",
+        "ClusterNotFound",
+        "Paused",
+    )
 
 
 def _deletes(topic: KafkaTopic, adopted: bool | None) -> bool:
@@ -291,10 +301,10 @@ def _release(facts: TopicFacts) -> TopicDecision:
 def _create(facts: TopicFacts) -> _Wanted:
     topic = facts.topic
     if facts.problems:
-        return _Wanted(faults=[invalid(READY, facts.problems)])
+        return _Wanted(faults=[invalid_spec(READY, facts.problems)])
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
-        return _Wanted(faults=[bad(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
+        return _Wanted(faults=[condition_false(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
     return _Wanted([Create(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 
@@ -302,7 +312,7 @@ def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
     topic = facts.topic
     wanted = _Wanted()
     if facts.problems:
-        wanted.faults.append(invalid(READY, facts.problems))
+        wanted.faults.append(invalid_spec(READY, facts.problems))
     if not any(problem.path.startswith("spec.config") for problem in facts.problems):
         changed = {
             key: value
@@ -316,10 +326,10 @@ def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
         wanted.changes.append(Grow(topic.topic_name, topic.partitions))
     elif 0 < topic.partitions < live.partitions:
         message = f"spec.partitions: the topic has {live.partitions}, and partitions cannot be taken away"
-        wanted.faults.append(bad(READY, "PartitionsDecreased", message))
+        wanted.faults.append(condition_false(READY, "PartitionsDecreased", message))
     if 0 < topic.replicas != live.replicas:
-        message = f"spec.replicas: changing {live.replicas} to {topic.replicas} is not served yet"
-        wanted.faults.append(bad(READY, "ReplicasChangeNotServed", message))
+        message = f"spec.replicas: changing {live.replicas} to {topic.replicas} is not supported"
+        wanted.faults.append(condition_false(READY, "ReplicasChangeNotSupported", message))
     return wanted
 
 
@@ -337,7 +347,7 @@ def _record(facts: TopicFacts, creates: bool) -> Obj | None:
 
 
 def _terminating(facts: TopicFacts, message: str) -> Obj:
-    return _status(replace(facts, live=None), bad(READY, "Terminating", message))
+    return _status(replace(facts, live=None), condition_false(READY, "Terminating", message))
 
 
 def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) -> Obj:

@@ -12,11 +12,12 @@ from kafka import KafkaConsumer
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from ottla_broker.testing import Cluster, cluster
+from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import DynamicValue
 from ottla_operator.effects.kafka_admin import KafkaAdminLane
 from ottla_operator.effects.ports import KafkaError
 from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
-from ottla_operator.topics.decisions import ALREADY_EXISTS, Alter, Create, DeleteTopic, Grow, TopicView
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 """The operator tries again after five seconds; a test has one try, on whatever machine."""
@@ -213,7 +214,7 @@ async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaAdmi
 async def test_a_creation_of_what_exists_says_so(admin: KafkaAdminLane) -> None:
     assert await admin.change([Create("twice", 1, 1, {})]) == {}
     errors = await admin.change([Create("twice", 1, 1, {})])
-    assert errors["twice"].startswith(ALREADY_EXISTS)
+    assert errors["twice"].startswith(TOPIC_ALREADY_EXISTS)
 
 
 async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: Cluster) -> None:

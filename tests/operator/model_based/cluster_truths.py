@@ -25,7 +25,7 @@ from ottla_operator.planning.config import FILE
 from tests.operator.model_based.truths import condition_of
 from tests.operator.model_based.world import World
 
-NEVER_AT_REST = ("WriteFailed", "NotOurs", "InternalError", "Rolling")
+NEVER_AT_REST = ("WriteFailed", "NotOwned", "InternalError", "Rolling")
 """Reasons that nothing in these machines accounts for once all faults have ended."""
 
 

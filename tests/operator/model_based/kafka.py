@@ -12,8 +12,9 @@ from ottla_broker.config.definitions.topics import TOPIC_KEYS
 from ottla_broker.config.topics import validate_topic_config
 from ottla_broker.config.types import format_value
 from ottla_broker.protocol.errors import KafkaError as BrokerError
+from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.effects.ports import KafkaError
-from ottla_operator.topics.decisions import ALREADY_EXISTS, Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
 from tests.operator.fleet import InMemoryKafka
 from tests.operator.kubernetes import InMemoryKubernetes
 
@@ -82,7 +83,7 @@ class ModelKafka(InMemoryKafka):
         if isinstance(change, Create) and live is None and change.replicas > brokers:
             return "InvalidReplicationFactorError: too many"
         if isinstance(change, Create) and live is not None:
-            return f"{ALREADY_EXISTS}: it is there"
+            return f"{TOPIC_ALREADY_EXISTS}: it is there"
         if live is None and isinstance(change, Alter | Grow):
             return "UnknownTopicOrPartitionError: gone"
         if isinstance(change, Grow) and live is not None and change.partitions <= live.partitions:

@@ -51,7 +51,7 @@ def untruths_of_topics(world: World) -> Iterator[str]:
         ready = [name_of(one) for one in sharing if condition_of(one).get("status") == "True"]
         if len(ready) > 1:
             yield f"KafkaTopics {', '.join(ready)} are all Ready and mean topic {topic}"
-        if all(condition_of(one).get("reason") == "Conflict" for one in sharing):
+        if all(condition_of(one).get("reason") == "ConflictingTopic" for one in sharing):
             yield f"every KafkaTopic of topic {topic} waits for another one: {', '.join(map(name_of, sharing))}"
 
 

@@ -337,7 +337,7 @@ async def test_a_dynamic_value_in_place_of_a_declared_one_is_named_with_the_way_
     fleet.kafka.dynamic = {1: {"message.max.bytes": "5000", "log.cleaner.threads": "2"}}
     await fleet.converge()
     status, reason, message = fleet.condition("ConfigValid")
-    assert (status, reason) == ("False", "Overridden")
+    assert (status, reason) == ("False", "DynamicOverride")
     assert "broker 1: message.max.bytes is 5000, set by kafka-configs, and not 1000000 as declared" in message
     assert (
         "kafka-configs --bootstrap-server orders-bootstrap.default.svc:9092 --alter --entity-type brokers "
@@ -348,14 +348,16 @@ async def test_a_dynamic_value_in_place_of_a_declared_one_is_named_with_the_way_
     await fleet.converge()
     now = {number: uid_of(fleet.kubernetes.there(POD, f"orders-broker-{number}-0")) for number in range(3)}
     assert [now[number] == pods[number] for number in range(3)] == [False, True, False], "broker 1 gains nothing by it"
-    assert fleet.condition("Rolled")[:2] == ("False", "Withheld") and "broker 1" in fleet.condition("Rolled")[2]
+    assert (
+        fleet.condition("Rolled")[:2] == ("False", "DesiredStateUnknown") and "broker 1" in fleet.condition("Rolled")[2]
+    )
     assert fleet.condition("Ready")[0] == "False"
     fleet.kafka.answers = False
     await fleet.converge()
-    assert fleet.condition("ConfigValid")[1] == "Overridden", "no answer is no sign that it is gone"
+    assert fleet.condition("ConfigValid")[1] == "DynamicOverride", "no answer is no sign that it is gone"
     fleet.restart_operator()
     await fleet.converge()
-    assert fleet.condition("ConfigValid")[1] == "Overridden"
+    assert fleet.condition("ConfigValid")[1] == "DynamicOverride"
     fleet.kafka.answers = True
     fleet.kafka.dynamic = {}
     await fleet.converge()
@@ -444,20 +446,25 @@ async def test_a_field_that_cannot_work_is_named_and_stops_only_its_own_concern(
     ("path", "value", "condition", "reason"),
     [
         ("spec.brokers.replicas", 2, "BrokersReady", "HoldReplicas"),
-        ("spec.brokers.disks", [{"name": "d0", "size": "1Gi"}], "DisksReady", "SizeShrunk"),
+        ("spec.brokers.disks", [{"name": "d0", "size": "1Gi"}], "DisksReady", "SizeDecreased"),
         ("spec.brokers.disks", [{"name": "d0", "size": "100Gi"}], "DisksReady", "DiskRemoved"),
         (
             "spec.brokers.disks",
             [{"name": n, "size": "100Gi", "storageClassName": "fast"} for n in ("d0", "d1")],
             "DisksReady",
-            "ClassChanged",
+            "StorageClassChanged",
         ),
-        ("spec.brokers.disks", [{"name": n, "size": "200Gi"} for n in ("d0", "d1")], "DisksReady", "CannotGrow"),
+        (
+            "spec.brokers.disks",
+            [{"name": n, "size": "200Gi"} for n in ("d0", "d1")],
+            "DisksReady",
+            "ExpansionNotAllowed",
+        ),
         ("spec.brokers.config", {"no.such": 1}, "ConfigValid", "InvalidSpec"),
-        ("spec.zookeeper.replicas", 5, "ZooKeeperReady", "ResizeNotServed"),
+        ("spec.zookeeper.replicas", 5, "ZooKeeperReady", "EnsembleResizeNotSupported"),
         ("spec.zookeeper.replicas", 2, "ZooKeeperReady", "InvalidSpec"),
-        ("spec.zookeeper.logDisk", None, "ZooKeeperReady", "DisksChanged"),
-        ("spec.zookeeper", None, "ZooKeeperReady", "DisksChanged"),
+        ("spec.zookeeper.logDisk", None, "ZooKeeperReady", "LogDiskChanged"),
+        ("spec.zookeeper", None, "ZooKeeperReady", "LogDiskChanged"),
     ],
 )
 async def test_a_change_that_is_not_served_is_a_condition_and_can_be_taken_back(
@@ -486,7 +493,7 @@ async def test_a_log_disk_added_to_an_ensemble_is_a_condition_and_leaves_its_log
     pods = {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.edit("spec.zookeeper.logDisk", {"size": "5Gi"})
     await fleet.converge()
-    assert fleet.condition("ZooKeeperReady")[1] == "DisksChanged"
+    assert fleet.condition("ZooKeeperReady")[1] == "LogDiskChanged"
     assert "dataLogDir=/data\n" in fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["zoo.cfg"]
     assert pods == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
 
@@ -577,7 +584,7 @@ async def test_a_class_that_lets_no_volume_grow_is_named_with_the_claim() -> Non
     fleet.edit("spec.brokers.disks", [{"name": n, "size": "200Gi", "storageClassName": "local"} for n in ("d0", "d1")])
     await fleet.converge()
     status, reason, message = fleet.condition("DisksReady")
-    assert (status, reason) == ("False", "CannotGrow")
+    assert (status, reason) == ("False", "ExpansionNotAllowed")
     assert (
         "claim orders-broker-0-d0-1 cannot grow to 200Gi: the storage class local does not let volumes grow" in message
     )
@@ -594,7 +601,7 @@ async def test_a_claim_grown_by_hand_to_any_form_of_a_quantity_stops_no_configur
     fleet.kubernetes.put(claim)
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     await fleet.converge()
-    assert fleet.condition("DisksReady")[1] == "SizeShrunk" and "broker 1" in fleet.condition("DisksReady")[2]
+    assert fleet.condition("DisksReady")[1] == "SizeDecreased" and "broker 1" in fleet.condition("DisksReady")[2]
     assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
     assert fleet.condition("Rolled")[0] == "True"
 
@@ -667,7 +674,7 @@ async def test_a_claim_deleted_under_a_running_broker_is_reported_and_never_made
     fleet = await _running()
     fleet.kubernetes.remove(CLAIM, "orders-broker-1-d0-1")
     await fleet.step()
-    assert fleet.condition("DisksReady")[1] == "ClaimDeleting"
+    assert fleet.condition("DisksReady")[1] == "ClaimTerminating"
     fleet.kubernetes.remove(POD, "orders-broker-1-0")
     await fleet.converge()
     assert fleet.condition("DisksReady")[1] == "ClaimLost"
@@ -701,14 +708,14 @@ async def test_an_offline_directory_is_shown() -> None:
     fleet.surroundings.offline = {"orders-broker-2-d1-1"}
     await fleet.converge()
     status, reason, message = fleet.condition("DisksReady")
-    assert (status, reason) == ("False", "DirectoryOffline") and "d1 of broker 2" in message
+    assert (status, reason) == ("False", "LogDirNotOnline") and "d1 of broker 2" in message
 
 
 async def test_a_relabelled_node_is_rack_drift_and_moves_nobody() -> None:
     fleet = await _running()
     fleet.kubernetes.put(node("n2", "zone-z"))
     await fleet.converge()
-    assert fleet.condition("RacksReady")[:2] == ("False", "RackDrift")
+    assert fleet.condition("RacksReady")[:2] == ("False", "RackMismatch")
     assert fleet.racks()["orders-broker-1"] == "zone-b"
 
 
@@ -734,7 +741,7 @@ async def test_an_object_of_our_name_that_is_not_ours_is_left_alone_and_named() 
     ports = [{"name": "theirs", "port": 1, "protocol": "TCP", "targetPort": 1}]
     fleet.kubernetes.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
     await fleet.converge()
-    assert fleet.condition("Ready")[1] == "NotOurs" and "orders-bootstrap" in fleet.condition("Ready")[2]
+    assert fleet.condition("Ready")[1] == "NotOwned" and "orders-bootstrap" in fleet.condition("Ready")[2]
     assert fleet.kubernetes.there(SERVICE, "orders-bootstrap")["spec"]["ports"] == ports
     assert [item["ready"] for item in fleet.status("brokers")] == [True] * 3
 
@@ -796,7 +803,7 @@ async def test_a_roll_leaves_a_broker_alone_whose_claim_would_go_with_its_pod() 
     await fleet.converge()
     changed = {name for name, uid in pods.items() if uid_of(fleet.kubernetes.there(POD, name)) != uid}
     assert changed == {"orders-broker-0-0", "orders-broker-2-0"}
-    assert fleet.condition("DisksReady")[1] == "ClaimDeleting"
+    assert fleet.condition("DisksReady")[1] == "ClaimTerminating"
     assert fleet.status("brokers", 1, "pending") == ["ConfigChanged"]
 
 

@@ -89,7 +89,7 @@ async def test_an_offline_directory_stays_named_while_its_broker_restarts() -> N
     await fleet.converge()
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
     await fleet.task.pass_once()
-    assert fleet.condition("DisksReady")[:2] == ("False", "DirectoryOffline")
+    assert fleet.condition("DisksReady")[:2] == ("False", "LogDirNotOnline")
     fleet.surroundings.offline = set()
     await fleet.converge()
     assert fleet.condition("DisksReady")[0] == "True"
@@ -104,5 +104,5 @@ async def test_a_change_that_another_condition_withholds_is_not_rolled(path: str
     await fleet.converge()
     fleet.edit(path, value)
     await fleet.converge()
-    assert fleet.condition("Rolled")[:2] == ("False", "Withheld")
+    assert fleet.condition("Rolled")[:2] == ("False", "DesiredStateUnknown")
     assert "broker 0" in fleet.condition("Rolled")[2]

@@ -172,7 +172,7 @@ async def test_a_cluster_applied_again_without_some_of_its_claims_keeps_its_size
     fleet.kubernetes.put(document)
     fleet.restart_operator()
     await fleet.converge()
-    assert fleet.condition("ZooKeeperReady")[1] in ("ClaimLost", "ResizeNotServed")
+    assert fleet.condition("ZooKeeperReady")[1] in ("ClaimLost", "EnsembleResizeNotSupported")
     assert len(fleet.kubernetes.there(CONFIG_MAP, "orders-zookeeper")["data"]["members"].splitlines()) == 3
     assert not fleet.ensemble.overwritten
     assert bool(_claims_of(fleet, *gone)) == (len(gone) == 1)
@@ -243,7 +243,7 @@ async def test_a_roll_does_not_stop_a_server_whose_claim_goes_with_its_pod() -> 
     fleet.images = type(fleet.images)("ottla:1", "zookeeper:3.9.4")
     fleet.restart_operator()
     await fleet.converge(200)
-    assert fleet.condition("ZooKeeperReady")[1] == "ClaimDeleting"
+    assert fleet.condition("ZooKeeperReady")[1] == "ClaimTerminating"
     assert uid_of(fleet.kubernetes.there(POD, "orders-zookeeper-2-0")) == pod
 
 
@@ -320,7 +320,7 @@ async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_p
     await fleet.converge()
     assert fleet.condition("BrokersReady") == (
         "False",
-        "SessionLost",
+        "ZooKeeperSessionLost",
         "no session with ZooKeeper: broker 1 suspended since 2026-01-01T00:00:00Z, "
         "broker 2 expired since 2026-01-01T00:00:00Z",
     )

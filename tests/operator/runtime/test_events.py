@@ -89,7 +89,7 @@ async def test_what_is_refused_and_who_fails_are_warnings(path: str) -> None:
     told = _Told(fleet)
     fleet.edit(path, {"no.such": 1})
     await fleet.converge()
-    assert {reason for reason, _ in told.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "Withheld"}
+    assert {reason for reason, _ in told.warnings()} == {"InvalidSpec", "ConfigInvalidSpec", "DesiredStateUnknown"}
     fleet.edit(path, {"min.insync.replicas": 2})
     await fleet.converge()
     told = _Told(fleet)

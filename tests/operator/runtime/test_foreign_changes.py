@@ -260,7 +260,7 @@ async def test_a_webhook_that_changes_what_is_ours_is_shown_and_neither_written_
     await fleet.converge(200)
     assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
     status, reason, message = fleet.condition("Ready")
-    assert (status, reason) == ("False", "Overridden")
+    assert (status, reason) == ("False", "ChangedByOthers")
     assert "orders-broker-1" in message and "spec.template.spec.containers[broker].image" in message
     fleet.kubernetes.writes.clear()
     for _ in range(5):
@@ -281,7 +281,7 @@ async def test_a_controller_that_writes_against_us_is_shown_and_not_fought_for_e
         await fleet.step()
     assert len([write for write in fleet.kubernetes.writes if write[1] == "PodDisruptionBudget"]) <= 3
     status, reason, message = fleet.condition("Ready")
-    assert (status, reason) == ("False", "Overridden")
+    assert (status, reason) == ("False", "ChangedByOthers")
     assert "PodDisruptionBudget orders-brokers: spec.minAvailable" in message
     fleet.time += 601
     await fleet.converge()

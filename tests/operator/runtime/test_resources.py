@@ -62,7 +62,7 @@ async def test_resources_that_cannot_work_restart_nobody(role: str, condition: s
     await fleet.converge()
     status, reason, message = fleet.condition(condition)
     assert (status, reason) == ("False", "InvalidSpec") and f"spec.{role}.resources.requests.cpu" in message
-    assert fleet.condition("Rolled")[:2] == ("False", "Withheld")
+    assert fleet.condition("Rolled")[:2] == ("False", "DesiredStateUnknown")
     assert before == {name: uid_of(fleet.kubernetes.there(POD, name)) for name in fleet.kubernetes.names(POD)}
     fleet.edit(f"spec.{role}.resources", None)
     await fleet.converge()

@@ -142,7 +142,7 @@ async def test_a_document_that_waits_for_a_topic_has_it_as_soon_as_the_other_goe
         waiting = document(younger, topicName="flights")
         waiting["metadata"]["creationTimestamp"] = f"2026-02-0{day}T00:00:00Z"
         world.kubernetes.put(waiting)
-        await world.until(lambda younger=younger: world.topic_reason(younger) == "Conflict")  # type: ignore[misc]
+        await world.until(lambda younger=younger: world.topic_reason(younger) == "ConflictingTopic")  # type: ignore[misc]
         if name == "third":  # it names another topic: an older definition allows that
             world.kubernetes.put({**world.kubernetes.there(KAFKA_TOPIC, name), "spec": document("x")["spec"]})
         else:
@@ -160,11 +160,11 @@ async def test_a_document_that_loses_its_cluster_reference_leaves_its_topic_to_t
     world.kubernetes.put(document("flights"))
     await world.until(lambda: world.topic_reason("flights") == "AsDeclared")
     world.kubernetes.put(document("second", topicName="flights"))
-    await world.until(lambda: world.topic_reason("second") == "Conflict")
+    await world.until(lambda: world.topic_reason("second") == "ConflictingTopic")
     moved = document("flights", clusterRef={"name": "elsewhere"})
     world.kubernetes.put({**world.kubernetes.there(KAFKA_TOPIC, "flights"), "spec": moved["spec"]})
     await world.until(lambda: world.topic_reason("second") == "AsDeclared")
-    await world.until(lambda: world.topic_reason("flights") == "NoCluster")
+    await world.until(lambda: world.topic_reason("flights") == "ClusterNotFound")
     await world.supervisor.close()
 
 

@@ -44,7 +44,7 @@ async def test_a_configuration_that_a_mistake_elsewhere_withholds_is_not_said_to
         assert fleet.condition(condition)[:2] == ("Unknown", "InternalError")
         rolled_out = all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
         status, reason, message = fleet.condition("Rolled")
-        assert rolled_out or ((status, reason) == ("False", "Withheld") and f"see {condition}" in message)
+        assert rolled_out or ((status, reason) == ("False", "DesiredStateUnknown") and f"see {condition}" in message)
         assert fleet.condition("Ready")[0] == "False"
     await fleet.converge()
     assert all("min.insync.replicas=1\n" in fleet.properties(number) for number in range(3))
@@ -58,7 +58,7 @@ async def test_racks_that_cannot_be_decided_leave_no_condition_that_says_all_bro
     monkeypatch.setattr(planning, "decide_identities", _raise)
     fleet.edit("spec.brokers.replicas", 4)
     await fleet.converge()
-    assert fleet.condition("BrokersReady")[:2] == ("Unknown", "Withheld")
+    assert fleet.condition("BrokersReady")[:2] == ("Unknown", "DesiredStateUnknown")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_declaration_that_cannot_be_served_is_not_said_to_be_rolled_out(
     edit(fleet)
     await fleet.converge()
     status, reason, message = fleet.condition("Rolled")
-    assert (status, reason) == ("False", "Withheld") or why in message, message
+    assert (status, reason) == ("False", "DesiredStateUnknown") or why in message, message
 
 
 async def test_a_pass_that_fails_whole_leaves_no_old_word_that_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:

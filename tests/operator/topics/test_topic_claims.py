@@ -47,7 +47,7 @@ async def test_a_renamed_document_takes_the_topic_over_and_nothing_is_deleted(
     await topics.settle()
     topics.apply(_renamed(partitions=24))
     await topics.settle()
-    assert topics.ready("renamed") == ("False", "Conflict") and "flights" in topics.message("renamed")
+    assert topics.ready("renamed") == ("False", "ConflictingTopic") and "flights" in topics.message("renamed")
     _remove(topics, "flights")
     if restarts:
         topics.restart()
@@ -125,7 +125,7 @@ async def test_an_older_document_that_begins_to_name_a_topic_has_it_and_has_not_
     assert topics.there("first")["status"]["adopted"] is False
     topics.apply(document("first", topicName="flights"))
     await topics.settle()
-    assert topics.there("first")["status"]["adopted"] is True and topics.ready("renamed")[1] == "Conflict"
+    assert topics.there("first")["status"]["adopted"] is True and topics.ready("renamed")[1] == "ConflictingTopic"
     _remove(topics, "first")
     await topics.settle()
     _remove(topics, "renamed")
@@ -386,7 +386,7 @@ async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
     reasons = {name: topics.ready(name)[1] for name in ("kept", "second", "internal", "wrong", "new")}
     assert reasons == {
         "kept": "AsDeclared",
-        "second": "Conflict",
+        "second": "ConflictingTopic",
         "internal": "InvalidSpec",
         "wrong": "InvalidSpec",
         "new": "WaitingForKafka",

@@ -135,7 +135,7 @@ async def test_another_replica_count_is_a_condition(topics: Topics) -> None:
     await topics.settle()
     topics.apply(replicas=2)
     await topics.settle()
-    assert topics.ready() == ("False", "ReplicasChangeNotServed") and "spec.replicas" in topics.message()
+    assert topics.ready() == ("False", "ReplicasChangeNotSupported") and "spec.replicas" in topics.message()
 
 
 async def test_more_replicas_than_brokers_are_a_condition(topics: Topics) -> None:
@@ -249,7 +249,7 @@ async def test_a_topic_of_an_unknown_cluster_says_so(topics: Topics) -> None:
     topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
     topics.apply()
     await topics.settle()
-    assert topics.ready() == ("False", "NoCluster") and "spec.clusterRef.name" in topics.message()
+    assert topics.ready() == ("False", "ClusterNotFound") and "spec.clusterRef.name" in topics.message()
 
 
 async def test_of_two_documents_of_one_topic_the_older_one_counts(topics: Topics) -> None:
@@ -267,7 +267,7 @@ async def _two_documents_of_one_topic(topics: Topics, name: str, **metadata: str
     second["metadata"] |= {"name": name, **metadata}
     topics.apply(second, topicName="flights", partitions=50)
     await topics.settle()
-    assert topics.ready(name) == ("False", "Conflict") and topics.ready()[0] == "True"
+    assert topics.ready(name) == ("False", "ConflictingTopic") and topics.ready()[0] == "True"
     assert topics.kafka.topics_there["flights"].partitions == 12
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, name)
     await topics.settle()
@@ -377,7 +377,7 @@ async def test_a_topic_stays_ours_while_its_cluster_is_away_and_does_not_answer_
     cluster = topics.fleet.kubernetes.there(KAFKA_CLUSTER, "orders")
     topics.fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
     await topics.settle()
-    assert topics.ready() == ("False", "NoCluster") and not dig(topics.there(), "metadata", "finalizers")
+    assert topics.ready() == ("False", "ClusterNotFound") and not dig(topics.there(), "metadata", "finalizers")
     topics.kafka.answers = False
     topics.fleet.kubernetes.put({**cluster, "metadata": {"name": "orders", "namespace": "default"}})
     with pytest.raises(KafkaError):

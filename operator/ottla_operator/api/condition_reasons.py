@@ -1,0 +1,417 @@
+"""Every condition that the operator sets: its types, and for each type the reasons, what they mean and what to do.
+
+`conditions.Condition` accepts only what stands here, so a reason that a user can see has an entry that explains it.
+`ottla_operator.reference` prints the table for the manual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["True", "False", "Unknown"]
+
+CLUSTER = "KafkaCluster"
+TOPIC = "KafkaTopic"
+
+READY = "Ready"
+ZOOKEEPER_READY = "ZooKeeperReady"
+RACKS_READY = "RacksReady"
+BROKERS_READY = "BrokersReady"
+DISKS_READY = "DisksReady"
+CONFIG_VALID = "ConfigValid"
+SERVICES_READY = "ServicesReady"
+SPREAD_OVER_NODES = "SpreadOverNodes"
+ROLLED = "Rolled"
+
+AS_DECLARED = "AsDeclared"
+INVALID_SPEC = "InvalidSpec"
+INTERNAL_ERROR = "InternalError"
+KAFKA_ERROR = "KafkaError"
+
+
+class UnlistedReason(ValueError):
+    """A condition that this module does not list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionType:
+    """A type of condition of one kind of object, and what it says when it is True."""
+
+    resource: str
+    type: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionReason:
+    """One reason of one type: what has happened, and what a person does about it ("" when nothing is to be done)."""
+
+    resource: str
+    type: str
+    status: Status
+    reason: str
+    meaning: str
+    action: str = ""
+
+
+CONDITION_TYPES = (
+    ConditionType(CLUSTER, READY, "Every other condition is True, Rolled and SpreadOverNodes excepted"),
+    ConditionType(CLUSTER, ZOOKEEPER_READY, "The ZooKeeper ensemble is as declared and each of its servers is ready"),
+    ConditionType(CLUSTER, RACKS_READY, "Every rack exists and each broker runs in its rack"),
+    ConditionType(CLUSTER, BROKERS_READY, "The declared number of brokers is there and each of them is ready"),
+    ConditionType(CLUSTER, DISKS_READY, "Every broker has its disks as declared, and its log directories are online"),
+    ConditionType(CLUSTER, CONFIG_VALID, "The broker configuration is valid and in effect"),
+    ConditionType(CLUSTER, SERVICES_READY, "The Services and disruption budgets are as declared"),
+    ConditionType(CLUSTER, SPREAD_OVER_NODES, "No two brokers run on one node"),
+    ConditionType(CLUSTER, ROLLED, "Every broker and ZooKeeper server runs with the declared template"),
+    ConditionType(TOPIC, READY, "The topic exists and is as declared"),
+)  # fmt: skip
+
+_WAIT = "Nothing; the operator goes on by itself."
+_CORRECT = "Correct the fields that the message names."
+_REPORT = "Look into the log of the operator and report a bug; the operator tries again by itself."
+_RESTORE = "Restore the volume, or give its data up: Disks in the operator's manual."
+
+
+def _cluster(type_: str, status: Status, reason: str, meaning: str, action: str = "") -> ConditionReason:
+    return ConditionReason(CLUSTER, type_, status, reason, meaning, action)
+
+
+def _topic(status: Status, reason: str, meaning: str, action: str = "") -> ConditionReason:
+    return ConditionReason(TOPIC, READY, status, reason, meaning, action)
+
+
+def _of_every_concern() -> tuple[ConditionReason, ...]:
+    declared = tuple(
+        _cluster(type_, "True", AS_DECLARED, "It is as declared.")
+        for type_ in (
+            READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, SERVICES_READY,
+            SPREAD_OVER_NODES, ROLLED,
+        )
+    )  # fmt: skip
+    invalid = tuple(
+        _cluster(type_, "False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT)
+        for type_ in (READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID)
+    )
+    failed = tuple(
+        _cluster(type_, "Unknown", INTERNAL_ERROR, "The operator has a bug; it changes nothing here.", _REPORT)
+        for type_ in (
+            READY, ZOOKEEPER_READY, RACKS_READY, BROKERS_READY, DISKS_READY, CONFIG_VALID, SERVICES_READY, ROLLED,
+        )
+    )  # fmt: skip
+    return (*declared, *invalid, *failed)
+
+
+_OF_CLUSTERS = (
+    _cluster(
+        READY, "False", "Paused", "spec.paused is true; the operator changes nothing.",
+        "Set spec.paused to false when the operator may go on.",
+    ),
+    _cluster(
+        READY, "False", "ChangedByOthers",
+        "A webhook or controller changes fields of the operator's objects back at each write. The operator writes a "
+        "field at most three times in ten minutes.",
+        "Stop what changes the fields that the message names, or declare the same values.",
+    ),
+    _cluster(
+        READY, "False", "NotOwned", "Objects with the names of this cluster's objects exist and do not belong to it.",
+        "Delete or rename them; or give the KafkaCluster another name.",
+    ),
+    _cluster(
+        READY, "False", "WriteFailed", "The API server refused a write, or did not answer.",
+        "Read the message: often a permission, a quota or an admission webhook. The operator tries again by itself.",
+    ),
+    _cluster(
+        READY, "Unknown", "ReadFailed", "The API server refused a read, or did not answer.",
+        "Read the message: often a permission of the operator's role. The operator tries again by itself.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "True", "ExistingEnsemble",
+        "spec.zookeeper.connect names an ensemble that exists. The operator does not look at it.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "NoSize", "spec.zookeeper.disk.size is absent.", "Set it; Kubernetes needs a size.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "EnsembleResizeNotSupported",
+        "spec.zookeeper.replicas differs from the size of the ensemble. The ensemble keeps its size.",
+        "Set spec.zookeeper.replicas to the size that the message names.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "DiskResizeNotSupported",
+        "The size of a disk in spec.zookeeper differs from its claims. The claims keep their size.",
+        "Set the size to the one that the message names.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "LogDiskChanged",
+        "spec.zookeeper.logDisk was added or removed. The ensemble keeps its transaction logs where they are.",
+        "Undo the change.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "ClaimTerminating",
+        "The claim of a running server was deleted. The server loses the volume when its pod stops; no roll stops it.",
+        "To replace the server, delete its pod while the other servers are ready.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "ClaimLost",
+        "Servers do not have the volumes that they served with. Where an empty volume could overwrite the data of the "
+        "others, nothing is created.",
+        "Restore the claims with their volumes, get the servers that the message names to run, or declare the loss "
+        "with the command in the message.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "ReplacingServer",
+        "A server starts on new volumes and copies the data of the others; one server at a time.", _WAIT,
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "NoQuorum", "Fewer servers than a quorum are ready, so ZooKeeper serves nobody.",
+        "Read in the message why the servers are not ready; get a majority of them to run.",
+    ),
+    _cluster(
+        ZOOKEEPER_READY, "False", "WaitingForServers", "Servers are not ready.",
+        "If it lasts, read in the message why their pods are not ready.",
+    ),
+    _cluster(
+        RACKS_READY, "False", "NodesNotReadable", "The operator may not read nodes and spec.brokers.racks is absent.",
+        "Name the racks in spec.brokers.racks, or install the chart with readNodes=true.",
+    ),
+    _cluster(
+        RACKS_READY, "False", "NoRack", "No node carries the label spec.brokers.rackKey.",
+        "Label the nodes, or create the KafkaCluster with a rackKey that they carry.",
+    ),
+    _cluster(
+        RACKS_READY, "False", "NoNodeInRack", "No node carries a rack that spec.brokers.racks names.",
+        "Correct the name, or label or add a node in that rack.",
+    ),
+    _cluster(
+        RACKS_READY, "False", "RackMismatch", "A broker runs on a node whose rack label is not the broker's rack.",
+        "Give the node its label back, or move the pod: delete it once a node of the broker's rack has room.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "WaitingForRack", "New brokers need a rack, and there is none; RacksReady says why.",
+        "See RacksReady.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "WaitingForKafka",
+        "No broker answers which replicas there are. A new broker must not get the id of an existing replica, and a "
+        "broker is removed only when it is known to be empty.",
+        "Get a broker to run; BrokersReady and the pods say what is wrong with them.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "WaitingToCreate", "New brokers wait for the conditions that the message names.",
+        "See those conditions.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "WaitingForBrokers", "Brokers are not ready, and not because a roll restarts them.",
+        "If it lasts, read in the message why their pods are not ready.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "ZooKeeperSessionLost",
+        "Brokers have had no session with ZooKeeper for 15 s or more. They serve on, outside of the cluster.",
+        "See ZooKeeperReady; look for a network that parts brokers and ZooKeeper.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "HoldReplicas",
+        "spec.brokers.replicas is smaller than the number of brokers, and the brokers to remove hold replicas.",
+        "Move the replicas that the message names with kafka-reassign-partitions, or set the number back.",
+    ),
+    _cluster(
+        BROKERS_READY, "False", "BeingRemoved", "An empty broker is being removed (spec.brokers.replicas).", _WAIT,
+    ),
+    _cluster(
+        BROKERS_READY, "Unknown", "DesiredStateUnknown", "Which brokers there should be is not known; see RacksReady.",
+        "See RacksReady.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "NoDisk", "spec.brokers.disks is absent.", "Name at least one disk with a size.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "NoSize", "A disk of spec.brokers.disks has no size.", "Set it; Kubernetes needs a size.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "SizeDecreased", "A disk is declared smaller than its claims. Volumes never shrink.",
+        "Set the size to that of the claims or more.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "StorageClassChanged",
+        "A disk is declared with another StorageClass than its claims have. The claims keep theirs.",
+        "Undo the change. To move a broker to other storage, replace its claims one at a time.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "ExpansionNotAllowed",
+        "A disk is declared larger, and its StorageClass does not allow volumes to grow (allowVolumeExpansion).",
+        "Allow it in the StorageClass, or set the size back.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "DiskRemoved",
+        "A disk that brokers have is no longer declared. The brokers keep it, and are not restarted for any change.",
+        "Declare the disk again.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "Resizing", "Volumes are smaller than declared; Kubernetes is resizing them.",
+        "If it lasts, read the message; some storage has nothing that resizes volumes.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "ResizeFailed", "Kubernetes reports an error of resizing a volume.",
+        "Read the message; the error is that of the storage provider.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "ClaimLost",
+        "The claim of a broker was deleted, or its PersistentVolume is gone. The operator creates none in its place: "
+        "an empty volume could be taken for the data.",
+        _RESTORE,
+    ),
+    _cluster(
+        DISKS_READY, "False", "ClaimTerminating",
+        "A claim of a running broker was deleted. The broker loses the volume when its pod stops; no roll stops it.",
+        _RESTORE,
+    ),
+    _cluster(
+        DISKS_READY, "False", "LogDirNotOnline", "A broker reports that one of its log directories is not online.",
+        "Repair or replace the disk that the message names. Its partitions are served by other replicas.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "DirectoryIdChanged",
+        "A claim shows another directory.id (KIP-858) than it held: its volume has been exchanged or formatted.",
+        "Bring the volume back that belongs to the claim.",
+    ),
+    _cluster(
+        DISKS_READY, "False", "WaitingForVolumes", "Claims are not bound to a volume yet.",
+        "If it lasts, look at the events of the claims.",
+    ),
+    _cluster(
+        CONFIG_VALID, "False", "DynamicOverride",
+        "A dynamic configuration value that kafka-configs has set (KIP-226) is in effect in place of the declared one.",
+        "Remove it with the command in the message, or declare the same value.",
+    ),
+    _cluster(
+        SPREAD_OVER_NODES, "False", "SharedNode", "Several brokers run on one node, and fail together with it.",
+        "Add nodes, or free the ones that there are; then delete one of the pods.",
+    ),
+    _cluster(ROLLED, "False", "Rolling", "A rolling restart is under way; status.roll shows its step.", _WAIT),
+    _cluster(
+        ROLLED, "False", "Blocked", "A rolling restart has waited for two minutes or longer in one step.",
+        "Remove the obstacle that the message names. The roll then goes on by itself.",
+    ),
+    _cluster(
+        ROLLED, "False", "DesiredStateUnknown",
+        "What should run is not known because of the conditions that the message names; what runs stays as it is.",
+        "See those conditions.",
+    ),
+)  # fmt: skip
+
+_OF_TOPICS = (
+    _topic("True", AS_DECLARED, "The topic exists and is as declared."),
+    _topic("False", INVALID_SPEC, "Fields of spec have values that cannot be used.", _CORRECT),
+    _topic(
+        "False", "ClusterNotFound", "There is no KafkaCluster of that name in the namespace, or it is terminating.",
+        "Correct spec.clusterRef.name, or create the KafkaCluster.",
+    ),
+    _topic(
+        "False", "ConflictingTopic", "An older KafkaTopic names the same topic and has it.",
+        "Delete one of the two, or give this one another spec.topicName.",
+    ),
+    _topic("False", "Paused", "The KafkaCluster is paused.", "Set its spec.paused to false."),
+    _topic("False", "InternalTopic", "The topic belongs to the brokers.", "Delete the KafkaTopic; use kafka-configs."),
+    _topic("False", "WaitingForKafka", "No broker answers.", "See the conditions of the KafkaCluster."),
+    _topic(
+        "False", "NotEnoughBrokers", "spec.replicas is larger than the number of registered brokers.",
+        "Start more brokers, or set fewer replicas.",
+    ),
+    _topic("False", "Changing", "The topic is being changed, as the message says.", _WAIT),
+    _topic(
+        "False", "PartitionsDecreased", "spec.partitions is smaller than the number of partitions. Kafka removes none.",
+        "Set it to the number that the topic has or more.",
+    ),
+    _topic(
+        "False", "ReplicasChangeNotSupported", "spec.replicas differs from the replication factor of the topic.",
+        "Set it back; kafka-reassign-partitions changes the replication factor, and spec.replicas follows.",
+    ),
+    _topic(
+        "False", "Terminating", "The KafkaTopic is being deleted and waits for what the message names.",
+        "If it lasts, set spec.deletionPolicy to Retain, which deletes the KafkaTopic and keeps the topic.",
+    ),
+)  # fmt: skip
+
+TOPIC_ALREADY_EXISTS = "TopicAlreadyExists"
+"""The error of a refused creation from which follows that the topic was there before."""
+
+_KAFKA_ERRORS = (
+    _topic(
+        "False", TOPIC_ALREADY_EXISTS,
+        "There is a topic of that name, or of a name that differs only in dots and underscores.",
+        "Give this one another spec.topicName, or delete the other topic.",
+    ),
+    _topic("False", "InvalidTopic", "The brokers do not accept the name.", "Give it another spec.topicName."),
+    _topic("False", "InvalidPartitions", "The brokers do not accept the partitions.", "Correct spec.partitions."),
+    _topic(
+        "False", "InvalidReplicationFactor", "The brokers do not accept the replication factor.",
+        "Correct spec.replicas, or start more brokers.",
+    ),
+    _topic("False", "InvalidConfiguration", "The brokers do not accept the configuration.", "Correct spec.config."),
+    _topic("False", "InvalidRequest", "The brokers do not accept the request.", "Read the message and correct spec."),
+    _topic("False", "PolicyViolation", "A policy of the brokers forbids it.", "Read the message and correct spec."),
+    _topic(
+        "False", "TopicAuthorizationFailed", "The brokers do not allow the operator to change the topic.",
+        "Allow it, by an ACL for the topic.",
+    ),
+    _topic(
+        "False", "ClusterAuthorizationFailed", "The brokers do not allow the operator to change topics.",
+        "Allow it, by an ACL for the cluster.",
+    ),
+    _topic("False", "TopicDeletionDisabled", "delete.topic.enable is false.", "Set it, or deletionPolicy: Retain."),
+    _topic(
+        "False", "ThrottlingQuotaExceeded", "The quota for changes of partitions is exhausted (KIP-599).",
+        "Nothing; the operator tries again by itself.",
+    ),
+    _topic(
+        "False", "ReassignmentInProgress", "Partitions of the topic are being reassigned.",
+        "Nothing; the operator tries again when the reassignment is over.",
+    ),
+    _topic(
+        "False", KAFKA_ERROR, "The brokers answered another error; the message begins with its name.",
+        "Read the message. The operator tries again by itself.",
+    ),
+)  # fmt: skip
+
+CONDITION_REASONS = (*_of_every_concern(), *_OF_CLUSTERS, *_OF_TOPICS, *_KAFKA_ERRORS)
+
+NOT_NEEDED_FOR_READY = frozenset({ROLLED, SPREAD_OVER_NODES})
+"""The types that Ready of a KafkaCluster does not sum up: a roll that goes on is no failure."""
+
+_KAFKA_ERROR_NAMES = frozenset(row.reason for row in _KAFKA_ERRORS)
+
+
+def reason_of_ready(type_: str, reason: str) -> str:
+    """The reason of Ready of a KafkaCluster that sums up this reason of another type.
+
+    >>> reason_of_ready("ZooKeeperReady", "NoQuorum"), reason_of_ready("ConfigValid", "InvalidSpec")
+    ('ZooKeeperNoQuorum', 'ConfigInvalidSpec')
+    """
+    return type_.removesuffix("Ready").removesuffix("Valid") + reason
+
+
+def reason_of_kafka_error(name: str) -> str | None:
+    """The reason for an error of Kafka by its name; None when the table has none of its own for it.
+
+    >>> reason_of_kafka_error("PolicyViolation"), reason_of_kafka_error("SnapshotNotFound")
+    ('PolicyViolation', None)
+    """
+    return name if name in _KAFKA_ERROR_NAMES else None
+
+
+_LISTED = frozenset((row.type, row.status, row.reason) for row in CONDITION_REASONS) | frozenset(
+    (READY, "False", reason_of_ready(row.type, row.reason))
+    for row in CONDITION_REASONS
+    if row.resource == CLUSTER and row.type != READY and row.status != "True" and row.type not in NOT_NEEDED_FOR_READY
+)
+
+
+def require_listed(type_: str, status: str, reason: str) -> None:
+    """
+    Raises:
+        UnlistedReason: the table does not have this reason for this type and status.
+    """
+    if (type_, status, reason) not in _LISTED:
+        raise UnlistedReason(f"{type_}={status} {reason} is not in api/condition_reasons.py")
