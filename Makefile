@@ -57,6 +57,8 @@ reference: setup ## write the generated pages of docs/reference
 	@$(PY) -m ottla_broker.config.reference
 	@$(PY) -m ottla_broker.server.compatibility
 	@$(PY) -m ottla_broker.testing.metrics_reference
+	@$(PY) -m ottla_operator.reference fields crds/*.yaml > docs/reference/crd-fields.md
+	@$(PY) -m ottla_operator.reference reasons > docs/reference/condition-reasons.md
 
 lock: setup ## write requirements/*.txt from pyproject.toml
 	@scripts/lock-requirements.sh

@@ -36,7 +36,7 @@ SESSION_TIMEOUT_MS = 6000
 """zookeeper.session.timeout.ms unless the document sets it: how long a dead broker's leaders stay with it."""
 SERVE_MS = 5000
 """ottla.shutdown.serve.ms unless the document sets it: longer than it takes until a broker's Service has forgotten a
-pod that is not ready any more (`planning.brokers`), so that no client is sent to one (docs/internals/decisions/0030)."""
+pod that is not ready any more (`planning.brokers`), so no client is sent to one (docs/internals/decisions/0030)."""
 FILE = "server.properties"
 
 
