@@ -17,7 +17,7 @@ from rich.console import Console
 
 from e2e.binaries import CHECKOUT
 from e2e.machine import CommandFailed, NotInTime, within
-from e2e.providers import Cluster, Provider
+from e2e.providers import KubernetesCluster, Provider
 from ottla_broker.local.jars import cache_directory
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
@@ -114,12 +114,12 @@ def up(provider: ProviderOption = Where.processes) -> None:
 @app.command()
 def reload() -> None:
     """Builds the images anew and puts them into the nodes of the cluster that is up (processes)."""
-    from e2e.providers.processes import Processes
+    from e2e.providers.processes import ProcessProvider
 
     _handle()
     steps = Steps()
     try:
-        _remember(Processes().reload(steps))
+        _remember(ProcessProvider().reload(steps))
     finally:
         steps.done()
 
@@ -173,19 +173,19 @@ def kubectl(context: typer.Context) -> None:
 
 def _provider(where: Where) -> Provider:
     if where is Where.processes:
-        from e2e.providers.processes import Processes
+        from e2e.providers.processes import ProcessProvider
 
-        return Processes()
+        return ProcessProvider()
     if where is Where.kind:
-        from e2e.providers.kind import Kind
+        from e2e.providers.kind import KindProvider
 
-        return Kind()
-    from e2e.providers.existing import Existing
+        return KindProvider()
+    from e2e.providers.existing import ExistingProvider
 
-    return Existing()
+    return ExistingProvider()
 
 
-def _up(provider: Provider) -> Cluster:
+def _up(provider: Provider) -> KubernetesCluster:
     steps = Steps()
     try:
         cluster = provider.up(steps)
@@ -195,7 +195,7 @@ def _up(provider: Provider) -> Cluster:
     return cluster
 
 
-def _remember(cluster: Cluster) -> None:
+def _remember(cluster: KubernetesCluster) -> None:
     handle = _handle_path()
     handle.parent.mkdir(parents=True, exist_ok=True)
     handle.write_text(json.dumps(asdict(cluster), default=str))
@@ -218,7 +218,7 @@ def _down(provider: Provider) -> bool:
     return not left
 
 
-def _test(cluster: Cluster, expression: str) -> int:
+def _test(cluster: KubernetesCluster, expression: str) -> int:
     """pytest, in the network namespace from which the cluster is reached."""
     results = CHECKOUT / "build" / "e2e" / "junit.xml"
     command = [
@@ -231,12 +231,12 @@ def _test(cluster: Cluster, expression: str) -> int:
     return subprocess.run(command, cwd=CHECKOUT, env=environment, check=False).returncode
 
 
-def _figures(cluster: Cluster, arguments: list[str]) -> int:
+def _figures(cluster: KubernetesCluster, arguments: list[str]) -> int:
     command = [*within(cluster.netns), sys.executable, "-m", "e2e.figures", "--handle", str(_handle_path())]
     return subprocess.run([*command, *arguments], check=False).returncode
 
 
-def _handle() -> Cluster:
+def _handle() -> KubernetesCluster:
     if not _handle_path().exists():
         console.print("no cluster is up: python -m e2e up")
         raise typer.Exit(1)
@@ -247,7 +247,7 @@ def _handle_path() -> Path:
     return cache_directory() / "e2e" / HANDLE
 
 
-def load_cluster(path: Path) -> Cluster:
+def load_cluster(path: Path) -> KubernetesCluster:
     """The cluster that `up` has described in a file."""
     from e2e.providers import cluster_from_json
 

@@ -25,10 +25,10 @@ from rich.table import Table
 
 from e2e import audit
 from e2e.audit import Call
-from e2e.installation import Helm, Operator, manifests
+from e2e.installation import Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import Kubernetes, condition_of
 from e2e.machine import CommandFailed, NotInTime
-from e2e.providers import Cluster, cluster_from_json
+from e2e.providers import KubernetesCluster, cluster_from_json
 from ottla_operator.api.objects import CONFIG_MAP, KAFKA_TOPIC, STATEFUL_SET, Obj, dig, uid_of
 
 FLEET = "orders"
@@ -94,13 +94,13 @@ def main(
 class Measurement:
     """One run. Installs the chart and the fleet of manifests/ where they are not there yet, and leaves them."""
 
-    def __init__(self, cluster: Cluster, figures: Figures, console: Console) -> None:
+    def __init__(self, cluster: KubernetesCluster, figures: Figures, console: Console) -> None:
         if cluster.audit is None:
             raise CommandFailed("this cluster has no audit log of the operator's calls: use the provider processes")
         self._audit = cluster.audit
         self._cluster = cluster
         self._kubernetes = Kubernetes(cluster.kubeconfig, cluster.kubectl)
-        self._operator = Operator(self._kubernetes)
+        self._operator = OperatorDeployment(self._kubernetes)
         self._figures = figures
         self._progress = Progress(
             TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),

@@ -46,7 +46,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ImageSet:
     ottla: Image
     zookeeper: Image
     client: Image
@@ -58,7 +58,7 @@ class Images:
         return [image.archive for image in images if image is not None and image.archive is not None]
 
 
-def build_images(step: Callable[[str], object]) -> Images:
+def build_images(step: Callable[[str], object]) -> ImageSet:
     """All of them; `step` is told what is being built. Raises CommandFailed with the command that failed."""
     if sys.version_info[:2] != SUITE_PYTHON:
         raise CommandFailed(f"the image of Debian's {SUITE} has Python {SUITE_PYTHON}: make .venv with it (PYTHON=…)")
@@ -71,7 +71,7 @@ def build_images(step: Callable[[str], object]) -> Images:
     zookeeper = builder.image("zookeeper", None, scripts, lambda folder: builder.zookeeper(base, folder), step)
     locked = [SOURCES / "client", CHECKOUT / "requirements" / "dev.txt", base]
     client = builder.image("client", None, locked, lambda folder: builder.client(base, folder), step)
-    return Images(ottla, zookeeper, client, pause)
+    return ImageSet(ottla, zookeeper, client, pause)
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

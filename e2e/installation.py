@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from e2e.binaries import CHECKOUT
-from e2e.kubernetes_api import DEPLOYMENT, Kubernetes, is_leaving, is_ready
+from e2e.kubernetes_api import DEPLOYMENT, Kubernetes, is_ready, is_terminating
 from e2e.machine import run
-from e2e.providers import SYSTEM, Cluster
+from e2e.providers import SYSTEM, KubernetesCluster
 from ottla_operator.api.objects import POD, Obj
 
 RELEASE = "ottla"
@@ -18,7 +18,7 @@ MANIFESTS = CHECKOUT / "manifests"
 PODS = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=operator"
 
 
-def manifests(cluster: Cluster, *names: str) -> str:
+def manifests(cluster: KubernetesCluster, *names: str) -> str:
     """Files of manifests/ as a user of this cluster would apply them: with its storage class."""
     text = "\n---\n".join((MANIFESTS / name).read_text() for name in names)
     return re.sub(r"(storageClassName: )local\b", rf"\g<1>{cluster.storage_class}", text)
@@ -27,7 +27,7 @@ def manifests(cluster: Cluster, *names: str) -> str:
 class Helm:
     """helm with the chart and the images of this run."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KubernetesCluster) -> None:
         self._program = cluster.helm
         self._kubeconfig: Path = cluster.kubeconfig
         ours = cluster.images.ottla
@@ -55,14 +55,14 @@ class Helm:
         return run([self._program, *arguments, "--kubeconfig", str(self._kubeconfig)], timeout_s=330)
 
 
-class Operator:
+class OperatorDeployment:
     """The operator's Deployment and pod."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self._kubernetes = kubernetes
 
     def pods(self) -> list[Obj]:
-        return [pod for pod in self._kubernetes.list(POD, SYSTEM, PODS) if not is_leaving(pod)]
+        return [pod for pod in self._kubernetes.list(POD, SYSTEM, PODS) if not is_terminating(pod)]
 
     def until_ready(self) -> None:
         self._kubernetes.until(lambda: any(is_ready(pod) for pod in self.pods()), "the operator is ready")

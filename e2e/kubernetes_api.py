@@ -13,11 +13,11 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from e2e.machine import CommandFailed, NotInTime, run
-from ottla_operator.api.objects import KAFKA_CLUSTER, KINDS, NODE, POD, Kind, Obj, dig, uid_of
+from ottla_operator.api.objects import KAFKA_CLUSTER, KINDS, NODE, POD, Obj, ResourceKind, dig, uid_of
 from ottla_operator.effects.kubernetes_api import path_of
 
-DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
-VOLUME = Kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
+DEPLOYMENT = ResourceKind("apps/v1", "Deployment", "deployments")
+VOLUME = ResourceKind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 POLL_S = 0.5
 LIMIT_S = 300.0
 """What nothing takes that works, however busy the machine is."""
@@ -40,7 +40,7 @@ class Kubernetes:
         config.load_kube_config(str(kubeconfig))  # type: ignore[no-untyped-call]
         self._client = client.ApiClient()
 
-    def get(self, kind: Kind, name: str, namespace: str = "default") -> Obj | None:
+    def get(self, kind: ResourceKind, name: str, namespace: str = "default") -> Obj | None:
         try:
             return self.request("GET", path_of(kind, namespace, name))
         except Refused as refused:
@@ -48,13 +48,13 @@ class Kubernetes:
                 return None
             raise
 
-    def there(self, kind: Kind, name: str, namespace: str = "default") -> Obj:
+    def there(self, kind: ResourceKind, name: str, namespace: str = "default") -> Obj:
         """An object that has to exist."""
         found = self.get(kind, name, namespace)
         assert found is not None, f"{kind.kind} {namespace}/{name} does not exist"
         return found
 
-    def list(self, kind: Kind, namespace: str | None = "default", selector: str = "") -> Sequence[Obj]:
+    def list(self, kind: ResourceKind, namespace: str | None = "default", selector: str = "") -> Sequence[Obj]:
         query = f"?labelSelector={selector}" if selector else ""
         return list(self.request("GET", path_of(kind, namespace, None) + query)["items"])
 
@@ -62,12 +62,14 @@ class Kubernetes:
         kind = KINDS[obj["kind"]]
         return self.request("POST", path_of(kind, dig(obj, "metadata", "namespace") or "default", None), obj)
 
-    def patch(self, kind: Kind, name: str, change: Obj, namespace: str = "default", subresource: str = "") -> Obj:
+    def patch(
+        self, kind: ResourceKind, name: str, change: Obj, namespace: str = "default", subresource: str = ""
+    ) -> Obj:
         """A merge patch."""
         path = path_of(kind, namespace, name) + (f"/{subresource}" if subresource else "")
         return self.request("PATCH", path, change, "application/merge-patch+json")
 
-    def delete(self, kind: Kind, name: str, namespace: str = "default", grace_s: int | None = None) -> None:
+    def delete(self, kind: ResourceKind, name: str, namespace: str = "default", grace_s: int | None = None) -> None:
         options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         self.request("DELETE", path_of(kind, namespace, name), options)
 
@@ -118,7 +120,7 @@ class Kubernetes:
 
     def until_condition(
         self,
-        kind: Kind,
+        kind: ResourceKind,
         name: str,
         condition: str,
         reason: str = "",
@@ -184,8 +186,8 @@ def condition_of(obj: Obj, kind: str) -> Obj:
 
 
 def is_ready(pod: Obj | None) -> bool:
-    return pod is not None and condition_of(pod, "Ready").get("status") == "True" and not is_leaving(pod)
+    return pod is not None and condition_of(pod, "Ready").get("status") == "True" and not is_terminating(pod)
 
 
-def is_leaving(obj: Obj) -> bool:
+def is_terminating(obj: Obj) -> bool:
     return dig(obj, "metadata", "deletionTimestamp") is not None

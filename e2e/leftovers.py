@@ -13,7 +13,7 @@ from e2e.network import namespaces
 from e2e.nodes import cgroups
 
 PARAMETERS = Path("/proc/sys")
-LOOKED_AT = ("kernel", "vm", "fs", "net/ipv4", "net/core", "net/netfilter", "net/bridge")
+COMPARED_PARAMETERS = ("kernel", "vm", "fs", "net/ipv4", "net/core", "net/netfilter", "net/bridge")
 VOLATILE = (
     "random", "ns_last_pid", "-state", "dentry-state", "file-nr", "inode-nr", "pty/nr", "aio-nr", "nf_conntrack_count",
     "perf_event", "sched_domain", "drop_caches", "compact_memory", "stat_refresh", "tcp_fastopen_key", "quota",
@@ -36,7 +36,7 @@ HOST_PATHS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineState:
     """What can be left behind, each as sorted names; kernel parameters with their values."""
 
     parameters: dict[str, str]
@@ -50,15 +50,15 @@ class Machine:
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
-    def load(cls, path: Path) -> Machine:
+    def load(cls, path: Path) -> MachineState:
         return cls(**json.loads(path.read_text()))
 
 
-def look() -> Machine:
+def machine_state() -> MachineState:
     """The machine as it is now."""
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     groups = [str(path) for root in cgroups() for path in root.iterdir() if path.is_dir()]
-    return Machine(
+    return MachineState(
         parameters=dict(_parameters()),
         mounts=sorted(mounts),
         namespaces=namespaces(),
@@ -68,7 +68,7 @@ def look() -> Machine:
     )
 
 
-def leftovers(before: Machine, now: Machine, *folders: Path) -> list[str]:
+def leftovers(before: MachineState, now: MachineState, *folders: Path) -> list[str]:
     """What is there now and was not before, one line each; processes whose command line names one of `folders`."""
     found = [
         f"kernel parameter {name}: {before.parameters[name]} before, {value} now"
@@ -85,7 +85,7 @@ def leftovers(before: Machine, now: Machine, *folders: Path) -> list[str]:
     return found
 
 
-def put_back(before: Machine) -> None:
+def restore_kernel_parameters(before: MachineState) -> None:
     """The kernel parameters that a kubelet changes."""
     for name in CHANGED_BY_KUBELETS:
         path, wanted = PARAMETERS / name, before.parameters.get(name)
@@ -94,7 +94,7 @@ def put_back(before: Machine) -> None:
 
 
 def _parameters() -> Iterator[tuple[str, str]]:
-    for top in LOOKED_AT:
+    for top in COMPARED_PARAMETERS:
         for path in sorted((PARAMETERS / top).rglob("*")):
             name = str(path.relative_to(PARAMETERS))
             if any(part in name for part in VOLATILE) or not path.is_file():

@@ -17,10 +17,10 @@ PREFIX_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """A node of the cluster. `number` starts at 1.
 
-    >>> node = Node(2, "zone-b")
+    >>> node = ClusterNode(2, "zone-b")
     >>> node.name, node.netns, node.address, node.pods
     ('n2', 'ottla-n2', '10.88.0.13', '10.244.2.0/24')
     """
@@ -45,7 +45,7 @@ class Node:
         return f"10.244.{self.number}.0/24"
 
 
-def create(nodes: Sequence[Node]) -> None:
+def create(nodes: Sequence[ClusterNode]) -> None:
     """Namespaces, switch, links and routes."""
     run(["ip", "netns", "add", CONTROL_PLANE])
     _ip(CONTROL_PLANE, "link", "set", "lo", "up")
@@ -69,12 +69,12 @@ def create(nodes: Sequence[Node]) -> None:
                 _ip(node.netns, "route", "add", other.pods, "via", other.address)
 
 
-def cut(node: Node) -> None:
+def cut(node: ClusterNode) -> None:
     """Nothing goes to the node or comes from it: its port of the switch is down, as when a cable is pulled."""
     _ip(CONTROL_PLANE, "link", "set", node.name, "down")
 
 
-def heal(node: Node) -> None:
+def heal(node: ClusterNode) -> None:
     _ip(CONTROL_PLANE, "link", "set", node.name, "up")
 
 

@@ -18,7 +18,7 @@ from e2e.certificates import Certificates
 from e2e.control_plane import ControlPlane
 from e2e.machine import CommandFailed, kill_and_wait, processes, run
 from e2e.machine import command_line as command_line_of
-from e2e.network import CONTROL_PLANE_ADDRESS, Node
+from e2e.network import CONTROL_PLANE_ADDRESS, ClusterNode
 
 CGROUPS = Path("/sys/fs/cgroup")
 PAUSE_IMAGE = "localhost/pause:1"
@@ -31,7 +31,7 @@ VOLUMES = {"100Gi": 16, "5Gi": 8}
 class NodeProcesses:
     """The processes of one node."""
 
-    def __init__(self, node: Node, folder: Path, plane: ControlPlane) -> None:
+    def __init__(self, node: ClusterNode, folder: Path, plane: ControlPlane) -> None:
         self.node = node
         self.folder = folder / node.name
         self._plane = plane
@@ -126,7 +126,7 @@ def load_images(nodes: Sequence[NodeProcesses], archives: Sequence[Path]) -> Non
         list(pool.map(lambda node: node.load_images(archives), nodes))
 
 
-def stop_containers(nodes: Sequence[Node], folder: Path) -> None:
+def stop_containers(nodes: Sequence[ClusterNode], folder: Path) -> None:
     """Ends the processes of every pod, and the shims that watched them. Kubelets are stopped before."""
     shims = [pid for pid in processes() if "containerd-shim" in (line := command_line_of(pid)) and f"{folder}/" in line]
     inside = {
@@ -139,7 +139,7 @@ def stop_containers(nodes: Sequence[Node], folder: Path) -> None:
     kill_and_wait([*shims, *sorted(inside)])
 
 
-def delete_cgroups(nodes: Sequence[Node]) -> None:
+def delete_cgroups(nodes: Sequence[ClusterNode]) -> None:
     for hierarchy in cgroups():
         for node in nodes:
             top = hierarchy / cgroup_of(node)
@@ -148,7 +148,7 @@ def delete_cgroups(nodes: Sequence[Node]) -> None:
                 path.rmdir()
 
 
-def cgroup_of(node: Node) -> str:
+def cgroup_of(node: ClusterNode) -> str:
     return node.netns
 
 
@@ -177,7 +177,7 @@ def _create_cgroup(hierarchy: Path, name: str) -> None:
             (folder / file).write_text((hierarchy / file).read_text())
 
 
-def _containerd_config(node: Node, folder: Path) -> str:
+def _containerd_config(node: ClusterNode, folder: Path) -> str:
     """restrict_oom_score_adj: without CAP_SYS_RESOURCE every pod fails otherwise ("can't get final child's PID").
 
     stream_server_address: exec, attach and port-forward arrive there.
@@ -206,7 +206,7 @@ state = "{folder}/containerd.state"
 """
 
 
-def _pod_network(node: Node, folder: Path) -> dict[str, object]:
+def _pod_network(node: ClusterNode, folder: Path) -> dict[str, object]:
     addresses = {
         "type": "host-local",
         "dataDir": f"{folder}/addresses",
@@ -218,7 +218,7 @@ def _pod_network(node: Node, folder: Path) -> dict[str, object]:
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, ports]}
 
 
-def _kubelet_config(node: Node, folder: Path, certificates: Certificates) -> dict[str, object]:
+def _kubelet_config(node: ClusterNode, folder: Path, certificates: Certificates) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -255,7 +255,7 @@ def _kubelet_config(node: Node, folder: Path, certificates: Certificates) -> dic
     }
 
 
-def _volume(node: Node, name: str, size: str, path: Path) -> dict[str, object]:
+def _volume(node: ClusterNode, name: str, size: str, path: Path) -> dict[str, object]:
     term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
     return {
         "apiVersion": "v1",

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from e2e.images import Image, Images
+from e2e.images import Image, ImageSet
 
 SYSTEM = "ottla-system"
 """The namespace that the operator is installed into."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class KubernetesCluster:
     """What the tests need to know.
 
     `netns`: the network namespace from which the API server is reached, None where it is this machine's own.
@@ -23,7 +23,7 @@ class Cluster:
     """
 
     kubeconfig: Path
-    images: Images
+    images: ImageSet
     storage_class: str
     kubectl: str
     helm: str
@@ -32,27 +32,27 @@ class Cluster:
     audit: Path | None = None
 
 
-Step = Callable[[str], object]
+ReportStep = Callable[[str], object]
 """Told what is being done, a few words."""
 
 
 class Provider(Protocol):
     """`up` and `down` may run in different processes."""
 
-    def up(self, step: Step) -> Cluster:
+    def up(self, step: ReportStep) -> KubernetesCluster:
         """A cluster with three nodes in three zones, the images loaded, a storage class `local`."""
         ...
 
-    def down(self, step: Step) -> list[str]:
+    def down(self, step: ReportStep) -> list[str]:
         """Takes it down as far as it was brought up; gives what is left behind, one line each."""
         ...
 
 
-def cluster_from_json(found: dict[str, Any]) -> Cluster:
-    """The Cluster that was written as JSON: paths are text there."""
+def cluster_from_json(found: dict[str, Any]) -> KubernetesCluster:
+    """The KubernetesCluster that was written as JSON: paths are text there."""
     images = {name: _image(image) for name, image in found["images"].items() if image is not None}
     paths = {name: Path(found[name]) if found[name] else None for name in ("kubeconfig", "volumes", "audit")}
-    return Cluster(**{**found, **paths, "images": Images(**images)})
+    return KubernetesCluster(**{**found, **paths, "images": ImageSet(**images)})
 
 
 def _image(found: dict[str, Any]) -> Image:

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.images import Image, Images
+from e2e.images import Image, ImageSet
 from e2e.machine import CommandFailed
-from e2e.providers import Cluster, Step
+from e2e.providers import KubernetesCluster, ReportStep
 
 VARIABLES = {
     "OTTLA_E2E_IMAGE": "the image of the Dockerfile",
@@ -22,23 +22,23 @@ VARIABLES = {
 }
 
 
-class Existing:
+class ExistingProvider:
     """`environment`: where the variables are read from."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
 
-    def up(self, step: Step) -> Cluster:
+    def up(self, step: ReportStep) -> KubernetesCluster:
         step("the cluster of KUBECONFIG")
-        return Cluster(
+        return KubernetesCluster(
             kubeconfig=Path(self._environment.get("KUBECONFIG") or "~/.kube/config").expanduser(),
-            images=Images(*(self._image(variable) for variable in VARIABLES)),
+            images=ImageSet(*(self._image(variable) for variable in VARIABLES)),
             storage_class=self._environment.get("OTTLA_E2E_STORAGE_CLASS", "local"),
             kubectl=_program("kubectl"),
             helm=_program("helm"),
         )
 
-    def down(self, step: Step) -> list[str]:
+    def down(self, step: ReportStep) -> list[str]:
         step("nothing: the cluster was there before")
         return []
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from e2e.images import Images, build_images
+from e2e.images import ImageSet, build_images
 from e2e.machine import CommandFailed, run
 from e2e.nodes import STORAGE_CLASS, VOLUMES
-from e2e.providers import Cluster, Step
+from e2e.providers import KubernetesCluster, ReportStep
 from ottla_broker.local.jars import cache_directory
 
 NAME = "ottla"
@@ -49,7 +49,7 @@ def create_command(kubeconfig: Path) -> list[str]:
     ]
 
 
-def load_commands(images: Images) -> list[list[str]]:
+def load_commands(images: ImageSet) -> list[list[str]]:
     """One command per image archive; kind has its own pause image."""
     archives = [image.archive for image in (images.ottla, images.zookeeper, images.client)]
     return [["kind", "load", "image-archive", str(archive), "--name", NAME] for archive in archives if archive]
@@ -99,13 +99,13 @@ def storage() -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
-class Kind:
+class KindProvider:
     """A cluster named `ottla`."""
 
     def __init__(self) -> None:
         self._kubeconfig = cache_directory() / "e2e" / "kind.kubeconfig"
 
-    def up(self, step: Step) -> Cluster:
+    def up(self, step: ReportStep) -> KubernetesCluster:
         for program in ("docker", "kind", "kubectl", "helm"):
             if shutil.which(program) is None:
                 raise CommandFailed(f"{program} is missing: the provider kind needs docker, kind, kubectl and helm")
@@ -118,9 +118,9 @@ class Kind:
         for worker in workers():
             run(folder_command(worker))
         run(["kubectl", "--kubeconfig", self._kubeconfig, "create", "-f", "-"], text=storage())
-        return Cluster(self._kubeconfig, images, STORAGE_CLASS, "kubectl", "helm")
+        return KubernetesCluster(self._kubeconfig, images, STORAGE_CLASS, "kubectl", "helm")
 
-    def down(self, step: Step) -> list[str]:
+    def down(self, step: ReportStep) -> list[str]:
         step("kind delete cluster")
         run(delete_command(), timeout_s=600)
         self._kubeconfig.unlink(missing_ok=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 from e2e import binaries, leftovers, network, nodes
 from e2e.audit import AuditLog
 from e2e.control_plane import ADMIN, ControlPlane, Place
-from e2e.images import Images, build_images
+from e2e.images import ImageSet, build_images
 from e2e.machine import NETNS, CommandFailed, run, until
-from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, Node
+from e2e.network import CONTROL_PLANE, CONTROL_PLANE_ADDRESS, ClusterNode
 from e2e.nodes import STORAGE_CLASS, NodeProcesses
-from e2e.providers import SYSTEM, Cluster, Step
+from e2e.providers import SYSTEM, KubernetesCluster, ReportStep
 from ottla_broker.local.jars import cache_directory
 
-NODES = (Node(1, "zone-a"), Node(2, "zone-b"), Node(3, "zone-c"))
+NODES = (ClusterNode(1, "zone-a"), ClusterNode(2, "zone-b"), ClusterNode(3, "zone-c"))
 INSTALL_SCRIPT = binaries.CHECKOUT / "scripts" / "install-kubernetes.sh"
 LONGEST_FOLDER = 60
 """Unix sockets are below the folder, and their paths end at 108 bytes."""
@@ -37,7 +37,7 @@ COREFILE = """\
 """
 
 
-class Processes:
+class ProcessProvider:
     """One cluster at a time per machine; its state is in the cache's folder e2e/cluster."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Processes:
         self._nodes = [NodeProcesses(node, self.folder, self._plane) for node in NODES]
         self._audit = AuditLog(self.folder, SYSTEM)
 
-    def up(self, step: Step) -> Cluster:
+    def up(self, step: ReportStep) -> KubernetesCluster:
         if os.geteuid() != 0:
             raise CommandFailed("the provider processes needs root (network namespaces, mounts, cgroups)")
         if len(str(self.folder)) > LONGEST_FOLDER:
@@ -61,7 +61,7 @@ class Processes:
         if subprocess.run([INSTALL_SCRIPT], check=False).returncode != 0:
             raise CommandFailed(f"{INSTALL_SCRIPT.name} failed, see above")
         self._before.parent.mkdir(parents=True, exist_ok=True)
-        leftovers.look().save(self._before)
+        leftovers.machine_state().save(self._before)
         step("programs of Kubernetes (ten minutes the first time)")
         binaries.build()
         images = build_images(step)
@@ -85,15 +85,15 @@ class Processes:
         self._plane.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s", timeout_s=270)
         return self._cluster(images)
 
-    def reload(self, step: Step) -> Cluster:
+    def reload(self, step: ReportStep) -> KubernetesCluster:
         """Builds the images anew and puts those that changed into the nodes of the cluster that is up."""
         images = build_images(step)
         step("images into the nodes")
         nodes.load_images(self._nodes, images.archives())
         return self._cluster(images)
 
-    def _cluster(self, images: Images) -> Cluster:
-        return Cluster(
+    def _cluster(self, images: ImageSet) -> KubernetesCluster:
+        return KubernetesCluster(
             kubeconfig=self._plane.certificates.kubeconfig(ADMIN),
             images=images,
             storage_class=STORAGE_CLASS,
@@ -104,11 +104,11 @@ class Processes:
             audit=self._audit.path,
         )
 
-    def down(self, step: Step) -> list[str]:
+    def down(self, step: ReportStep) -> list[str]:
         if not self._before.exists():
             return []
         step("processes and pods")
-        before = leftovers.Machine.load(self._before)
+        before = leftovers.MachineState.load(self._before)
         daemons = self._plane.daemons
         daemons.stop(*(name for name in daemons.running() if name.endswith(("-kubelet", "-kube-proxy"))))
         nodes.stop_containers(NODES, self.folder)
@@ -117,13 +117,13 @@ class Processes:
         self._unmount()
         network.delete([name for name in network.namespaces() if name not in before.namespaces])
         if str(NETNS) not in before.mounts:  # `ip netns` mounts the folder of the names
-            while str(NETNS) in leftovers.look().mounts:
+            while str(NETNS) in leftovers.machine_state().mounts:
                 run(["umount", NETNS])
         nodes.delete_cgroups(NODES)
-        leftovers.put_back(before)
+        leftovers.restore_kernel_parameters(before)
         self._delete_host_paths(before)
         shutil.rmtree(self.folder, ignore_errors=True)
-        found = leftovers.leftovers(before, leftovers.look(), self.folder)
+        found = leftovers.leftovers(before, leftovers.machine_state(), self.folder)
         if self.folder.exists():
             found.append(f"files: {self.folder}")
         if not found:
@@ -173,7 +173,7 @@ class Processes:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         return sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True)
 
-    def _delete_host_paths(self, before: leftovers.Machine) -> None:
+    def _delete_host_paths(self, before: leftovers.MachineState) -> None:
         """What the programs keep beside the folder that they are told: sockets, links to logs, locks."""
         for path in map(Path, leftovers.HOST_PATHS):
             if str(path) in before.paths:

@@ -17,17 +17,17 @@ import pytest
 import yaml
 
 from e2e.__main__ import load_cluster
-from e2e.installation import OPERATOR, Helm, Operator, manifests
+from e2e.installation import OPERATOR, Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import Kubernetes, is_ready
-from e2e.providers import SYSTEM, Cluster
-from e2e.tests.records import Knocking, Records
+from e2e.providers import SYSTEM, KubernetesCluster
+from e2e.tests.record_traffic import Knocking, RecordTraffic
 from ottla_operator.api.objects import KAFKA_TOPIC, POD
 
 CLIENT = "client"
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
+def cluster() -> KubernetesCluster:
     """The cluster that `python -m e2e up` has brought up."""
     if "OTTLA_E2E" not in os.environ:
         pytest.skip("run by `make e2e`")
@@ -35,26 +35,26 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def kubernetes(cluster: Cluster) -> Kubernetes:
+def kubernetes(cluster: KubernetesCluster) -> Kubernetes:
     return Kubernetes(cluster.kubeconfig, cluster.kubectl)
 
 
 @pytest.fixture(scope="session")
-def helm(cluster: Cluster) -> Helm:
+def helm(cluster: KubernetesCluster) -> Helm:
     return Helm(cluster)
 
 
 @pytest.fixture(scope="session")
-def operator(kubernetes: Kubernetes, helm: Helm) -> Operator:
+def operator(kubernetes: Kubernetes, helm: Helm) -> OperatorDeployment:
     """Installed by the chart."""
     helm.install()
-    found = Operator(kubernetes)
+    found = OperatorDeployment(kubernetes)
     found.until_ready()
     return found
 
 
 @pytest.fixture(scope="session")
-def orders(kubernetes: Kubernetes, operator: Operator, cluster: Cluster) -> str:
+def orders(kubernetes: Kubernetes, operator: OperatorDeployment, cluster: KubernetesCluster) -> str:
     """The name of the fleet of manifests/cluster.yaml, in the namespace default; it is Ready."""
     kubernetes.kubectl("apply", "-f", "-", text=manifests(cluster, "cluster.yaml", "topics.yaml"))
     kubernetes.until_ready("orders")
@@ -62,14 +62,16 @@ def orders(kubernetes: Kubernetes, operator: Operator, cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def client(kubernetes: Kubernetes, cluster: Cluster, orders: str) -> Iterator[str]:
+def client(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str) -> Iterator[str]:
     """The name of a pod with the official clients."""
     with _client_pod(kubernetes, cluster, CLIENT, orders):
         yield CLIENT
 
 
 @pytest.fixture
-def records(kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
+def records(
+    kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[RecordTraffic]:
     """A topic of the test's own, and who sends to it and reads it."""
     topic = f"t-{hashlib.sha256(request.node.name.encode()).hexdigest()[:8]}-{os.getpid()}"
     kubernetes.create(
@@ -81,13 +83,13 @@ def records(kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest,
         }
     )
     kubernetes.until_condition(KAFKA_TOPIC, topic, "Ready")
-    found = Records(kubernetes, client, topic, tmp_path)
+    found = RecordTraffic(kubernetes, client, topic, tmp_path)
     yield found
     found.close()
 
 
 @pytest.fixture
-def knocking(kubernetes: Kubernetes, cluster: Cluster, orders: str, tmp_path: Path) -> Iterator[Knocking]:
+def knocking(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str, tmp_path: Path) -> Iterator[Knocking]:
     """Somebody in a pod of its own who connects to the address of every broker that clients are told."""
     with _client_pod(kubernetes, cluster, "knocking", orders) as pod:
         found = Knocking(kubernetes, pod, tmp_path, *(f"{orders}-broker-{broker}:9092" for broker in range(3)))
@@ -96,7 +98,7 @@ def knocking(kubernetes: Kubernetes, cluster: Cluster, orders: str, tmp_path: Pa
 
 
 @contextmanager
-def _client_pod(kubernetes: Kubernetes, cluster: Cluster, name: str, orders: str) -> Iterator[str]:
+def _client_pod(kubernetes: Kubernetes, cluster: KubernetesCluster, name: str, orders: str) -> Iterator[str]:
     """A pod with the official clients, while it is needed."""
     container = {
         "name": "client",

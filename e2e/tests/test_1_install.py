@@ -9,11 +9,11 @@ import yaml
 
 from e2e import audit
 from e2e.audit import Call
-from e2e.installation import Helm, Operator
+from e2e.installation import Helm, OperatorDeployment
 from e2e.kubernetes_api import Kubernetes, Refused
 from e2e.machine import CommandFailed
-from e2e.providers import Cluster
-from e2e.tests.records import PROGRAM, Records
+from e2e.providers import KubernetesCluster
+from e2e.tests.record_traffic import PROGRAM, RecordTraffic
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -36,7 +36,7 @@ def test_the_chart_is_what_helm_and_the_api_server_accept(helm: Helm, kubernetes
     kubernetes.kubectl("create", "--dry-run=client", "-f", "-", text=yaml.safe_dump_all(documents))
 
 
-def test_the_operator_runs(operator: Operator, kubernetes: Kubernetes) -> None:
+def test_the_operator_runs(operator: OperatorDeployment, kubernetes: Kubernetes) -> None:
     assert len(operator.pods()) == 1
     kinds = kubernetes.kubectl("api-resources", "--api-group=kafka.ottla.dev", "-o", "name").split()
     assert kinds == ["kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev"]
@@ -67,7 +67,7 @@ def test_the_topic_of_the_manifests_is_there(orders: str, kubernetes: Kubernetes
     assert (status["partitions"], status["replicas"]) == (12, 3) and status["topicId"]
 
 
-def test_unmodified_clients_send_and_read(records: Records, kubernetes: Kubernetes, client: str) -> None:
+def test_unmodified_clients_send_and_read(records: RecordTraffic, kubernetes: Kubernetes, client: str) -> None:
     records.send(20_000)
     assert records.assert_nothing_is_lost()["read"] == 20_000
     said = kubernetes.execute(client, "python3", PROGRAM, "python", "flights", "500")
@@ -98,7 +98,7 @@ def test_every_claim_knows_its_directory_and_nothing_may_be_formatted_any_more(
 
 
 def test_a_converged_cluster_is_left_alone(
-    orders: str, kubernetes: Kubernetes, operator: Operator, cluster: Cluster
+    orders: str, kubernetes: Kubernetes, operator: OperatorDeployment, cluster: KubernetesCluster
 ) -> None:
     kubernetes.until_ready(orders)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.installation import Operator
+from e2e.installation import OperatorDeployment
 from e2e.kubernetes_api import Kubernetes, Refused, is_ready
-from e2e.tests.records import PROGRAM, Knocking, Records
+from e2e.tests.record_traffic import PROGRAM, Knocking, RecordTraffic
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
 
 BROKERS = (0, 1, 2)
@@ -44,7 +44,7 @@ def controller(kubernetes: Kubernetes, client: str) -> int:
 
 
 def test_a_broker_pod_that_is_deleted_disturbs_nobody(
-    records: Records, knocking: Knocking, kubernetes: Kubernetes, client: str
+    records: RecordTraffic, knocking: Knocking, kubernetes: Kubernetes, client: str
 ) -> None:
     """Each with its grace, the controller's last, while a producer with acks=all and a consumer group go on, and
     somebody connects to every broker's address, which may refuse a connection but never leave one unanswered."""
@@ -75,7 +75,9 @@ def test_a_broker_pod_that_is_deleted_disturbs_nobody(
     records.assert_nothing_is_lost()
 
 
-def test_any_pod_that_is_killed_loses_nothing(records: Records, kubernetes: Kubernetes, operator: Operator) -> None:
+def test_any_pod_that_is_killed_loses_nothing(
+    records: RecordTraffic, kubernetes: Kubernetes, operator: OperatorDeployment
+) -> None:
     """Without grace: Kubernetes leaves a process two seconds, which a broker may use. Brokers, ZooKeeper servers, the
     operator in turn. What dies without a word is in `tests/nemesis` and in the tests of nodes that are lost."""
     records.start()
@@ -94,7 +96,7 @@ def test_any_pod_that_is_killed_loses_nothing(records: Records, kubernetes: Kube
 
 
 def test_a_changed_configuration_rolls_under_load_while_the_operator_dies(
-    records: Records, kubernetes: Kubernetes, operator: Operator
+    records: RecordTraffic, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     records.start()
     before = uids(kubernetes)
@@ -116,7 +118,7 @@ def test_a_changed_configuration_rolls_under_load_while_the_operator_dies(
 
 
 def test_a_pod_deleted_in_the_middle_of_a_roll_keeps_the_old_template(
-    orders: str, kubernetes: Kubernetes, operator: Operator
+    orders: str, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     kubernetes.until_ready()
     old = annotation(kubernetes.there(POD, pod_of(0)), "kafka.ottla.dev/config")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from e2e import network
-from e2e.installation import Operator, manifests
+from e2e.installation import OperatorDeployment, manifests
 from e2e.kubernetes_api import VOLUME, Kubernetes, is_ready
-from e2e.providers import Cluster
+from e2e.providers import KubernetesCluster
 from e2e.providers.processes import NODES
-from e2e.tests.records import PROGRAM, Records
+from e2e.tests.record_traffic import PROGRAM, RecordTraffic
 from e2e.tests.test_2_rolls import BROKERS, pod_of, uids
 from ottla_operator.api.objects import (
     CLAIM,
@@ -26,8 +26,8 @@ from ottla_operator.api.objects import (
     POD,
     SERVICE,
     STATEFUL_SET,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
     label,
     uid_of,
@@ -51,7 +51,7 @@ ROOM = "example.com/room"
     ],
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: Kind, name: str) -> None:
+def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: ResourceKind, name: str) -> None:
     before = uid_of(kubernetes.there(kind, name))
     pod = kubernetes.get(POD, f"{name}-0")
     kubernetes.delete(kind, name)
@@ -63,7 +63,9 @@ def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: K
     kubernetes.until_ready()
 
 
-def test_a_wiped_status_changes_no_id_and_no_rack(orders: str, kubernetes: Kubernetes, operator: Operator) -> None:
+def test_a_wiped_status_changes_no_id_and_no_rack(
+    orders: str, kubernetes: Kubernetes, operator: OperatorDeployment
+) -> None:
     before, pods = _brokers(kubernetes), uids(kubernetes)
     operator.scale(0)
     live = kubernetes.there(KAFKA_CLUSTER, orders)
@@ -75,7 +77,7 @@ def test_a_wiped_status_changes_no_id_and_no_rack(orders: str, kubernetes: Kuber
 
 
 def test_an_empty_mount_is_a_failed_disk_and_not_formatted(
-    records: Records, kubernetes: Kubernetes, cluster: Cluster
+    records: RecordTraffic, kubernetes: Kubernetes, cluster: KubernetesCluster
 ) -> None:
     """A node comes back without one of its disks: the folder is there and holds nothing. The broker goes on with the
     other one."""
@@ -118,7 +120,7 @@ def test_an_empty_mount_is_a_failed_disk_and_not_formatted(
 
 
 def test_a_node_whose_link_is_cut_and_healed_loses_nothing(
-    records: Records, kubernetes: Kubernetes, client: str, cluster: Cluster
+    records: RecordTraffic, kubernetes: Kubernetes, client: str, cluster: KubernetesCluster
 ) -> None:
     """Its broker goes on without the fleet, leads what nobody else believes, and is one of the fleet again later."""
     if cluster.volumes is None:
@@ -146,7 +148,7 @@ def test_a_node_whose_link_is_cut_and_healed_loses_nothing(
 
 
 def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
-    kubernetes: Kubernetes, orders: str, cluster: Cluster
+    kubernetes: Kubernetes, orders: str, cluster: KubernetesCluster
 ) -> None:
     kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}})
     text = manifests(cluster, "cluster-existing-zookeeper.yaml")
@@ -203,7 +205,7 @@ def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kuber
 
 
 def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
-    kubernetes: Kubernetes, operator: Operator
+    kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     operator.scale(0)
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from e2e.installation import OPERATOR, RELEASE, Helm, Operator, manifests
+from e2e.installation import OPERATOR, RELEASE, Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import DEPLOYMENT, Kubernetes
-from e2e.providers import SYSTEM, Cluster
-from e2e.tests.records import Records
+from e2e.providers import SYSTEM, KubernetesCluster
+from e2e.tests.record_traffic import RecordTraffic
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -22,7 +22,7 @@ OURS = "kafka.ottla.dev/cluster=orders"
 
 
 def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
-    records: Records, kubernetes: Kubernetes, cluster: Cluster
+    records: RecordTraffic, kubernetes: Kubernetes, cluster: KubernetesCluster
 ) -> None:
     records.send(10_000)
     status = kubernetes.there(KAFKA_CLUSTER, "orders")["status"]
@@ -39,7 +39,7 @@ def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
     assert records.assert_nothing_is_lost()["read"] == 10_000
 
 
-def test_a_deleted_topic_is_deleted_in_the_fleet(records: Records, kubernetes: Kubernetes, client: str) -> None:
+def test_a_deleted_topic_is_deleted_in_the_fleet(records: RecordTraffic, kubernetes: Kubernetes, client: str) -> None:
     records.send(100)
     kubernetes.delete(KAFKA_TOPIC, records.topic)
     kubernetes.until(lambda: kubernetes.get(KAFKA_TOPIC, records.topic) is None, "the document is gone")
@@ -49,7 +49,7 @@ def test_a_deleted_topic_is_deleted_in_the_fleet(records: Records, kubernetes: K
     )
 
 
-def test_the_operators_log_can_be_read(operator: Operator) -> None:
+def test_the_operators_log_can_be_read(operator: OperatorDeployment) -> None:
     """It says what the operator did and why, no line per event of a watch, and nothing went wrong inside it."""
     log = operator.log()
     assert "ottla.operator" in log

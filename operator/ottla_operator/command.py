@@ -56,13 +56,13 @@ def run(
 ) -> None:
     """Serves KafkaCluster and KafkaTopic until SIGTERM. Needs the package's extra named operator."""
     _require_extra()
-    from ottla_operator.effects.surroundings import ProductionSurroundings
-    from ottla_operator.planning.snapshot import Images
+    from ottla_operator.effects.environment import ProductionEnvironment
+    from ottla_operator.planning.snapshot import ContainerImages
     from ottla_operator.runtime.operator import Operator, OperatorSettings
 
     configure_log(sys.stderr)
     settings = OperatorSettings(
-        images=Images(broker_image, zookeeper_image, image_pull_policy),
+        images=ContainerImages(broker_image, zookeeper_image, image_pull_policy),
         namespace=namespace,
         identity=f"{socket.gethostname()}-{os.getpid()}",
         watch_namespace=watch_namespace,
@@ -72,11 +72,11 @@ def run(
     )
 
     async def serve() -> None:
-        surroundings = ProductionSurroundings()
+        environment = ProductionEnvironment()
         try:
-            await Operator(settings, surroundings).run()
+            await Operator(settings, environment).run()
         finally:
-            await surroundings.close()
+            await environment.close()
 
     asyncio.run(serve())
 
@@ -94,14 +94,14 @@ def release(
     The running operator loses its lease and stops. Topics in Kafka are kept.
     """
     _require_extra()
+    from ottla_operator.effects.environment import ProductionEnvironment
     from ottla_operator.effects.kubernetes_api import KubernetesClient
-    from ottla_operator.effects.surroundings import ProductionSurroundings
     from ottla_operator.runtime.release import release_topics
 
     async def do() -> int:
         api = await KubernetesClient.connect()
         try:
-            now = ProductionSurroundings().now
+            now = ProductionEnvironment().now
             return await release_topics(api, namespace, watch_namespace or None, now, asyncio.sleep, lease)
         finally:
             await api.close()

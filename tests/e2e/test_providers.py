@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from e2e import nodes
 from e2e.__main__ import app
-from e2e.images import Image, Images, fingerprint
+from e2e.images import Image, ImageSet, fingerprint
 from e2e.installation import manifests
 from e2e.machine import CommandFailed
-from e2e.network import Node
-from e2e.providers import Cluster, cluster_from_json, existing, kind
+from e2e.network import ClusterNode
+from e2e.providers import KubernetesCluster, cluster_from_json, existing, kind
 
-IMAGES = Images(
+IMAGES = ImageSet(
     ottla=Image("localhost/ottla", "a1", Path("/cache/ottla-a1.tar")),
     zookeeper=Image("localhost/zookeeper", "b2", Path("/cache/zookeeper-b2.tar")),
     client=Image("localhost/client", "c3", Path("/cache/client-c3.tar")),
@@ -65,7 +65,7 @@ def test_the_volumes_are_large_enough_for_the_manifests() -> None:
 
 
 def test_the_manifests_are_applied_with_the_storage_class_of_the_cluster() -> None:
-    cluster = Cluster(Path("/k"), IMAGES, "fast-disks", "kubectl", "helm")
+    cluster = KubernetesCluster(Path("/k"), IMAGES, "fast-disks", "kubectl", "helm")
     fleet, topic = yaml.safe_load_all(manifests(cluster, "cluster.yaml", "topics.yaml"))
     disks = [
         *fleet["spec"]["brokers"]["disks"],
@@ -77,12 +77,12 @@ def test_the_manifests_are_applied_with_the_storage_class_of_the_cluster() -> No
 
 def test_an_existing_cluster_needs_the_names_of_its_images() -> None:
     with pytest.raises(CommandFailed, match="OTTLA_E2E_IMAGE is not set"):
-        existing.Existing({})._image("OTTLA_E2E_IMAGE")
+        existing.ExistingProvider({})._image("OTTLA_E2E_IMAGE")
     assert existing.image_from("registry:5000/team/ottla:1.2").reference == "registry:5000/team/ottla:1.2"
 
 
 def test_a_cluster_is_written_and_read_back() -> None:
-    cluster = Cluster(Path("/k"), IMAGES, "local", "/bin/kubectl", "/bin/helm", "ottla-cp", Path("/volumes"))
+    cluster = KubernetesCluster(Path("/k"), IMAGES, "local", "/bin/kubectl", "/bin/helm", "ottla-cp", Path("/volumes"))
     assert cluster_from_json(json.loads(json.dumps(asdict(cluster), default=str))) == cluster
 
 
@@ -98,7 +98,7 @@ def test_an_image_has_another_tag_when_what_it_is_made_from_changes(tmp_path: Pa
 
 
 def test_nodes_have_addresses_of_their_own() -> None:
-    made = [Node(number, f"zone-{number}") for number in (1, 2, 3)]
+    made = [ClusterNode(number, f"zone-{number}") for number in (1, 2, 3)]
     assert len({node.address for node in made}) == len({node.pods for node in made}) == 3
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ottla_operator.api.objects import KINDS, Kind, Obj, dig
+from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig
 from ottla_operator.effects.ports import ApiError
 from tests.operator.kubernetes import InMemoryKubernetes
 
@@ -84,7 +84,7 @@ class ApiServer:
         return web.json_response(await self._change(request, kind, namespace or "", name, subresource, body))
 
     async def _read(
-        self, request: web.Request, kind: Kind, namespace: str | None, name: str | None
+        self, request: web.Request, kind: ResourceKind, namespace: str | None, name: str | None
     ) -> web.StreamResponse:
         selector = request.query.get("labelSelector", "")
         if request.query.get("watch"):
@@ -103,7 +103,7 @@ class ApiServer:
              "metadata": {"resourceVersion": version}}
         )  # fmt: skip
 
-    async def _watch(self, request: web.Request, kind: Kind, selector: str) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, kind: ResourceKind, selector: str) -> web.StreamResponse:
         response = web.StreamResponse()
         queue: asyncio.Queue[tuple[str, Obj] | None] = asyncio.Queue()
         since = int(request.query.get("resourceVersion", "0"))
@@ -123,7 +123,13 @@ class ApiServer:
         return response
 
     async def _change(
-        self, request: web.Request, kind: Kind, namespace: str, name: str | None, subresource: str | None, body: Any
+        self,
+        request: web.Request,
+        kind: ResourceKind,
+        namespace: str,
+        name: str | None,
+        subresource: str | None,
+        body: Any,
     ) -> Any:
         kubernetes = self.kubernetes
         ours = request.query.get("fieldManager", "").startswith("ottla-operator")

@@ -21,7 +21,7 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
-    is_deleting,
+    is_terminating,
     uid_of,
 )
 from tests.operator.fleet import CLUSTER, Fleet, InMemorySurroundings
@@ -132,7 +132,7 @@ class Ensemble:
                 continue
             pod = self.fleet.kubernetes.there(POD, name)
             config = dig(pod, "metadata", "annotations", names.CONFIG)
-            if uid_of(pod) == running.pod_uid and not is_deleting(pod) and config not in self.broken_configs:
+            if uid_of(pod) == running.pod_uid and not is_terminating(pod) and config not in self.broken_configs:
                 alive[server] = running
         return alive
 
@@ -173,8 +173,8 @@ class EnsembleFleet(Fleet):
         self._lost: dict[str, Obj] = {}
         self.ensemble = Ensemble(self)
         self.kubernetes.container_status = self.ensemble.container_status
-        self.surroundings = EnsembleSurroundings(self.kubernetes, self.kafka)
-        self.surroundings.ensemble = self.ensemble
+        self.environment = EnsembleSurroundings(self.kubernetes, self.kafka)
+        self.environment.ensemble = self.ensemble
         self.restart_operator()
 
     def is_serving(self, server: int) -> bool:

@@ -11,7 +11,14 @@ from typing import Any
 
 from ottla_operator.api import names
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, LogDirectoryReport, Partition, ServerReport
+from ottla_operator.api.fleet import (
+    BrokerReport,
+    ClusterMetadata,
+    DynamicValue,
+    LogDirectoryReport,
+    PartitionReport,
+    ServerReport,
+)
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -24,14 +31,21 @@ from ottla_operator.api.objects import (
     has_condition,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError
+from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.disks import log_dir
-from ottla_operator.planning.ensemble import parse_record
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.planning.ensemble_volumes import parse_ensemble_record
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.cluster_task import ClusterTask
-from ottla_operator.runtime.store import Store
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.topics.decisions import (
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    TopicChange,
+    TopicDescription,
+)
 from tests.operator.kubernetes import NOW, InMemoryKubernetes, node
 
 CLUSTER: dict[str, Any] = {
@@ -58,7 +72,7 @@ class InMemoryKafka:
 
     def __init__(self, kubernetes: InMemoryKubernetes) -> None:
         self._kubernetes = kubernetes
-        self.topics_there: dict[str, TopicView] = {}
+        self.topics_there: dict[str, TopicDescription] = {}
         self.partitions: list[tuple[str, int, tuple[int, ...]]] = []
         self.behind: set[int] = set()
         self.unregistered: set[int] = set()
@@ -99,14 +113,14 @@ class InMemoryKafka:
     async def brokers(self) -> Sequence[int]:
         ready = self.ready_brokers()
         if not ready or not self.answers:
-            raise KafkaError("nobody answers")
+            raise KafkaUnavailable("nobody answers")
         return ready
 
-    async def view(self) -> KafkaView:
+    async def view(self) -> ClusterMetadata:
         ready = await self.brokers()
         now, in_sync = self._incarnations(), self.in_sync()
         partitions = tuple(
-            Partition(
+            PartitionReport(
                 topic,
                 index,
                 self._leader(topic, index, replicas, now, in_sync),
@@ -116,7 +130,7 @@ class InMemoryKafka:
             for topic, index, replicas in self.partitions
         )
         self._pods = now
-        return KafkaView("cluster-1", ready[0], tuple(ready), partitions)
+        return ClusterMetadata("cluster-1", ready[0], tuple(ready), partitions)
 
     def _incarnations(self) -> dict[int, str]:
         return {
@@ -155,7 +169,7 @@ class InMemoryKafka:
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
         if not self.answers or broker not in self.ready_brokers():
-            raise KafkaError("it does not answer")
+            raise KafkaUnavailable("it does not answer")
         named = [f"{topic}-{index}" for topic, index, replicas in self.partitions if broker in replicas]
         return [*named, *self.on_disk.get(broker, ())]
 
@@ -164,7 +178,7 @@ class InMemoryKafka:
 
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
         if not self.answers:
-            raise KafkaError("nobody answers")
+            raise KafkaUnavailable("nobody answers")
         return {
             number: [
                 *(DynamicValue(key, value, False) for key, value in self.dynamic.get(number, {}).items()),
@@ -173,12 +187,14 @@ class InMemoryKafka:
             for number in broker_ids
         }
 
-    async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicView]:
+    async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicDescription]:
         if not self.answers:
-            raise KafkaError("nobody answers")
+            raise KafkaUnavailable("nobody answers")
         self.asked += wanted
         failed = {
-            name: TopicView(name, "", 0, 0, {}, error=self.errors[name]) for name in wanted if name in self.errors
+            name: TopicDescription(name, "", 0, 0, {}, error=self.errors[name])
+            for name in wanted
+            if name in self.errors
         }
         seen = {name: self.topics_there[name] for name in wanted if name in self.topics_there.keys() - self.unseen}
         return seen | failed
@@ -189,31 +205,31 @@ class InMemoryKafka:
             if change.topic in self.refusals:
                 errors[change.topic] = self.refusals[change.topic]
                 continue
-            if isinstance(change, Create) and change.topic in self.topics_there:
+            if isinstance(change, CreateTopic) and change.topic in self.topics_there:
                 errors[change.topic] = f"{TOPIC_ALREADY_EXISTS}: it is there"
                 continue
             self.requests.append(change)
             live = self.topics_there.get(change.topic)
-            if isinstance(change, Create):
+            if isinstance(change, CreateTopic):
                 count = change.partitions if change.partitions > 0 else 1
                 replicas = change.replicas if change.replicas > 0 else 1
                 self.created += 1
-                self.topics_there[change.topic] = TopicView(
+                self.topics_there[change.topic] = TopicDescription(
                     change.topic, f"id-{self.created}", count, replicas, dict(change.config)
                 )
             elif isinstance(change, DeleteTopic):
                 self.topics_there.pop(change.topic, None)
-            elif live is not None and isinstance(change, Grow):
-                self.topics_there[change.topic] = TopicView(
+            elif live is not None and isinstance(change, CreatePartitions):
+                self.topics_there[change.topic] = TopicDescription(
                     live.name, live.topic_id, change.partitions, live.replicas, live.config
                 )
-            elif live is not None and isinstance(change, Alter):
+            elif live is not None and isinstance(change, AlterTopicConfig):
                 config = {key: value for key, value in live.config.items() if key not in change.unset} | change.set
-                self.topics_there[change.topic] = TopicView(
+                self.topics_there[change.topic] = TopicDescription(
                     live.name, live.topic_id, live.partitions, live.replicas, config
                 )
         if self.is_slow:
-            raise KafkaError("timed out")
+            raise KafkaUnavailable("timed out")
         return errors
 
     async def close(self) -> None:
@@ -281,8 +297,8 @@ class Fleet:
     def __init__(self, document: dict[str, Any] = CLUSTER, *, reads_nodes: bool = True) -> None:
         self.kubernetes = self.make_kubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
-        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
-        self.images = Images("ottla:1", "zookeeper:3.9")
+        self.environment = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.images = ContainerImages("ottla:1", "zookeeper:3.9")
         self._reads_nodes = reads_nodes
         for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
             self.kubernetes.put(node(f"n{index + 1}", zone))
@@ -291,7 +307,7 @@ class Fleet:
 
     def restart_operator(self) -> None:
         """A new process: it knows only what the API server has."""
-        store = Store()
+        store = ObjectCache()
         self.store = store
         for obj in list(self.kubernetes.objects.values()):
             store.put(copy.deepcopy(obj))
@@ -308,7 +324,7 @@ class Fleet:
             KEY,
             store,
             self.kubernetes,
-            self.surroundings,
+            self.environment,
             self.images,
             reads_nodes=self._reads_nodes,
             monotonic=lambda: self.time,
@@ -317,7 +333,7 @@ class Fleet:
     async def step(self) -> None:
         """One pass, then Kubernetes does its part."""
         try:
-            await self.task.pass_once()
+            await self.task.reconcile_once()
         except ApiError:
             pass  # the supervisor backs off and tries again
         self.kubernetes.settle()
@@ -374,7 +390,7 @@ class Fleet:
     def _annotations(self, obj: Obj) -> dict[str, Any]:
         """With the names of claims in place of their uids, and without how often the record was written."""
         found = dict(obj["metadata"].get("annotations") or {})
-        if (record := parse_record(found.get(names.ENSEMBLE))) is not None:
+        if (record := parse_ensemble_record(found.get(names.ENSEMBLE))) is not None:
             by_uid = {uid_of(self.kubernetes.there(CLAIM, name)): name for name in self.claims()}
             found[names.ENSEMBLE] = {
                 server: [by_uid.get(uid) for uid in uids] for server, uids in record.served.items()

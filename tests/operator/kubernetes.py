@@ -22,11 +22,11 @@ from ottla_operator.api.objects import (
     NODE,
     POD,
     STATEFUL_SET,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
     has_condition,
-    is_deleting,
+    is_terminating,
     name_of,
     uid_of,
 )
@@ -83,23 +83,28 @@ class InMemoryKubernetes:
         self._version += 1
         metadata["resourceVersion"] = str(self._version)
         self.objects[key] = stored
-        if before and dig(before, "metadata", "finalizers") and is_deleting(stored) and not metadata.get("finalizers"):
+        if (
+            before
+            and dig(before, "metadata", "finalizers")
+            and is_terminating(stored)
+            and not metadata.get("finalizers")
+        ):
             self._drop(stored)
         else:
             self._tell("MODIFIED" if before else "ADDED", stored)
         return _copy(stored)
 
-    def edit(self, kind: Kind, name: str, **parts: Any) -> Obj:
+    def edit(self, kind: ResourceKind, name: str, **parts: Any) -> Obj:
         """Changes top-level parts (spec, status, data) of an object."""
         return self.put({**self.there(kind, name), **parts})
 
-    def there(self, kind: Kind, name: str) -> Obj:
+    def there(self, kind: ResourceKind, name: str) -> Obj:
         return _copy(self.objects[kind.kind, "default" if kind.namespaced else "", name])
 
-    def names(self, kind: Kind) -> list[str]:
+    def names(self, kind: ResourceKind) -> list[str]:
         return sorted(name for found, _, name in self.objects if found == kind.kind)
 
-    def remove(self, kind: Kind, name: str) -> None:
+    def remove(self, kind: ResourceKind, name: str) -> None:
         """Deletes as `kubectl delete` does: finalizers and running pods hold an object back."""
         key = (kind.kind, "default" if kind.namespaced else "", name)
         obj = self.objects[key]
@@ -126,7 +131,7 @@ class InMemoryKubernetes:
             raise ApiError(500, "InternalError", "more than one PodDisruptionBudget")
         for budget in budgets:
             matching = [other for other in self._all(POD.kind) if _selects(budget["spec"]["selector"], other)]
-            healthy = [other for other in matching if has_condition(other, "Ready") and not is_deleting(other)]
+            healthy = [other for other in matching if has_condition(other, "Ready") and not is_terminating(other)]
             if len(healthy) <= budget["spec"]["minAvailable"]:
                 raise ApiError(429, "TooManyRequests", f"{name_of(budget)} does not allow it")
         self.remove(POD, name)
@@ -134,10 +139,10 @@ class InMemoryKubernetes:
     def settle(self) -> None:
         """Lets the controllers of Kubernetes do their work."""
         for obj in self._all(POD.kind):
-            if is_deleting(obj):
+            if is_terminating(obj):
                 self._drop(obj)
         for obj in self._all(CLAIM.kind):
-            if is_deleting(obj) and not self._is_mounted(name_of(obj)):
+            if is_terminating(obj) and not self._is_mounted(name_of(obj)):
                 self._drop(obj)
             elif (status := self._bound(obj)) != (obj.get("status") or {}):
                 self.put({**obj, "status": status})
@@ -146,7 +151,7 @@ class InMemoryKubernetes:
 
     # The port
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         return _copy(self.objects.get((kind.kind, namespace, name)))
 
     @property
@@ -154,7 +159,7 @@ class InMemoryKubernetes:
         """The newest resource version."""
         return self._version
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return [
             _copy(obj)
             for (found, where, _), obj in sorted(self.objects.items())
@@ -195,7 +200,7 @@ class InMemoryKubernetes:
         self._checked(obj)
         return self._admitted("replace", obj)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         obj = self.objects.get((kind.kind, namespace, name))
         if obj is None or uid_of(obj) != uid:
             return False
@@ -292,10 +297,10 @@ class InMemoryKubernetes:
                     "spec": _copy(template["spec"]),
                 }
             )
-        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_deleting(pod):
+        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_terminating(pod):
             self.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": NOW}})
             return
-        if pod is not None and not is_deleting(pod):
+        if pod is not None and not is_terminating(pod):
             self._start(_copy(pod))
 
     def _refuse(self, stateful_set: Obj) -> None:
@@ -375,7 +380,7 @@ def _selects(selector: Obj, obj: Obj) -> bool:
     )
 
 
-def _kind(obj: Obj) -> Kind:
+def _kind(obj: Obj) -> ResourceKind:
     from ottla_operator.api.objects import KINDS
 
     return KINDS[obj["kind"]]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from ottla_operator.api.objects import KINDS, Kind, Obj
+from ottla_operator.api.objects import KINDS, Obj, ResourceKind
 from ottla_operator.effects.ports import ApiError
 from tests.operator.kubernetes import InMemoryKubernetes
 
@@ -73,10 +73,10 @@ class UnreliableApi:
         self._faults = faults
         self._process = process
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         return await self._call(kind, False, lambda: self._kubernetes.get(kind, namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return await self._call(kind, False, lambda: self._kubernetes.list(kind, namespace, selector, fields))
 
     async def create(self, obj: Obj) -> Obj:
@@ -94,7 +94,7 @@ class UnreliableApi:
     async def replace(self, obj: Obj) -> Obj:
         return await self._call(KINDS[obj["kind"]], True, lambda: self._kubernetes.replace(obj))
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         return await self._call(kind, True, lambda: self._kubernetes.delete(kind, namespace, name, uid))
 
     def __getattr__(self, name: str) -> Any:
@@ -104,12 +104,12 @@ class UnreliableApi:
             raise AttributeError(name)
 
         async def call(*arguments: Any, **named: Any) -> Any:
-            kind = next((one for one in arguments if isinstance(one, Kind)), KINDS["Event"])
+            kind = next((one for one in arguments if isinstance(one, ResourceKind)), KINDS["Event"])
             return await self._call(kind, True, lambda: found(*arguments, **named))
 
         return call
 
-    async def _call(self, kind: Kind, is_write: bool, do: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _call(self, kind: ResourceKind, is_write: bool, do: Callable[[], Awaitable[_Result]]) -> _Result:
         fault = self._faults.of(kind.kind, is_write=is_write)
         action = None if fault is None else fault.action
         await asyncio.sleep(SLOW_S if action == "slow" else LATENCY_S)

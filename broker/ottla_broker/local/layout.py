@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ottla_broker.config.properties import format_properties
 from ottla_broker.local.ports import HOST, RANGE_VARIABLE, free_ports
-from ottla_operator.model.cluster import KafkaCluster, default_broker_config
+from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 
 FIRST_CLIENT_PORT = 9092
 DEFAULT_RACKS = 3

@@ -16,7 +16,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconnected
-from ottla_operator.model.topic import KafkaTopic
+from ottla_operator.model.kafka_topic import KafkaTopic
 from ottla_operator.model.topic_config import is_same_value
 
 _TIMEOUT_MS = 30_000

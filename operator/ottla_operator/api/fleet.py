@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionReport:
     """One partition as the brokers' metadata has it."""
 
     topic: str
@@ -23,13 +23,13 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaView:
+class ClusterMetadata:
     """The fleet as its own metadata describes it. `controller` is -1 when there is none."""
 
     cluster_id: str
     controller: int
     brokers: tuple[int, ...]
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionReport, ...]
 
 
 @dataclass(frozen=True, slots=True)

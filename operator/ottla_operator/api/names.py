@@ -79,7 +79,7 @@ def bootstrap_service(cluster: str) -> str:
     return f"{cluster}-bootstrap"
 
 
-def format_leave(cluster: str, broker_id: int) -> str:
+def format_permission(cluster: str, broker_id: int) -> str:
     """ConfigMap with the log directories that a broker may format."""
     return f"{broker_name(cluster, broker_id)}-format"
 

@@ -16,7 +16,7 @@ Obj = dict[str, Any]
 """One object, as JSON gives it. Never changed in place."""
 
 
-class Kind(NamedTuple):
+class ResourceKind(NamedTuple):
     """Where objects of a kind are found: (apiVersion, kind, plural, whether they are in a namespace)."""
 
     api_version: str
@@ -25,20 +25,20 @@ class Kind(NamedTuple):
     namespaced: bool = True
 
 
-CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
-SECRET = Kind("v1", "Secret", "secrets")
-SERVICE = Kind("v1", "Service", "services")
-POD = Kind("v1", "Pod", "pods")
-CLAIM = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-NODE = Kind("v1", "Node", "nodes", namespaced=False)
-EVENT = Kind("v1", "Event", "events")
-NAMESPACE = Kind("v1", "Namespace", "namespaces", namespaced=False)
-STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
-DISRUPTION_BUDGET = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
-STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
-LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
-KAFKA_CLUSTER = Kind(f"{GROUP}/v1alpha1", "KafkaCluster", "kafkaclusters")
-KAFKA_TOPIC = Kind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
+CONFIG_MAP = ResourceKind("v1", "ConfigMap", "configmaps")
+SECRET = ResourceKind("v1", "Secret", "secrets")
+SERVICE = ResourceKind("v1", "Service", "services")
+POD = ResourceKind("v1", "Pod", "pods")
+CLAIM = ResourceKind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+NODE = ResourceKind("v1", "Node", "nodes", namespaced=False)
+EVENT = ResourceKind("v1", "Event", "events")
+NAMESPACE = ResourceKind("v1", "Namespace", "namespaces", namespaced=False)
+STATEFUL_SET = ResourceKind("apps/v1", "StatefulSet", "statefulsets")
+DISRUPTION_BUDGET = ResourceKind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+STORAGE_CLASS = ResourceKind("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+LEASE = ResourceKind("coordination.k8s.io/v1", "Lease", "leases")
+KAFKA_CLUSTER = ResourceKind(f"{GROUP}/v1alpha1", "KafkaCluster", "kafkaclusters")
+KAFKA_TOPIC = ResourceKind(f"{GROUP}/v1alpha1", "KafkaTopic", "kafkatopics")
 KINDS = {
     kind.kind: kind
     for kind in (
@@ -48,7 +48,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def new(kind: Kind, namespace: str, name: str, labels: Mapping[str, str], **parts: Any) -> Obj:
+def new(kind: ResourceKind, namespace: str, name: str, labels: Mapping[str, str], **parts: Any) -> Obj:
     """An object with its metadata; `parts` are spec, data and the like."""
     metadata = {"name": name, "namespace": namespace, "labels": dict(labels)}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **parts}
@@ -90,7 +90,7 @@ def annotation(obj: Obj, key: str) -> str | None:
     return None if value is None else str(value)
 
 
-def is_deleting(obj: Obj) -> bool:
+def is_terminating(obj: Obj) -> bool:
     return dig(obj, "metadata", "deletionTimestamp") is not None
 
 

@@ -21,20 +21,20 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.selector import NetworkSelector
 
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, TOPIC_ALREADY_EXISTS
-from ottla_operator.api.fleet import DynamicValue, KafkaView, Partition
-from ottla_operator.effects.ports import KafkaError
+from ottla_operator.api.fleet import ClusterMetadata, DynamicValue, PartitionReport
+from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.topics.decisions import (
-    Alter,
-    Create,
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
     DeleteTopic,
-    Grow,
     TopicChange,
-    TopicView,
+    TopicDescription,
 )
 
 _Result = TypeVar("_Result")
 _Part = TypeVar("_Part")
-_Change = TypeVar("_Change", Create, Alter, Grow, DeleteTopic)
+_Change = TypeVar("_Change", CreateTopic, AlterTopicConfig, CreatePartitions, DeleteTopic)
 CLIENT_ID = "ottla-operator"
 REQUEST_TIMEOUT_MS = 30_000
 CHANGE_TIMEOUT_MS = 20_000
@@ -51,7 +51,7 @@ DYNAMIC_BROKER_CONFIG = "DYNAMIC_BROKER_CONFIG"
 DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
 
 
-class KafkaAdminLane:
+class KafkaPythonAdmin:
     """One fleet's admin client behind one thread. It connects when first used, and anew after a failure."""
 
     def __init__(
@@ -67,7 +67,7 @@ class KafkaAdminLane:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-admin")
         self._client: KafkaAdminClient | None = None
 
-    async def view(self) -> KafkaView:
+    async def view(self) -> ClusterMetadata:
         return await self._call(_view)
 
     async def brokers(self) -> Sequence[int]:
@@ -82,7 +82,7 @@ class KafkaAdminLane:
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
         return await self._call(lambda client: _elect_leaders(client, partitions, self._change_timeout_ms))
 
-    async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
+    async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
         return await self._call(lambda client: _topics(client, names))
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
@@ -102,7 +102,7 @@ class KafkaAdminLane:
             return act(self._client)
         except Exception as error:  # what is one topic's own error does not come here
             self._disconnect()
-            raise KafkaError(f"{type(error).__name__}: {error}") from error
+            raise KafkaUnavailable(f"{type(error).__name__}: {error}") from error
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
@@ -134,12 +134,12 @@ def _connect(bootstrap: Sequence[str], timeout_ms: int) -> KafkaAdminClient:
         raise
 
 
-def _view(client: KafkaAdminClient) -> KafkaView:
+def _view(client: KafkaAdminClient) -> ClusterMetadata:
     # One request for brokers and partitions: what two brokers answer need not fit together, and a removal of a broker
     # relies on it. The client's public calls ask twice.
     cluster = client._manager.run(client._get_cluster_metadata, None)
     partitions = [
-        Partition(
+        PartitionReport(
             topic["name"],
             partition["partition_index"],
             partition["leader_id"],
@@ -150,7 +150,7 @@ def _view(client: KafkaAdminClient) -> KafkaView:
         for partition in topic["partitions"]
     ]
     brokers = tuple(sorted(broker["node_id"] for broker in cluster["brokers"]))
-    return KafkaView(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
+    return ClusterMetadata(cluster["cluster_id"], cluster["controller_id"], brokers, tuple(partitions))
 
 
 def _replicas_on(client: KafkaAdminClient, broker: int) -> tuple[str, ...]:
@@ -199,9 +199,9 @@ def _dynamic_values(client: KafkaAdminClient, broker_ids: Sequence[int]) -> dict
     }
 
 
-def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicView]:
+def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicDescription]:
     described: dict[str, Mapping[str, Any]] = {}
-    views: dict[str, TopicView] = {}
+    views: dict[str, TopicDescription] = {}
 
     def describe(part: Sequence[str]) -> None:
         described.update({topic["name"]: topic for topic in client.describe_topics(list(part))})
@@ -229,7 +229,7 @@ def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicVi
         if values is None:
             views[name] = _failed(name, f"{KAFKA_ERROR}: no broker answered for its configuration")
             continue
-        views[name] = TopicView(
+        views[name] = TopicDescription(
             name=name,
             topic_id=_topic_id(topic.get("topic_id")),
             partitions=len(topic["partitions"]),
@@ -244,8 +244,8 @@ def _topics(client: KafkaAdminClient, names: Sequence[str]) -> dict[str, TopicVi
     return views
 
 
-def _failed(name: str, error: str) -> TopicView:
-    return TopicView(name, "", 0, 0, {}, error=error)
+def _failed(name: str, error: str) -> TopicDescription:
+    return TopicDescription(name, "", 0, 0, {}, error=error)
 
 
 def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Part]) -> list[tuple[_Part, str]]:
@@ -273,15 +273,15 @@ def _in_one_request(ask: Callable[[Sequence[_Part]], None], parts: Sequence[_Par
 def _why_not_sent(part: object) -> str:
     """Why a topic's name, or a change of a topic, has no place in a request; "" where it has.
 
-    >>> _why_not_sent("usual"), _why_not_sent(Grow("t", 2**40))
+    >>> _why_not_sent("usual"), _why_not_sent(CreatePartitions("t", 2**40))
     ('', 'InvalidPartitions: 1099511627776 is no number of partitions')
     """
     match part:
-        case Create(topic, partitions, replicas, config):
+        case CreateTopic(topic, partitions, replicas, config):
             texts = [topic, *config, *config.values()]
-        case Alter(topic, to_set, to_unset):
+        case AlterTopicConfig(topic, to_set, to_unset):
             texts, partitions, replicas = [topic, *to_set, *to_set.values(), *to_unset], 1, 1
-        case Grow(topic, partitions):
+        case CreatePartitions(topic, partitions):
             texts, replicas = [topic], 1
         case DeleteTopic(topic):
             texts, partitions, replicas = [topic], 1, 1
@@ -323,7 +323,7 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
     """
     errors: dict[str, str] = {}
 
-    def create(part: Sequence[Create]) -> None:
+    def create(part: Sequence[CreateTopic]) -> None:
         wanted = {
             change.topic: {
                 "num_partitions": change.partitions,
@@ -334,7 +334,7 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
         }
         _note(errors, client.create_topics(wanted, timeout_ms, raise_errors=False)["topics"])
 
-    def alter(part: Sequence[Alter]) -> None:
+    def alter(part: Sequence[AlterTopicConfig]) -> None:
         resources = [
             ConfigResource(
                 ConfigResourceType.TOPIC,
@@ -351,7 +351,7 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
             if text != "OK":
                 errors.setdefault(name, _without_code(str(text)))
 
-    def grow(part: Sequence[Grow]) -> None:
+    def grow(part: Sequence[CreatePartitions]) -> None:
         wanted = {change.topic: change.partitions for change in part}
         _note(errors, client.create_partitions(wanted, timeout_ms, raise_errors=False).to_dict()["results"])
 
@@ -363,9 +363,9 @@ def _change(client: KafkaAdminClient, changes: Sequence[TopicChange], timeout_ms
         for change, error in _in_one_request(ask, part):
             errors.setdefault(change.topic, error)
 
-    do(create, [change for change in changes if isinstance(change, Create)])
-    do(alter, [change for change in changes if isinstance(change, Alter)])
-    do(grow, [change for change in changes if isinstance(change, Grow)])
+    do(create, [change for change in changes if isinstance(change, CreateTopic)])
+    do(alter, [change for change in changes if isinstance(change, AlterTopicConfig)])
+    do(grow, [change for change in changes if isinstance(change, CreatePartitions)])
     do(delete, [change for change in changes if isinstance(change, DeleteTopic)])
     return errors
 

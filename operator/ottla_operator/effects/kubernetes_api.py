@@ -14,7 +14,7 @@ import aiohttp
 from kubernetes.aio import client, config
 
 from ottla_operator.api.names import FIELD_MANAGER
-from ottla_operator.api.objects import KINDS, Kind, Obj, dig, name_of
+from ottla_operator.api.objects import KINDS, Obj, ResourceKind, dig, name_of
 from ottla_operator.effects.ports import ApiError
 
 APPLY = "application/apply-patch+yaml"
@@ -41,7 +41,7 @@ class KubernetesClient:
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         try:
             return await self._request("GET", path_of(kind, namespace, name))
         except ApiError as error:
@@ -49,7 +49,7 @@ class KubernetesClient:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         found: list[Obj] = []
         query = {"limit": str(PAGE)}
         if selector:
@@ -88,7 +88,7 @@ class KubernetesClient:
         kind, namespace = _place(obj)
         return await self._request("PUT", path_of(kind, namespace, name_of(obj)), _MANAGER, obj)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             await self._request("DELETE", path_of(kind, namespace, name), {}, body)
@@ -125,7 +125,7 @@ class KubernetesClient:
 _MANAGER = {"fieldManager": FIELD_MANAGER}
 
 
-def path_of(kind: Kind, namespace: str | None, name: str | None) -> str:
+def path_of(kind: ResourceKind, namespace: str | None, name: str | None) -> str:
     """
     >>> path_of(KINDS["StatefulSet"], "default", "a")
     '/apis/apps/v1/namespaces/default/statefulsets/a'
@@ -137,7 +137,7 @@ def path_of(kind: Kind, namespace: str | None, name: str | None) -> str:
     return f"{root}/{kind.api_version}{scope}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _place(obj: Obj) -> tuple[Kind, str | None]:
+def _place(obj: Obj) -> tuple[ResourceKind, str | None]:
     return KINDS[obj["kind"]], dig(obj, "metadata", "namespace")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
-from ottla_operator.api.objects import Kind, Obj
-from ottla_operator.topics.decisions import TopicChange, TopicView
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
+from ottla_operator.api.objects import Obj, ResourceKind
+from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
 
 class ApiError(Exception):
@@ -23,9 +23,9 @@ class ApiError(Exception):
 class KubernetesApi(Protocol):
     """Reads are never cached. Everything raises ApiError."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None: ...
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None: ...
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         """Objects of one namespace or of all that match a label and a field selector; "" matches everything."""
         ...
 
@@ -49,19 +49,19 @@ class KubernetesApi(Protocol):
         """409 unless metadata.resourceVersion is the server's."""
         ...
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         """Deletes that very object; False when it is gone or another one has its name."""
         ...
 
 
-class KafkaError(Exception):
+class KafkaUnavailable(Exception):
     """The fleet did not answer."""
 
 
 class KafkaAdmin(Protocol):
-    """The Kafka side of one cluster. Every call raises KafkaError when no broker answers."""
+    """The Kafka side of one cluster. Every call raises KafkaUnavailable when no broker answers."""
 
-    async def view(self) -> KafkaView:
+    async def view(self) -> ClusterMetadata:
         """Every partition of every topic: as large as the fleet. All of it is what one broker knew at one moment."""
         ...
 
@@ -81,7 +81,7 @@ class KafkaAdmin(Protocol):
         """Asks for the preferred leaders of these partitions. Gives the error of each that the controller refused."""
         ...
 
-    async def topics(self, names: Sequence[str]) -> Mapping[str, TopicView]:
+    async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
         """The topics that exist among these."""
         ...
 
@@ -92,7 +92,7 @@ class KafkaAdmin(Protocol):
     async def close(self) -> None: ...
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """What a pass needs of the world beside the two APIs."""
 
     def now(self) -> str:

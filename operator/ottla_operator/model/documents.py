@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from ottla_operator.model.cluster import KafkaCluster, parse_cluster
 from ottla_operator.model.fields import Problem
-from ottla_operator.model.topic import KafkaTopic, parse_topic
+from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
+from ottla_operator.model.kafka_topic import KafkaTopic, parse_topic
 
 API_VERSION = "kafka.ottla.dev/v1alpha1"
 

@@ -23,9 +23,17 @@ from ottla_operator.api.objects import (
     label,
     owned,
 )
-from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, Configs
+from ottla_operator.planning.broker_removal import RemovalDecision, is_stopped
+from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision
 from ottla_operator.planning.difference import is_as_declared
-from ottla_operator.planning.disks import LEAVE_KEY, Claim, Disks, has_no_provisioner, keeps_disks, mount_path
+from ottla_operator.planning.disks import (
+    PERMISSION_KEY,
+    Claim,
+    DisksDecision,
+    has_no_provisioner,
+    keeps_disks,
+    mount_path,
+)
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
@@ -36,8 +44,7 @@ from ottla_operator.planning.pods import (
     trouble,
 )
 from ottla_operator.planning.progress import excused
-from ottla_operator.planning.removal import Removal, is_stopped
-from ottla_operator.planning.snapshot import Decision, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 GRACE_S = 300
 CONFIG_DIR = "/etc/ottla"
@@ -45,14 +52,14 @@ SESSION_LOST_AFTER_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
-class Brokers:
+class BrokersDecision:
     """`stateful_sets`: as each should be, for the roller; absent where something it needs is not settled.
 
     `pending`: why a broker has to be rolled, by id, only for those that have to. `withheld`: why it is not known what
     an existing broker should be, so that it keeps what it has and nobody can say that it is as declared.
     """
 
-    decision: Decision
+    decision: ConcernDecision
     stateful_sets: Mapping[int, Obj]
     pending: Mapping[int, tuple[str, ...]]
     withheld: Mapping[int, str] = field(default_factory=dict)
@@ -61,11 +68,11 @@ class Brokers:
 def decide_brokers(
     snapshot: Snapshot,
     identities: Identities,
-    removal: Removal,
-    disks: Disks,
-    config: Configs,
+    removal: RemovalDecision,
+    disks: DisksDecision,
+    config: ConfigDecision,
     zookeeper_ready: bool,
-) -> Brokers:
+) -> BrokersDecision:
     """StatefulSets of new brokers, of those that stop or come back, and what the existing ones wait for."""
     configs = {**config.names, **config.without_effect}
     wanted: dict[int, Obj] = {}
@@ -99,15 +106,15 @@ def decide_brokers(
             desired.append(wanted[broker_id])
         elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
             pending[broker_id] = reasons
-    decision = Decision((_condition(snapshot, identities, removal, held_back),), tuple(desired))
-    return Brokers(decision, wanted, pending, withheld)
+    decision = ConcernDecision((_condition(snapshot, identities, removal, held_back),), tuple(desired))
+    return BrokersDecision(decision, wanted, pending, withheld)
 
 
 def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str) -> Obj:
     """One broker: never root, a read-only root file system, bound to its rack for ever."""
     cluster = snapshot.cluster
     labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id), rack=rack)
-    leave = {"name": names.format_leave(cluster.name, broker_id), "key": LEAVE_KEY}
+    leave = {"name": names.format_permission(cluster.name, broker_id), "key": PERMISSION_KEY}
     container: Obj = {
         "name": names.BROKER,
         "image": snapshot.images.broker,
@@ -232,7 +239,7 @@ def has_current_revision(live: Obj, pod: Obj) -> bool:
 def _obstacle(
     snapshot: Snapshot,
     broker_id: int,
-    disks: Disks,
+    disks: DisksDecision,
     claims: tuple[Claim, ...],
     configs: Mapping[int, str],
     *,
@@ -250,7 +257,7 @@ def _obstacle(
     return None
 
 
-def _condition(snapshot: Snapshot, identities: Identities, removal: Removal, held_back: list[str]) -> Condition:
+def _condition(snapshot: Snapshot, identities: Identities, removal: RemovalDecision, held_back: list[str]) -> Condition:
     if identities.waiting is not None:
         return identities.waiting
     if wrong := snapshot.problems_below("spec.brokers.resources"):

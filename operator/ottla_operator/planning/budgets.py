@@ -24,7 +24,7 @@ The interleavings of an eviction (E), the operator's look at Kafka (L) and its w
   that the next waits for. An E before that write is seen by the uncached look at the other pods before the deletion.
 - A container restarts in its pod, which keeps the label: the operator sees the pod unready or its replicas out of sync
   and is strict until the ISRs are whole. With the operator away nobody sees it: the budget is as it was.
-- A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.LOOK_AGAIN_S`).
+- A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.REQUEUE_AFTER_S`).
 
 A paused cluster keeps its budgets as they are: a pod replaced meanwhile has no label, so nobody else is evicted.
 """
@@ -39,24 +39,24 @@ from ottla_operator.api.objects import (
     POD,
     Obj,
     has_condition,
-    is_deleting,
+    is_terminating,
     label,
     new,
     owned,
     uid_of,
 )
-from ottla_operator.planning.snapshot import Decision, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 IN_SYNC = "true"
 WATCHED_CLOSELY_S = 5.0
 """How soon to look again while the fleet is not whole, so that a drain that waits goes on."""
 
 
-def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
+def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDecision:
     """Both budgets, and the label of each pod that has been seen in sync."""
     ids = list(broker_ids)
     if not ids:
-        return Decision()
+        return ConcernDecision()
     cluster = snapshot.cluster.name
     obstacle = obstacle_to_eviction(snapshot, ids)
     needed = len(ids) if obstacle else len(ids) - 1
@@ -70,7 +70,7 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
         _budget(snapshot, names.behind_budget(cluster), others, len(ids)),
     ]
     desired += [_labelled(pod) for pod in _caught_up(snapshot, ids)]
-    return Decision(desired=tuple(desired), wake_after_s=WATCHED_CLOSELY_S if obstacle else None)
+    return ConcernDecision(desired=tuple(desired), requeue_after_s=WATCHED_CLOSELY_S if obstacle else None)
 
 
 def obstacle_to_eviction(snapshot: Snapshot, broker_ids: Collection[int]) -> str:
@@ -96,7 +96,7 @@ def _pod(snapshot: Snapshot, broker_id: int) -> Obj | None:
 
 
 def _is_ready(pod: Obj | None) -> bool:
-    return pod is not None and has_condition(pod, "Ready") and not is_deleting(pod)
+    return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
 
 
 def _caught_up(snapshot: Snapshot, broker_ids: Iterable[int]) -> list[Obj]:

@@ -24,9 +24,9 @@ from ottla_operator.api.objects import (
     short_hash,
     uid_of,
 )
-from ottla_operator.model.cluster import KafkaCluster, default_broker_config
+from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
 from ottla_operator.planning.disks import log_dir
-from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
 from ottla_operator.planning.zookeeper import connect_string
 
 INTERNAL_PORT = 9091
@@ -41,14 +41,14 @@ FILE = "server.properties"
 
 
 @dataclass(frozen=True, slots=True)
-class Configs:
+class ConfigDecision:
     """Names of the ConfigMaps by broker id; none while the configuration cannot be used.
 
     `without_effect`: the name of the one that a broker has, where the new one differs only in keys that a dynamic value
     overrides: a restart for it would change nothing.
     """
 
-    decision: Decision
+    decision: ConcernDecision
     names: Mapping[int, str]
     without_effect: Mapping[int, str] = field(default_factory=dict)
 
@@ -94,17 +94,17 @@ def properties_text(config: Mapping[str, str]) -> str:
     return format_properties({key: config[key] for key in sorted(config)})
 
 
-def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
+def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
     """ConfigMaps for the brokers, unless the configuration has a mistake: then all keep what they have."""
     cluster = snapshot.cluster
     if wrong := snapshot.problems_below("spec.brokers.config"):
-        return Configs(Decision((invalid_spec(CONFIG_VALID, wrong),)), {})
+        return ConfigDecision(ConcernDecision((invalid_spec(CONFIG_VALID, wrong),)), {})
     # A declaration of fewer brokers than there are is not served, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))
     cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
     wanted: dict[int, str] = {}
     desired: list[Obj] = []
-    overridden: list[Override] = []
+    overridden: list[DynamicOverride] = []
     without_effect: dict[int, str] = {}
     for broker_id, rack in racks.items():
         properties = broker_properties(cluster, broker_id, rack)
@@ -113,7 +113,9 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
             BrokerConfig.from_properties(text)
         except ConfigError as error:
             path = "spec.zookeeper.connect" if "zookeeper.connect" in str(error) else "spec.brokers.config"
-            return Configs(Decision((condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {})
+            return ConfigDecision(
+                ConcernDecision((condition_false(CONFIG_VALID, "InvalidSpec", f"{path}: {error}"),)), {}
+            )
         name = f"{names.broker_name(cluster.name, broker_id)}-{short_hash(text)}"
         labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id))
         config_map = new(CONFIG_MAP, cluster.namespace, name, labels, immutable=True, data={FILE: text})
@@ -124,12 +126,12 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> Configs:
         if (kept := _differs_only_in(snapshot, broker_id, text, {one.key for one in mine})) is not None:
             without_effect[broker_id] = kept
     condition = _override_condition(snapshot, overridden)
-    decision = Decision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
-    return Configs(decision, wanted, without_effect)
+    decision = ConcernDecision((condition,), tuple(desired), delete=_outdated(snapshot, wanted))
+    return ConfigDecision(decision, wanted, without_effect)
 
 
 @dataclass(frozen=True, slots=True)
-class Override:
+class DynamicOverride:
     """A dynamic value in the place of a declared one. `entity` are the options of kafka-configs that name its place."""
 
     broker_id: int
@@ -139,7 +141,7 @@ class Override:
     entity: str
 
 
-def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]) -> list[Override]:
+def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]) -> list[DynamicOverride]:
     """The declared keys for which something else is in effect on a broker."""
     found = []
     for dynamic in (snapshot.dynamic_values or {}).get(broker_id, ()):
@@ -147,7 +149,7 @@ def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]
         if declared is None or _is_same(properties, dynamic.key, dynamic.value):
             continue
         entity = "--entity-default" if dynamic.is_default else f"--entity-name {broker_id}"
-        found.append(Override(broker_id, dynamic.key, declared, dynamic.value, entity))
+        found.append(DynamicOverride(broker_id, dynamic.key, declared, dynamic.value, entity))
     return found
 
 
@@ -173,13 +175,13 @@ def _differs_only_in(snapshot: Snapshot, broker_id: int, text: str, keys: set[st
     return name if changed and changed <= keys else None
 
 
-def _override_condition(snapshot: Snapshot, overridden: Iterable[Override]) -> Condition:
+def _override_condition(snapshot: Snapshot, overridden: Iterable[DynamicOverride]) -> Condition:
     """Named with the command that removes it. It is not removed here: somebody set it, perhaps in need."""
     if snapshot.dynamic_values is None:  # nobody has answered since this operator began
         for item in snapshot.status("conditions") or []:
             if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "DynamicOverride"):
                 return condition_false(CONFIG_VALID, "DynamicOverride", str(item.get("message", "")))
-    brokers: dict[tuple[str, str], list[Override]] = {}
+    brokers: dict[tuple[str, str], list[DynamicOverride]] = {}
     for one in overridden:
         brokers.setdefault((one.key, one.entity), []).append(one)
     if not brokers:
@@ -197,7 +199,7 @@ def _override_condition(snapshot: Snapshot, overridden: Iterable[Override]) -> C
     return condition_false(CONFIG_VALID, "DynamicOverride", "; ".join(told))
 
 
-def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:
+def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Deletion | None:
     """A ConfigMap of ours that neither a template nor a pod names and that is not wanted."""
     used = set(wanted.values())
     numbers = {str(broker_id) for broker_id in wanted}
@@ -209,5 +211,5 @@ def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Delete | None:
         if config_map.get("immutable") is not True or number not in numbers:
             continue
         if name_of(config_map) not in used:
-            return Delete(CONFIG_MAP, name_of(config_map), uid_of(config_map), "no broker uses this configuration")
+            return Deletion(CONFIG_MAP, name_of(config_map), uid_of(config_map), "no broker uses this configuration")
     return None

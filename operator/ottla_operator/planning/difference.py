@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ottla_operator.api import names
 from ottla_operator.api.comparison import differences
-from ottla_operator.api.objects import CLAIM, KINDS, POD, Obj, dig, is_deleting, is_owned_by, name_of, short_hash
+from ottla_operator.api.objects import CLAIM, KINDS, POD, Obj, dig, is_owned_by, is_terminating, name_of, short_hash
 from ottla_operator.planning.snapshot import Snapshot
 
 
@@ -36,7 +36,7 @@ def difference(snapshot: Snapshot, desired: Iterable[Obj]) -> Difference:
             create.append(obj)
         elif dig(obj, "metadata", "ownerReferences") and not is_owned_by(live, snapshot.resource):
             foreign.append(obj)
-        elif not is_deleting(live) and not is_as_declared(snapshot, live, obj):
+        elif not is_terminating(live) and not is_as_declared(snapshot, live, obj):
             change.append(obj)
     return Difference(tuple(create), tuple(change), tuple(foreign))
 

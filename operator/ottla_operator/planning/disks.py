@@ -19,21 +19,21 @@ from ottla_operator.api.objects import (
     Obj,
     annotation,
     dig,
-    is_deleting,
+    is_terminating,
     label,
     name_of,
     new,
     owned,
 )
-from ottla_operator.model.cluster import DiskSpec
+from ottla_operator.model.kafka_cluster import DiskSpec
 from ottla_operator.model.quantity import quantity
 from ottla_operator.planning.identity import Identities
-from ottla_operator.planning.snapshot import Decision, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 DATA_ROOT = "/var/lib/ottla"
 FIRST_GENERATION = 1
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-LEAVE_KEY = "dirs"
+PERMISSION_KEY = "dirs"
 RESIZE_CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
 """Conditions of a claim that tell how far its volume is with becoming larger."""
 FROM_REPORTS = ("LogDirNotOnline", "DirectoryIdChanged")
@@ -65,15 +65,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Disks:
+class DisksDecision:
     """`claims`: by broker id, in the order of the spec. `can_use`: whether brokers may be made from these claims."""
 
-    decision: Decision
+    decision: ConcernDecision
     claims: Mapping[int, tuple[Claim, ...]]
     can_use: bool
 
 
-def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> Disks:
+def decide_disks(snapshot: Snapshot, identities: Identities, released: Collection[int] = ()) -> DisksDecision:
     """Claims for every broker, what is wrong with them, and which directories each broker may format.
 
     `released`: brokers that were empty and are gone; their claims are marked and kept.
@@ -81,7 +81,7 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
     spec = snapshot.cluster.brokers
     if wrong := _unusable(snapshot):
         claims = {number: _existing(snapshot, number) for number in identities.racks}
-        return Disks(Decision((wrong,)), claims, can_use=False)
+        return DisksDecision(ConcernDecision((wrong,)), claims, can_use=False)
     desired: list[Obj] = []
     claims = {}
     faults: list[Condition] = []
@@ -118,21 +118,21 @@ def decide_disks(snapshot: Snapshot, identities: Identities, released: Collectio
             else:
                 desired.append(_build(snapshot, number, rack, disk, claim.name, live, is_released=number in released))
         claims[number] = tuple(mine)
-        desired.append(_format_leave(snapshot, number, mine))
+        desired.append(_format_permission(snapshot, number, mine))
         faults += _removed(snapshot, number)
         faults += _reported(snapshot, number, mine)
     faults += [condition_false(DISKS_READY, "ResizeFailed", one.message) for one in growing if one.has_failed]
     waiting = _waiting(snapshot, claims) or _unanswered(snapshot) or _resizing(growing)
     condition = faults[0] if faults else waiting or condition_true(DISKS_READY)
     wake = 5.0 if any(_waits_for_id(claim) for mine in claims.values() for claim in mine) else None
-    return Disks(Decision((condition,), tuple(desired), wake_after_s=wake), claims, can_use=True)
+    return DisksDecision(ConcernDecision((condition,), tuple(desired), requeue_after_s=wake), claims, can_use=True)
 
 
 def _waits_for_id(claim: Claim) -> bool:
     return not claim.directory_id and claim.state not in ("Lost", "Terminating")
 
 
-def keepers(disks: Disks) -> frozenset[int]:
+def brokers_not_to_stop(disks: DisksDecision) -> frozenset[int]:
     """Brokers whose pod must not be deleted: a volume would go with it, or the next pod would not start without it."""
     return frozenset(
         number for number, mine in disks.claims.items() if any(claim.state in ("Terminating", "Lost") for claim in mine)
@@ -176,7 +176,7 @@ def _live_claim(snapshot: Snapshot, broker_id: int, disk: str) -> Obj | None:
 
 
 def _read(claim: Obj, disk: str) -> Claim:
-    state = "Terminating" if is_deleting(claim) else str(dig(claim, "status", "phase") or "Pending")
+    state = "Terminating" if is_terminating(claim) else str(dig(claim, "status", "phase") or "Pending")
     return Claim(name_of(claim), disk, _generation(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
 
 
@@ -280,7 +280,7 @@ class Growing:
 
 def _growing(snapshot: Snapshot, disk: DiskSpec, live: Obj, number: int) -> Growing | None:
     """A larger request is a wish: a volume is as large as status.capacity says, and something has to resize it."""
-    if dig(live, "status", "phase") != "Bound" or is_deleting(live):
+    if dig(live, "status", "phase") != "Bound" or is_terminating(live):
         return None
     capacity = dig(live, "status", "capacity", "storage")
     if capacity is None:  # Kubernetes writes it together with the phase
@@ -391,11 +391,11 @@ def _waiting(snapshot: Snapshot, claims: Mapping[int, tuple[Claim, ...]]) -> Con
     return None
 
 
-def _format_leave(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> Obj:
+def _format_permission(snapshot: Snapshot, number: int, claims: Iterable[Claim]) -> Obj:
     """The directories a broker may format. Read when its container starts, so that withdrawing leave is no roll."""
     cluster = snapshot.cluster
     leave = [log_dir(claim.disk) for claim in claims if not claim.directory_id and claim.state != "Lost"]
     labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(number))
-    name = names.format_leave(cluster.name, number)
-    leave_map = new(CONFIG_MAP, cluster.namespace, name, labels, data={LEAVE_KEY: ",".join(leave)})
+    name = names.format_permission(cluster.name, number)
+    leave_map = new(CONFIG_MAP, cluster.namespace, name, labels, data={PERMISSION_KEY: ",".join(leave)})
     return owned(leave_map, snapshot.resource)

@@ -16,13 +16,13 @@ from ottla_operator.planning.snapshot import Snapshot
 class Identities:
     """Racks by broker id, in the order of the ids. `waiting` says why no new broker was added, or is None.
 
-    `leaving`: brokers that the spec asks for no longer, the highest id first; they are among the racks until they go.
+    `surplus`: brokers that the spec asks for no longer, the highest id first; they are among the racks until they go.
     """
 
     racks: Mapping[int, str]
     conditions: tuple[Condition, ...]
     waiting: Condition | None = None
-    leaving: tuple[int, ...] = ()
+    surplus: tuple[int, ...] = ()
 
 
 def lowest_free(known: Iterable[int], taken: Collection[int], count: int) -> list[int]:
@@ -83,7 +83,7 @@ def decide_identities(snapshot: Snapshot) -> Identities:
         return Identities(racks, shown, invalid_spec(BROKERS_READY, wrong))
     if len(known) > brokers.replicas:
         surplus = sorted(known, reverse=True)[: len(known) - brokers.replicas]
-        return Identities(racks, shown, leaving=tuple(surplus))
+        return Identities(racks, shown, surplus=tuple(surplus))
     missing = brokers.replicas - len(known)
     if missing == 0:
         return Identities(racks, shown)

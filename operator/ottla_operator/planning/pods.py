@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from ottla_operator.api.objects import STATEFUL_SET, Obj, dig, new
-from ottla_operator.model.cluster import Resources
+from ottla_operator.model.kafka_cluster import Resources
 
 USER = 10001
 CONTAINER_SECURITY: Obj = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla_operator.api.objects import Obj, dig, has_condition, is_deleting
+from ottla_operator.api.objects import Obj, dig, has_condition, is_terminating
 from ottla_operator.api.times import seconds_between
 from ottla_operator.planning.snapshot import Snapshot
 
@@ -24,7 +24,7 @@ def excused(snapshot: Snapshot, role: str, pods: Mapping[int, Obj | None]) -> tu
 
     Nobody when no pod of the role is ready: then nothing is served, by intent or not.
     """
-    if not any(pod is not None and has_condition(pod, "Ready") and not is_deleting(pod) for pod in pods.values()):
+    if not any(pod is not None and has_condition(pod, "Ready") and not is_terminating(pod) for pod in pods.values()):
         return ()
     lasted = seconds_between(str(snapshot.status("roll", "since") or ""), snapshot.now)
     if lasted is None or lasted > PATIENCE_S:
@@ -44,7 +44,7 @@ def is_progressing(pod: Obj | None) -> bool:
     >>> is_progressing({"metadata": {}, "status": {"containerStatuses": [crashed]}})
     False
     """
-    if pod is None or is_deleting(pod):
+    if pod is None or is_terminating(pod):
         return True
     if has_condition(pod, "PodScheduled", "False") or dig(pod, "status", "phase") == "Failed":
         return False

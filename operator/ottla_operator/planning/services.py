@@ -15,7 +15,7 @@ from ottla_operator.api.conditions import condition_true
 from ottla_operator.api.objects import SERVICE, Obj, new, owned
 from ottla_operator.planning.budgets import decide_budgets
 from ottla_operator.planning.config import CLIENT_PORT, HTTP_PORT, INTERNAL_PORT
-from ottla_operator.planning.snapshot import Decision, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 
 def bootstrap_address(snapshot: Snapshot) -> str:
@@ -28,7 +28,7 @@ def selector_text(cluster: str) -> str:
     return ",".join(f"{key}={value}" for key, value in _selector(cluster).items())
 
 
-def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
+def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDecision:
     """Services for the fleet and for each broker, and the budgets that let one pod go at a time."""
     ids = list(broker_ids)
     name = snapshot.cluster.name
@@ -62,7 +62,7 @@ def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> Decision:
         )
     budgets = decide_budgets(snapshot, ids)
     desired += budgets.desired
-    return Decision((condition_true(SERVICES_READY),), tuple(desired), wake_after_s=budgets.wake_after_s)
+    return ConcernDecision((condition_true(SERVICES_READY),), tuple(desired), requeue_after_s=budgets.requeue_after_s)
 
 
 def _selector(cluster: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What a pass knows: one consistent set of values about one cluster, taken before any decision.
 
-`Decision` is what a concern answers with.
+`ConcernDecision` is what a concern answers with.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_operator.api.conditions import Condition
-from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
 from ottla_operator.api.names import BROKER, BROKER_ID, REMOVED, SERVER_ID
-from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Kind, Obj, dig, is_owned_by, label
-from ottla_operator.model.cluster import KafkaCluster
+from ottla_operator.api.objects import CLAIM, POD, STATEFUL_SET, Obj, ResourceKind, dig, is_owned_by, label
 from ottla_operator.model.fields import Problem
+from ottla_operator.model.kafka_cluster import KafkaCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ContainerImages:
     """What pods run. `pull_policy` "" leaves it to Kubernetes."""
 
     broker: str
@@ -27,7 +27,7 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Overridden:
+class ContestedFields:
     """Paths of an object that writing does not change, as it was declared when its stamp was `stamp`."""
 
     stamp: str
@@ -47,34 +47,34 @@ class Snapshot:
     problems: tuple[Problem, ...]
     resource: Obj
     objects: Mapping[str, Mapping[str, Obj]]
-    images: Images
+    images: ContainerImages
     now: str
     nodes: tuple[Obj, ...] | None = None
     storage_classes: Mapping[str, Obj] = field(default_factory=dict)
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
-    kafka: KafkaView | None = None
+    kafka: ClusterMetadata | None = None
     dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
     """By broker, as each was asked last; None before anybody has answered."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
     """Why Kubernetes makes no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     has_super_secret: bool = False
-    overridden: Mapping[tuple[str, str], Overridden] = field(default_factory=dict)
+    overridden: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The replicas in the log directories of brokers that are to leave, of those that answered."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose preferred leader the controller has refused of late."""
 
-    def get(self, kind: Kind, name: str) -> Obj | None:
+    def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
 
-    def own(self, kind: Kind, name: str) -> Obj | None:
+    def own(self, kind: ResourceKind, name: str) -> Obj | None:
         """The object if it exists and this very KafkaCluster owns it."""
         found = self.get(kind, name)
         return found if found is not None and is_owned_by(found, self.resource) else None
 
-    def all(self, kind: Kind) -> Iterator[Obj]:
+    def all(self, kind: ResourceKind) -> Iterator[Obj]:
         """In the order of their names."""
         objects = self.objects.get(kind.kind, {})
         return (objects[name] for name in sorted(objects))
@@ -136,7 +136,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Deletion:
     """One destructive act. It is done only if an uncached read still shows this uid.
 
     `while_ready`: pods that have to be ready still, by another uncached read. An eviction may have been faster.
@@ -144,24 +144,24 @@ class Delete:
     must neither list nor name in any partition.
     """
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     uid: str
     reason: str
     while_ready: tuple[str, ...] = ()
-    while_absent: tuple[Kind, str] | None = None
+    while_absent: tuple[ResourceKind, str] | None = None
     empty_broker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ConcernDecision:
     """What one concern wants.
 
     `desired` are whole objects for a server-side apply; what is not named is left alone. `create` are written once
-    and never compared (a Secret with random content). `wake_after_s`: look again even when nothing changes.
+    and never compared (a Secret with random content). `requeue_after_s`: look again even when nothing changes.
     """
 
     conditions: tuple[Condition, ...] = ()
     desired: tuple[Obj, ...] = ()
-    delete: Delete | None = None
-    wake_after_s: float | None = None
+    delete: Deletion | None = None
+    requeue_after_s: float | None = None

@@ -30,11 +30,11 @@ from ottla_operator.api.objects import (
     owned,
     short_hash,
 )
-from ottla_operator.model.cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec, KafkaCluster
+from ottla_operator.model.kafka_cluster import DEFAULT_ZOOKEEPER_REPLICAS, DiskSpec, KafkaCluster
 from ottla_operator.model.quantity import quantity_bytes
-from ottla_operator.planning.ensemble import (
+from ottla_operator.planning.ensemble_volumes import (
     FIRST_GENERATION,
-    Volumes,
+    VolumesDecision,
     claim_name,
     decide_volumes,
     is_settled,
@@ -49,7 +49,7 @@ from ottla_operator.planning.pods import (
     trouble,
 )
 from ottla_operator.planning.progress import excused
-from ottla_operator.planning.snapshot import Decision, Snapshot
+from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 CLIENT_PORT = 2181
 PEER_PORT = 2888
@@ -174,13 +174,13 @@ grep -q '^Mode: ' <&3
 
 
 @dataclass(frozen=True, slots=True)
-class ZooKeeper:
+class EnsembleDecision:
     """`stateful_sets`: as each server's should be, by server id; empty with an existing ensemble.
 
     `kept`: servers whose pod must not be deleted, since a volume would go with it.
     """
 
-    decision: Decision
+    decision: ConcernDecision
     stateful_sets: Mapping[int, Obj]
     needs_secret: bool = False
     kept: frozenset[int] = frozenset()
@@ -189,7 +189,7 @@ class ZooKeeper:
 def connect_string(cluster: KafkaCluster) -> str:
     """zookeeper.connect of the brokers.
 
-    >>> from ottla_operator.model.cluster import parse_cluster
+    >>> from ottla_operator.model.kafka_cluster import parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"zookeeper": {"replicas": 1}}})
     >>> connect_string(cluster)
     'c-zookeeper-1-0.c-zookeeper.default.svc:2181'
@@ -231,16 +231,16 @@ def members(cluster: KafkaCluster) -> str:
     )
 
 
-def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
+def decide_zookeeper(snapshot: Snapshot) -> EnsembleDecision:
     """Everything of the ensemble but the templates of servers that exist: those wait for their turn of a roll."""
     cluster = snapshot.cluster
     spec = cluster.zookeeper
     faults = _spec_faults(snapshot)
     if spec.connect:
         condition = faults[0] if faults else condition_true(ZOOKEEPER_READY, "ExistingEnsemble", spec.connect)
-        return ZooKeeper(Decision((condition,)), {})
+        return EnsembleDecision(ConcernDecision((condition,)), {})
     if faults and not ensemble_size(snapshot):
-        return ZooKeeper(Decision(tuple(faults[:1])), {})
+        return EnsembleDecision(ConcernDecision(tuple(faults[:1])), {})
     wanted = list(range(1, spec.replicas + 1))
     volumes = decide_volumes(snapshot, spec.replicas, roles_of(snapshot))
     faults = [*volumes.faults, *faults]
@@ -261,8 +261,8 @@ def decide_zookeeper(snapshot: Snapshot) -> ZooKeeper:
         if is_whole and snapshot.get(STATEFUL_SET, names.zookeeper_name(cluster.name, server)) is None:
             desired.append(stateful_sets[server])
     condition = faults[0] if faults else _readiness(snapshot, wanted, has_served=bool(volumes.record.served))
-    decision = Decision((condition,), tuple(desired))
-    return ZooKeeper(decision, stateful_sets, not snapshot.has_super_secret, volumes.kept)
+    decision = ConcernDecision((condition,), tuple(desired))
+    return EnsembleDecision(decision, stateful_sets, not snapshot.has_super_secret, volumes.kept)
 
 
 def needs_reports(snapshot: Snapshot) -> bool:
@@ -370,7 +370,7 @@ def _scripts(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-def _files(snapshot: Snapshot, volumes: Volumes) -> Obj:
+def _files(snapshot: Snapshot, volumes: VolumesDecision) -> Obj:
     """With the record of who holds data, and the permissions, which a container reads when it starts: one write."""
     cluster = snapshot.cluster
     data = {"members": members(cluster), **_scripts(snapshot)}
@@ -415,7 +415,7 @@ def has_log_disk(snapshot: Snapshot) -> bool:
     return "log" in claims if claims else snapshot.cluster.zookeeper.log_disk is not None
 
 
-def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, volumes: Volumes) -> Obj:
+def _claim(snapshot: Snapshot, server: int, role: str, disk: DiskSpec, volumes: VolumesDecision) -> Obj:
     cluster = snapshot.cluster
     name = claim_name(snapshot, server, role)
     live = snapshot.get(CLAIM, name)

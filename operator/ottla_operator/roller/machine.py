@@ -37,9 +37,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from ottla_operator.api.fleet import KafkaView
+from ottla_operator.api.fleet import ClusterMetadata
 from ottla_operator.api.times import seconds_between
-from ottla_operator.roller.leaders import PartitionId, restorable, step
+from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 
 Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
@@ -51,7 +51,7 @@ NOT_READY = "is not ready"
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class MemberPod:
     """`is_current`: it is of the newest revision of its StatefulSet. `is_running`: its container is, ready or not.
 
     `trouble`: why it is not ready, as far as Kubernetes tells.
@@ -61,23 +61,23 @@ class Pod:
     is_ready: bool
     is_current: bool
     is_scheduled: bool
-    is_deleting: bool
+    is_terminating: bool
     is_running: bool = True
     trouble: str = NOT_READY
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RollMember:
     """One StatefulSet with its pod. `pending`: why the pod has to be replaced, empty when it need not."""
 
     id: int
     pending: tuple[str, ...]
     template_is_current: bool
-    pod: Pod | None
+    pod: MemberPod | None
 
     @property
     def is_ready(self) -> bool:
-        return self.pod is not None and self.pod.is_ready and not self.pod.is_deleting
+        return self.pod is not None and self.pod.is_ready and not self.pod.is_terminating
 
     @property
     def trouble(self) -> str:
@@ -127,7 +127,7 @@ def from_status(value: object) -> Roll | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class RollDecision:
     """`roll`: what status.roll becomes, None when there is nothing to roll.
 
     `apply`, `delete` and `elect` are given only in a step that status held before this decision; `delete` is
@@ -138,11 +138,11 @@ class Decided:
     apply: int | None = None
     delete: tuple[int, str] | None = None
     elect: tuple[PartitionId, ...] = ()
-    wake_after_s: float | None = None
+    requeue_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RollFacts:
     """`kafka` is None when no broker answers; `has_partitions` is False for ZooKeeper servers.
 
     `restores_leaders`: whether leaderships are given back; `refused_elections`: those that the controller has refused
@@ -150,8 +150,8 @@ class Facts:
     """
 
     role: str
-    members: Mapping[int, Member]
-    kafka: KafkaView | None
+    members: Mapping[int, RollMember]
+    kafka: ClusterMetadata | None
     has_partitions: bool
     now: str
     roll_id: str
@@ -160,12 +160,12 @@ class Facts:
     leadership_timeout_s: float = LEADERSHIP_TIMEOUT_S
 
 
-def decide(roll: Roll | None, facts: Facts) -> Decided:
+def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
     """One step. `roll` is what status holds now, for this role."""
     pending = [member for member in facts.members.values() if member.pending]
     if roll is None:
         if not pending:
-            return Decided(None)
+            return RollDecision(None)
         return _to(facts, Roll(facts.roll_id, facts.role, "PickNext", facts.now), "PickNext")
     if roll.step == "PickNext" or not roll.batch or roll.batch[0] not in facts.members:
         return _pick(roll, facts, pending)
@@ -190,7 +190,7 @@ def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
     return bool(roll.blocked_by) and (lasted is None or lasted >= patience_s)
 
 
-def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
+def obstacles(member: RollMember, facts: RollFacts) -> tuple[str, ...]:
     """Why this member's pod must not be deleted now; empty when it may."""
     found = [
         f"{facts.role} {other.id} {other.trouble}"
@@ -210,27 +210,27 @@ def obstacles(member: Member, facts: Facts) -> tuple[str, ...]:
     return tuple(found[:BLOCKERS_SHOWN])
 
 
-def _is_running(member: Member) -> bool:
+def _is_running(member: RollMember) -> bool:
     return member.pod is not None and member.pod.is_running
 
 
-def _is_unscheduled(member: Member) -> bool:
+def _is_unscheduled(member: RollMember) -> bool:
     return member.pod is not None and not member.pod.is_scheduled
 
 
-def _to(facts: Facts, roll: Roll, step: Step, **changes: Any) -> Decided:
+def _to(facts: RollFacts, roll: Roll, step: Step, **changes: Any) -> RollDecision:
     """Into another step; what may be done there is decided once status says so."""
-    return Decided(replace(roll, step=step, since=facts.now, blocked_by=(), **changes), wake_after_s=0.0)
+    return RollDecision(replace(roll, step=step, since=facts.now, blocked_by=(), **changes), requeue_after_s=0.0)
 
 
-def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> Decided:
-    return Decided(replace(roll, blocked_by=tuple(blocked_by)[:BLOCKERS_SHOWN]), wake_after_s=WAKE_S, **acts)
+def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> RollDecision:
+    return RollDecision(replace(roll, blocked_by=tuple(blocked_by)[:BLOCKERS_SHOWN]), requeue_after_s=WAKE_S, **acts)
 
 
-def _pick(roll: Roll, facts: Facts, pending: list[Member]) -> Decided:
+def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecision:
     """Members that are not ready first, then by id, the active controller last."""
     if not pending:
-        return Decided(None)
+        return RollDecision(None)
     controller = facts.kafka.controller if facts.kafka is not None and facts.has_partitions else None
     ordered = sorted(pending, key=lambda member: (member.is_ready, member.id == controller, member.id))
     blocked: tuple[str, ...] = ()
@@ -244,7 +244,7 @@ def _pick(roll: Roll, facts: Facts, pending: list[Member]) -> Decided:
     return _stay(replace(roll, step="PickNext", batch=(), pod_uid=""), blocked)
 
 
-def _apply(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _apply(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if not member.template_is_current:
         return _stay(roll, apply=member.id)
     if member.pod is not None and not member.pod.is_current:
@@ -252,10 +252,10 @@ def _apply(roll: Roll, facts: Facts, member: Member) -> Decided:
     return _to(facts, roll, "WaitReady")
 
 
-def _delete(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _delete(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if member.pod is None or member.pod.uid != roll.pod_uid:
         return _to(facts, roll, "WaitReady", pod_uid="")
-    if member.pod.is_deleting:
+    if member.pod.is_terminating:
         return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted"])
     if not member.template_is_current:
         # The declaration has changed while this turn was waiting: the pod would come back with what was taken back.
@@ -266,24 +266,24 @@ def _delete(roll: Roll, facts: Facts, member: Member) -> Decided:
     return _stay(roll, blocked) if blocked else _stay(roll, delete=(member.id, roll.pod_uid))
 
 
-def _is_another_down(facts: Facts, member: Member) -> bool:
+def _is_another_down(facts: RollFacts, member: RollMember) -> bool:
     """Whether a member that is not ready waits for its turn, so that it must not wait for this one."""
     return any(other.pending and not other.is_ready for other in facts.members.values() if other.id != member.id)
 
 
-def _wait_ready(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _wait_ready(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if not member.template_is_current and not member.is_ready:
         return _to(facts, roll, "ApplyTemplate")  # the declaration changed again, and this member is down anyway
     if member.pod is None:
         return _stay(roll, [f"{facts.role} {member.id} has no pod yet"])
-    if not member.pod.is_current and member.template_is_current and not member.pod.is_deleting:
+    if not member.pod.is_current and member.template_is_current and not member.pod.is_terminating:
         return _to(facts, roll, "DeletePod", pod_uid=member.pod.uid)
     if not member.is_ready:
         return _stay(roll, [f"{facts.role} {member.id} {member.trouble}"])
     return _to(facts, roll, "WaitInSync")
 
 
-def _wait_in_sync(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _wait_in_sync(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if not member.is_ready:
         return _to(facts, roll, "WaitReady")
     if waits := _not_in_sync(facts, member):
@@ -293,7 +293,7 @@ def _wait_in_sync(roll: Roll, facts: Facts, member: Member) -> Decided:
     return _next(roll, facts, member)
 
 
-def _not_in_sync(facts: Facts, member: Member) -> list[str]:
+def _not_in_sync(facts: RollFacts, member: RollMember) -> list[str]:
     """What the member is not in sync with, as far as the brokers tell; empty for a ZooKeeper server."""
     if not facts.has_partitions:
         return []
@@ -305,7 +305,7 @@ def _not_in_sync(facts: Facts, member: Member) -> list[str]:
     return [f"{name}: broker {member.id} is not in sync" for name in behind]
 
 
-def _restore_leaders(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _restore_leaders(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if not member.is_ready:
         return _to(facts, roll, "WaitReady")
     lasted = seconds_between(roll.since, facts.now)
@@ -318,8 +318,8 @@ def _restore_leaders(roll: Roll, facts: Facts, member: Member) -> Decided:
     if not wanted:
         return _next(roll, facts, member)
     message = f"{len(wanted)} partitions that prefer broker {member.id} are led by others"
-    return replace(_stay(roll, [message], elect=step(wanted)), wake_after_s=RESTORE_WAKE_S)
+    return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_WAKE_S)
 
 
-def _next(roll: Roll, facts: Facts, member: Member) -> Decided:
+def _next(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     return _to(facts, roll, "PickNext", batch=(), done=(*roll.done, member.id), pod_uid="")

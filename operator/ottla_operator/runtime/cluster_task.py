@@ -17,7 +17,7 @@ from ottla_operator.api.comparison import differences
 from ottla_operator.api.condition_reasons import READY, ZOOKEEPER_READY
 from ottla_operator.api.conditions import Condition, condition_false, condition_unknown, merged
 from ottla_operator.api.events import events
-from ottla_operator.api.fleet import BrokerReport, DynamicValue, KafkaView, ServerReport
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
 from ottla_operator.api.objects import (
     CLAIM,
     CONFIG_MAP,
@@ -32,23 +32,23 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
-    is_deleting,
     is_owned_by,
+    is_terminating,
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
-from ottla_operator.model.cluster import parse_cluster
-from ottla_operator.planning.cluster import Pass, decide_cluster
+from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.model.kafka_cluster import parse_cluster
+from ottla_operator.planning.concerns import ClusterDecision, decide_cluster
 from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.difference import difference, stamped
 from ottla_operator.planning.identity import adds_brokers, decide_identities
-from ottla_operator.planning.snapshot import Delete, Images, Snapshot
+from ottla_operator.planning.snapshot import ContainerImages, Deletion, Snapshot
 from ottla_operator.planning.zookeeper import needs_reports, super_secret
-from ottla_operator.runtime.overrides import Overrides
-from ottla_operator.runtime.store import Key, Store
+from ottla_operator.runtime.contested_writes import ContestedWrites
+from ottla_operator.runtime.object_cache import Key, ObjectCache
 
-LOOK_AGAIN_S = 30.0
+REQUEUE_AFTER_S = 30.0
 """How often brokers are asked for their directories and partitions when nothing else happens. No API call."""
 RESYNC_S = 600.0
 MOST_ASKED = 5
@@ -70,15 +70,15 @@ class _Facts:
 
 
 class ClusterTask:
-    """The passes over one KafkaCluster. `pass_once` does one and tells when the next is due."""
+    """The passes over one KafkaCluster. `reconcile_once` does one and tells when the next is due."""
 
     def __init__(
         self,
         key: Key,
-        store: Store,
+        store: ObjectCache,
         api: KubernetesApi,
-        surroundings: Surroundings,
-        images: Images,
+        environment: Environment,
+        images: ContainerImages,
         *,
         reads_nodes: bool,
         monotonic: Callable[[], float],
@@ -86,31 +86,31 @@ class ClusterTask:
         self.key = key
         self._store = store
         self._api = api
-        self._surroundings = surroundings
+        self._environment = environment
         self._images = images
         self._reads_nodes = reads_nodes
         self._monotonic = monotonic
         self._facts: _Facts | None = None
-        self._overrides = Overrides(monotonic)
+        self._overrides = ContestedWrites(monotonic)
         self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
         self._kafka: KafkaAdmin | None = None
         self._bootstrap: tuple[str, ...] = ()
         self._refused: dict[tuple[str, int], float] = {}
         self._log = logging.getLogger(f"ottla.operator.{key[0]}.{key[1]}")
 
-    async def pass_once(self) -> float | None:
+    async def reconcile_once(self) -> float | None:
         """One pass. Gives the seconds until the next one, None when the cluster is gone or going.
 
         Raises ApiError when something could not be read or written; what was done before stays done.
         """
         resource = self._store.get(KAFKA_CLUSTER, *self.key)
-        if resource is None or is_deleting(resource):
+        if resource is None or is_terminating(resource):
             return None  # Kubernetes deletes what the cluster owns; claims are kept
         try:
             snapshot = await self._snapshot(resource)
             wanted = decide_cluster(snapshot)
         except Exception as failure:
-            await self._say_that_nothing_is_known(resource, failure)
+            await self._write_ready_unknown(resource, failure)
             raise
         for error in wanted.errors:
             self._log.error("a concern failed: %s", error)
@@ -126,7 +126,7 @@ class ClusterTask:
         await self._write_status(resource, wanted.status)
         if failed is not None:
             raise failed
-        return LOOK_AGAIN_S if wanted.wake_after_s is None else min(wanted.wake_after_s, LOOK_AGAIN_S)
+        return REQUEUE_AFTER_S if wanted.requeue_after_s is None else min(wanted.requeue_after_s, REQUEUE_AFTER_S)
 
     async def close(self) -> None:
         """Gives its connections up; a later pass makes new ones."""
@@ -144,7 +144,7 @@ class ClusterTask:
             resource=resource,
             objects=objects,
             images=self._images,
-            now=self._surroundings.now(),
+            now=self._environment.now(),
             nodes=self._store.nodes() if self._reads_nodes else None,
             storage_classes=facts.storage_classes,
             has_super_secret=facts.has_super_secret,
@@ -189,29 +189,29 @@ class ClusterTask:
                 found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
         return found
 
-    async def _ask_for_dynamic_values(self, view: KafkaView, snapshot: Snapshot) -> None:
+    async def _ask_for_dynamic_values(self, view: ClusterMetadata, snapshot: Snapshot) -> None:
         """Of the brokers that are registered; of others it counts what they said last."""
         assert self._kafka is not None, "it has just answered"
         ids = snapshot.broker_ids()
         try:
             answered = await self._kafka.dynamic_values([number for number in ids if number in view.brokers])
-        except KafkaError as error:
+        except KafkaUnavailable as error:
             self._log.info("no broker tells its dynamic configuration: %s", error)
             return
         known = self._dynamic_values or {}
         self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
 
-    async def _held(self, snapshot: Snapshot, kafka: KafkaView | None) -> dict[int, tuple[str, ...]]:
+    async def _held(self, snapshot: Snapshot, kafka: ClusterMetadata | None) -> dict[int, tuple[str, ...]]:
         """What is in the log directories of the brokers that are to leave."""
         held: dict[int, tuple[str, ...]] = {}
         known = snapshot.broker_ids()
         if kafka is None or self._kafka is None or len(known) <= snapshot.cluster.brokers.replicas:
             return held
-        for broker_id in decide_identities(snapshot).leaving:
+        for broker_id in decide_identities(snapshot).surplus:
             if broker_id in kafka.brokers:
                 try:
                     held[broker_id] = tuple(await self._kafka.replicas_on(broker_id))
-                except KafkaError as error:
+                except KafkaUnavailable as error:
                     self._log.info("broker %d does not tell what it holds: %s", broker_id, error)
         return held
 
@@ -234,7 +234,7 @@ class ClusterTask:
         if (
             facts is not None
             and known
-            and now - facts.read_at < (RESYNC_S if _is_ensemble_ready(resource) else LOOK_AGAIN_S)
+            and now - facts.read_at < (RESYNC_S if _is_ensemble_ready(resource) else REQUEUE_AFTER_S)
         ):
             return facts
         classes: dict[str, Obj] = {}
@@ -260,18 +260,18 @@ class ClusterTask:
             for server in snapshot.zookeeper_ids()
             if (pod := snapshot.pod(names.pod_of(names.zookeeper_name(self.key[1], server)))) is not None
             and dig(pod, "status", "podIP")
-            and not is_deleting(pod)
+            and not is_terminating(pod)
         }
-        answers = await asyncio.gather(*(self._surroundings.server_report(pod) for pod in pods.values()))
+        answers = await asyncio.gather(*(self._environment.server_report(pod) for pod in pods.values()))
         return {server: report for server, report in zip(pods, answers, strict=True) if report is not None}
 
-    async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], KafkaView | None]:
+    async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
         pods: dict[int, Obj] = {}
         for broker_id in snapshot.broker_ids():
             pod = snapshot.get(POD, names.pod_of(names.broker_name(self.key[1], broker_id)))
-            if pod is not None and dig(pod, "status", "podIP") and not is_deleting(pod):
+            if pod is not None and dig(pod, "status", "podIP") and not is_terminating(pod):
                 pods[broker_id] = pod
-        answers = await asyncio.gather(*(self._surroundings.broker_report(pod) for pod in pods.values()))
+        answers = await asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
         reports = {broker_id: report for broker_id, report in zip(pods, answers, strict=True) if report is not None}
         ready = [broker_id for broker_id, pod in pods.items() if has_condition(pod, "Ready")]
         if not ready:
@@ -280,15 +280,15 @@ class ClusterTask:
         if self._kafka is None or bootstrap != self._bootstrap:
             if self._kafka is not None:
                 await self._kafka.close()
-            self._kafka, self._bootstrap = self._surroundings.kafka(bootstrap), bootstrap
+            self._kafka, self._bootstrap = self._environment.kafka(bootstrap), bootstrap
         try:
             return reports, await self._kafka.view()
-        except KafkaError as error:
+        except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
             return reports, None
 
     async def _create_secret(self, snapshot: Snapshot) -> None:
-        password = self._surroundings.password()
+        password = self._environment.password()
         hashed = base64.b64encode(hashlib.sha1(f"super:{password}".encode()).digest()).decode()
         try:
             await self._api.create(super_secret(snapshot, password, f"super:{hashed}"))
@@ -299,7 +299,7 @@ class ClusterTask:
         if self._facts is not None:
             self._facts.has_super_secret = True
 
-    async def _write(self, snapshot: Snapshot, wanted: Pass) -> tuple[Pass, ApiError | None]:
+    async def _write(self, snapshot: Snapshot, wanted: ClusterDecision) -> tuple[ClusterDecision, ApiError | None]:
         """Applies what differs. One object that cannot be written does not stop the others."""
         found = difference(snapshot, wanted.desired)
         foreign = list(found.foreign)
@@ -370,16 +370,16 @@ class ClusterTask:
             metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
         return await self._api.replace({**current, **wanted, "metadata": metadata})
 
-    async def _delete(self, wanted: Delete, resource: Obj) -> None:
+    async def _delete(self, wanted: Deletion, resource: Obj) -> None:
         """After an uncached read, and only that very object."""
         there = await self._api.get(wanted.kind, self.key[0], wanted.name)
-        if there is None or uid_of(there) != wanted.uid or is_deleting(there):
+        if there is None or uid_of(there) != wanted.uid or is_terminating(there):
             if there is not None:
                 self._store.put(there)
             return
         for name in wanted.while_ready:
             other = await self._api.get(POD, self.key[0], name)
-            if other is None or is_deleting(other) or not has_condition(other, "Ready"):
+            if other is None or is_terminating(other) or not has_condition(other, "Ready"):
                 self._log.info("%s %s is not deleted: pod %s is not ready", wanted.kind.kind, wanted.name, name)
                 if other is not None:
                     self._store.put(other)
@@ -405,7 +405,7 @@ class ClusterTask:
             return
         try:
             refused = await self._kafka.elect_leaders(partitions)
-        except KafkaError as error:
+        except KafkaUnavailable as error:
             self._log.info("no election: %s", error)
             return
         self._log.info("preferred leaders of %d partitions asked for, %d refused", len(partitions), len(refused))
@@ -423,12 +423,12 @@ class ClusterTask:
             return False
         try:
             view = await self._kafka.view()
-        except KafkaError as error:
+        except KafkaUnavailable as error:
             self._log.info("no broker answers: %s", error)
             return False
         return broker_id not in view.brokers and not any(broker_id in part.replicas for part in view.partitions)
 
-    async def _say_that_nothing_is_known(self, resource: Obj, error: Exception) -> None:
+    async def _write_ready_unknown(self, resource: Obj, error: Exception) -> None:
         """Ready is Unknown: what status said before was decided from what is no longer seen."""
         reason = "ReadFailed" if isinstance(error, ApiError) else "InternalError"
         unknown = condition_unknown(READY, reason, f"{type(error).__name__}: {error}")
@@ -436,7 +436,7 @@ class ClusterTask:
         previous = before.get("conditions") or []
         generation = int(resource["metadata"].get("generation") or 0)
         others = [item for item in previous if item.get("type") != READY]
-        changed = merged(previous, [unknown], generation, self._surroundings.now())
+        changed = merged(previous, [unknown], generation, self._environment.now())
         conditions = sorted([*others, *changed], key=lambda item: str(item["type"]))
         try:
             await self._write_status(resource, {**before, "conditions": conditions})
@@ -448,7 +448,7 @@ class ClusterTask:
         if before == status:
             return
         self._store.put(await self._api.replace_status({**resource, "status": status}))
-        await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
+        await tell(self._api, self._log, events(resource, before, status, self._environment.now()))
 
 
 def _last_seen(event: Obj) -> str:
@@ -471,7 +471,7 @@ async def tell(api: KubernetesApi, log: logging.Logger, transitions: Sequence[Ob
             log.warning("an event was not written: %s", error)
 
 
-def _with_failure(snapshot: Snapshot, wanted: Pass, message: str) -> Pass:
+def _with_failure(snapshot: Snapshot, wanted: ClusterDecision, message: str) -> ClusterDecision:
     condition = condition_false(READY, "WriteFailed", message)
     return replace(wanted, status=_with_conditions(snapshot, wanted.status, [condition]))
 

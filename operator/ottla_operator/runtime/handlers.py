@@ -22,8 +22,8 @@ from ottla_operator.api.objects import (
     POD,
     SERVICE,
     STATEFUL_SET,
-    Kind,
     Obj,
+    ResourceKind,
 )
 
 OWNED_KINDS = (STATEFUL_SET, POD, CLAIM, CONFIG_MAP, SERVICE, DISRUPTION_BUDGET)
@@ -38,7 +38,7 @@ See = Callable[[str | None, Obj], None]
 
 def make_registry(
     see: See,
-    standing_still: Callable[[], list[str]],
+    stuck_tasks: Callable[[], list[str]],
     started: Callable[[], Awaitable[None]],
     stopped: Callable[[], Awaitable[None]],
     *,
@@ -68,7 +68,7 @@ def make_registry(
 
     @kopf.on.probe(registry=registry, id="tasks")
     async def probe(**_: Any) -> str:
-        if still := standing_still():
+        if still := stuck_tasks():
             raise kopf.PermanentError(f"no step for ten minutes: {', '.join(still)}")
         return "stepping"
 
@@ -81,12 +81,12 @@ def make_registry(
     return registry
 
 
-def watched_kinds(*, reads_nodes: bool) -> tuple[Kind, ...]:
+def watched_kinds(*, reads_nodes: bool) -> tuple[ResourceKind, ...]:
     """The kinds whose events reach the supervisor."""
     return (KAFKA_CLUSTER, KAFKA_TOPIC, *OWNED_KINDS, *((NODE,) if reads_nodes else ()))
 
 
-def _observer(kind: Kind, see: See) -> Callable[..., Awaitable[None]]:
+def _observer(kind: ResourceKind, see: See) -> Callable[..., Awaitable[None]]:
     async def observe(event: Mapping[str, Any], **_: Any) -> None:
         metadata = {key: value for key, value in event["object"]["metadata"].items() if key != "managedFields"}
         obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
@@ -95,7 +95,7 @@ def _observer(kind: Kind, see: See) -> Callable[..., Awaitable[None]]:
     return observe
 
 
-def _place(kind: Kind) -> tuple[str, str, str]:
+def _place(kind: ResourceKind) -> tuple[str, str, str]:
     """
     >>> _place(STATEFUL_SET), _place(POD)
     (('apps', 'v1', 'statefulsets'), ('', 'v1', 'pods'))

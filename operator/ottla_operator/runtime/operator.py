@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import kopf
 
 from ottla_operator.effects.kubernetes_api import KubernetesClient
-from ottla_operator.effects.ports import ApiError, Surroundings
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.effects.ports import ApiError, Environment
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
 from ottla_operator.runtime.lease import NAME, LeaseHolder
-from ottla_operator.runtime.store import Store
-from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
 """What is deleted between our first list and the beginning of a watch is seen by a list after this time."""
@@ -27,7 +27,7 @@ class OperatorSettings:
     """`watch_namespace` "" watches all namespaces. `namespace` holds the
     lease of the name `lease`, `identity` names this process in it."""
 
-    images: Images
+    images: ContainerImages
     namespace: str
     identity: str
     watch_namespace: str
@@ -39,15 +39,15 @@ class OperatorSettings:
 class Operator:
     """One operator process. `run` returns when it is stopped or has lost its lease."""
 
-    def __init__(self, settings: OperatorSettings, surroundings: Surroundings) -> None:
+    def __init__(self, settings: OperatorSettings, environment: Environment) -> None:
         self._settings = settings
-        self._surroundings = surroundings
-        self._store = Store()
+        self._environment = environment
+        self._store = ObjectCache()
         self._stop = asyncio.Event()
         self._has_listed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._api: KubernetesClient | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: TaskSupervisor | None = None
         self._lease: LeaseHolder | None = None
         self._log = logging.getLogger("ottla.operator")
 
@@ -56,19 +56,19 @@ class Operator:
         settings = self._settings
         self._api = await KubernetesClient.connect()
         self._lease = LeaseHolder(
-            self._api, settings.namespace, settings.identity, self._surroundings.now, name=settings.lease
+            self._api, settings.namespace, settings.identity, self._environment.now, name=settings.lease
         )
-        self._supervisor = Supervisor(
+        self._supervisor = TaskSupervisor(
             self._store,
             self._api,
-            self._surroundings,
+            self._environment,
             settings.images,
             reads_nodes=settings.reads_nodes,
             may_write=self._may_write,
         )
         registry = make_registry(
             self._supervisor.see,
-            self._supervisor.standing_still,
+            self._supervisor.stuck_tasks,
             self._started,
             self._stopped,
             reads_nodes=settings.reads_nodes,

@@ -18,19 +18,19 @@ from ottla_operator.api.objects import (
     KAFKA_TOPIC,
     NODE,
     STATEFUL_SET,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
     label,
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KafkaError, KubernetesApi, Surroundings
-from ottla_operator.model.topic import declared_topic
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.model.kafka_topic import declared_topic
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import RESYNC_S, ClusterTask
-from ottla_operator.runtime.store import Key, Store, cluster_of
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
 from ottla_operator.runtime.topic_task import TopicTask
 
 STANDSTILL_S = 600.0
@@ -45,22 +45,22 @@ class _Running:
     step_at: float
 
 
-class Supervisor:
+class TaskSupervisor:
     """Takes what the watches show (`see`) and keeps the tasks. Nothing is written before `may_write` returns."""
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectCache,
         api: KubernetesApi,
-        surroundings: Surroundings,
-        images: Images,
+        environment: Environment,
+        images: ContainerImages,
         *,
         reads_nodes: bool,
         may_write: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._api = api
-        self._surroundings = surroundings
+        self._environment = environment
         self._images = images
         self._reads_nodes = reads_nodes
         self._may_write = may_write
@@ -79,7 +79,7 @@ class Supervisor:
         if not (self._store.remove(obj) if event == "DELETED" else self._store.put(obj)):
             return
         if kind == KAFKA_TOPIC.kind:
-            self._mark_claimants(before)
+            self._mark_documents_of(before)
         if kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
             self._mark(obj)
 
@@ -92,7 +92,7 @@ class Supervisor:
         if obj["kind"] == KAFKA_TOPIC.kind:
             if (key := cluster_of(obj)) is not None:
                 self._topic_task(key).put(name_of(obj))
-            self._mark_claimants(obj)
+            self._mark_documents_of(obj)
             return
         key = (str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
         if obj["kind"] != KAFKA_CLUSTER.kind:
@@ -108,12 +108,12 @@ class Supervisor:
             if key in self._topics:
                 self._topics[key][1].put_all()
 
-    def _mark_claimants(self, document: Obj | None) -> None:
+    def _mark_documents_of(self, document: Obj | None) -> None:
         """Makes the other documents be looked at that name the topic of this one: it may be theirs now."""
         if document is not None and (key := cluster_of(document)) in self._topics:
-            self._topics[key][1].put_claimants(declared_topic(document))
+            self._topics[key][1].queue_documents_of(declared_topic(document))
 
-    async def resync(self, kinds: Sequence[Kind], namespace: str | None) -> None:
+    async def resync(self, kinds: Sequence[ResourceKind], namespace: str | None) -> None:
         """Compares the store with what the API server lists, and looks at every topic again. Reads only."""
         for kind in kinds:
             labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
@@ -124,7 +124,7 @@ class Supervisor:
             for obj in listed:
                 self.see(None, obj)
 
-    def standing_still(self) -> list[str]:
+    def stuck_tasks(self) -> list[str]:
         """The tasks that have made no step for ten minutes."""
         now = asyncio.get_running_loop().time()
         running = [("cluster", key, item) for key, item in self._clusters.items()]
@@ -151,7 +151,7 @@ class Supervisor:
     def _topic_task(self, key: Key) -> TopicTask:
         found = self._topics.get(key)
         if found is None:
-            topics = TopicTask(key, self._store, self._api, self._surroundings, lambda: self._broker_ids(key))
+            topics = TopicTask(key, self._store, self._api, self._environment, lambda: self._broker_ids(key))
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
             found = self._topics[key] = (_Running(task, asyncio.Event(), loop.time()), topics)
@@ -167,7 +167,7 @@ class Supervisor:
             key,
             self._store,
             self._api,
-            self._surroundings,
+            self._environment,
             self._images,
             reads_nodes=self._reads_nodes,
             monotonic=loop.time,
@@ -181,7 +181,7 @@ class Supervisor:
                 running.step_at = loop.time()
                 dirty.clear()
                 try:
-                    pause = await cluster.pass_once()
+                    pause = await cluster.reconcile_once()
                     failures = 0
                 except ApiError as error:
                     failures += 1
@@ -229,9 +229,9 @@ class Supervisor:
                         resync_at = loop.time() + RESYNC_S
                 topics.put_due()
                 try:
-                    await topics.batch_once(may_ask=loop.time() >= ask_at)
+                    await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
                     failures = 0
-                except KafkaError as error:
+                except KafkaUnavailable as error:
                     self._log.info("topics of %s/%s wait: %s", *key, error)
                     ask_at = loop.time() + WITHOUT_KAFKA_S
                 except Exception as error:  # a mistake of ours

@@ -27,27 +27,27 @@ from ottla_operator.api.objects import (
     NAMESPACE,
     Obj,
     dig,
-    is_deleting,
+    is_terminating,
     name_of,
     uid_of,
 )
-from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaError, KubernetesApi, Surroundings
-from ottla_operator.model.cluster import parse_cluster
-from ottla_operator.model.topic import declared_topic, parse_topic
+from ottla_operator.effects.ports import ApiError, Environment, KafkaAdmin, KafkaUnavailable, KubernetesApi
+from ottla_operator.model.kafka_cluster import parse_cluster
+from ottla_operator.model.kafka_topic import declared_topic, parse_topic
 from ottla_operator.planning.config import internal_address
 from ottla_operator.runtime.back_off import back_off_s
 from ottla_operator.runtime.cluster_task import tell
-from ottla_operator.runtime.store import Key, Store, cluster_of
+from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
 from ottla_operator.topics.decisions import (
-    Create,
+    CreateTopic,
     DeleteTopic,
     TopicDecision,
+    TopicDescription,
     TopicFacts,
-    TopicView,
-    claimant_of,
     decide_topic,
     found_existing,
     refused,
+    topic_owner_of,
     waiting,
 )
 
@@ -83,25 +83,25 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """`is_namespace_going` None: it could not be read, so no document that is being deleted is decided."""
+    """`is_namespace_terminating` None: it could not be read, so no document that is being deleted is decided."""
 
     resource: Obj | None
-    is_namespace_going: bool | None
+    is_namespace_terminating: bool | None
 
     @property
-    def is_going(self) -> bool:
-        return self.resource is None or is_deleting(self.resource) or self.is_namespace_going is True
+    def is_terminating(self) -> bool:
+        return self.resource is None or is_terminating(self.resource) or self.is_namespace_terminating is True
 
 
 class TopicTask:
-    """The topics of one KafkaCluster. `put` queues a document; `batch_once` does the next batch."""
+    """The topics of one KafkaCluster. `put` queues a document; `reconcile_batch` does the next batch."""
 
     def __init__(
         self,
         key: Key,
-        store: Store,
+        store: ObjectCache,
         api: KubernetesApi,
-        surroundings: Surroundings,
+        environment: Environment,
         broker_ids: Callable[[], Sequence[int]],
         *,
         monotonic: Callable[[], float] | None = None,
@@ -109,7 +109,7 @@ class TopicTask:
         self.key = key
         self._store = store
         self._api = api
-        self._surroundings = surroundings
+        self._environment = environment
         self._broker_ids = broker_ids
         self._monotonic = monotonic or (lambda: asyncio.get_running_loop().time())
         self._queue: dict[str, None] = {}
@@ -129,7 +129,7 @@ class TopicTask:
         self._queue.setdefault(name)
         self._queued.set()
 
-    def put_claimants(self, topic: str) -> None:
+    def queue_documents_of(self, topic: str) -> None:
         """Queues every document that names a topic: which of them has it may have changed."""
         for document in self._store.of_topic(self.key, topic):
             self.put(name_of(document))
@@ -175,8 +175,8 @@ class TopicTask:
         is_new = any(name not in self._settling for name in self._queue)
         await asyncio.sleep(LINGER_S if is_new or not self._queue else SETTLE_S)
 
-    async def batch_once(self, *, may_ask: bool = True) -> None:
-        """The next batch. KafkaError when no broker answers: what needs one stays queued, all else is done.
+    async def reconcile_batch(self, *, may_ask: bool = True) -> None:
+        """The next batch. KafkaUnavailable when no broker answers: what needs one stays queued, all else is done.
 
         Args:
             may_ask: False while the fleet has just not answered: only what needs no answer is done.
@@ -191,7 +191,7 @@ class TopicTask:
             self._queued.clear()
         try:
             await self._do(names, may_ask)
-        except KafkaError:
+        except KafkaUnavailable:
             raise
         except BaseException:
             for name in names:
@@ -214,14 +214,14 @@ class TopicTask:
         for name in names:
             if name not in there:
                 self._is_done(name)
-        cluster = await self._cluster(any(is_deleting(resource) for resource in resources))
-        if cluster.is_going or not self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind):
+        cluster = await self._cluster(any(is_terminating(resource) for resource in resources))
+        if cluster.is_terminating or not self._store.of_cluster(self.key).get(KAFKA_TOPIC.kind):
             await self.close()
-        if cluster.is_namespace_going is None:
+        if cluster.is_namespace_terminating is None:
             for resource in resources:
-                if is_deleting(resource):
+                if is_terminating(resource):
                     self._try_again(name_of(resource), "the namespace could not be read")
-            resources = [resource for resource in resources if not is_deleting(resource)]
+            resources = [resource for resource in resources if not is_terminating(resource)]
         items = await self._each(partial(self._prepare, cluster), resources)
         await self._each(self._write, [item for item in items if not item.decision.needs_fleet])
         need = [item for item in items if item.decision.needs_fleet]
@@ -234,7 +234,7 @@ class TopicTask:
             kafka = await self._client()
             brokers = len(await kafka.brokers())
             lives = await kafka.topics(list(dict.fromkeys(item.topic for item in need)))
-        except KafkaError:
+        except KafkaUnavailable:
             await self._stall(need)
             raise
         for name in self._stalled:
@@ -245,7 +245,7 @@ class TopicTask:
         decided = await self._each(partial(self._ask, lives, brokers), need)
         try:
             await self._change(kafka, cluster, decided)
-        except KafkaError:
+        except KafkaUnavailable:
             for item in decided:
                 if item.decision.changes:
                     self._stalled.setdefault(item.name)
@@ -277,7 +277,7 @@ class TopicTask:
             lambda item: self._write_status(item.facts.resource, waiting(item.facts)), items, is_stalled=True
         )
 
-    async def _ask(self, lives: Mapping[str, TopicView], brokers: int, item: _Item) -> _Item:
+    async def _ask(self, lives: Mapping[str, TopicDescription], brokers: int, item: _Item) -> _Item:
         """Decides with the fleet's answer, and writes what has to stand before anything is changed."""
         facts = replace(item.facts, is_asked=True, live=lives.get(item.topic), brokers=brokers)
         decision = decide_topic(facts)
@@ -290,8 +290,8 @@ class TopicTask:
     async def _change(self, kafka: KafkaAdmin, cluster: _Cluster, decided: Sequence[_Item]) -> None:
         """The changes of a batch in Kafka, and what status says after them."""
         await self._each(self._write, [item for item in decided if not item.decision.changes])
-        changing = [item for item in decided if item.decision.changes and not is_deleting(item.facts.resource)]
-        deleting = [item for item in decided if item.decision.changes and is_deleting(item.facts.resource)]
+        changing = [item for item in decided if item.decision.changes and not is_terminating(item.facts.resource)]
+        deleting = [item for item in decided if item.decision.changes and is_terminating(item.facts.resource)]
         if deleting:
             changing += await self._confirm(deleting)
         if not changing:
@@ -320,7 +320,7 @@ class TopicTask:
             if fresh is None:
                 self._is_done(item.name)
                 return None
-            facts = self._facts(_Cluster(cluster, is_namespace_going=False), fresh, documents)
+            facts = self._facts(_Cluster(cluster, is_namespace_terminating=False), fresh, documents)
             facts = replace(facts, is_asked=True, live=item.facts.live, brokers=item.facts.brokers)
             decision = decide_topic(facts)
             if any(isinstance(change, DeleteTopic) for change in decision.changes):
@@ -333,11 +333,11 @@ class TopicTask:
 
         return [item for item in await self._each(again, items) if item is not None]
 
-    async def _settle(self, errors: Mapping[str, str], lives: Mapping[str, TopicView], item: _Item) -> None:
+    async def _settle(self, errors: Mapping[str, str], lives: Mapping[str, TopicDescription], item: _Item) -> None:
         """What a document says after its change, and whether it is looked at again."""
         after = replace(item.facts, live=lives.get(item.topic))
         error = errors.get(item.topic, "")
-        creates = any(isinstance(change, Create) for change in item.decision.changes)
+        creates = any(isinstance(change, CreateTopic) for change in item.decision.changes)
         if creates and error.startswith(TOPIC_ALREADY_EXISTS):
             error = ""
             if item.is_first_try:  # nobody but this document's first request could have created it for the document
@@ -348,7 +348,7 @@ class TopicTask:
             await self._write_status(after.resource, refused(after, error))
             return
         settled = decide_topic(after)
-        if is_deleting(after.resource) and settled.finalizer is False:
+        if is_terminating(after.resource) and settled.finalizer is False:
             await self._set_finalizer(after.resource, wanted=False)
             self._is_done(item.name)
             self.put_waiting()  # a name that was taken, or that collides with this one, may be free
@@ -411,22 +411,22 @@ class TopicTask:
             topic=topic,
             problems=tuple(problems),
             resource=resource,
-            cluster_is_going=cluster.is_going,
+            cluster_is_terminating=cluster.is_terminating,
             cluster_is_paused=dig(cluster.resource, "spec", "paused") is True,
-            claimant=claimant_of(resource, documents),
-            now=self._surroundings.now(),
+            topic_owner=topic_owner_of(resource, documents),
+            now=self._environment.now(),
         )
 
     async def _cluster(self, someone_waits: bool) -> _Cluster:
         """The namespace is asked only when a document is being deleted."""
         cluster = self._store.get(KAFKA_CLUSTER, *self.key)
-        if cluster is None or is_deleting(cluster) or not someone_waits:
+        if cluster is None or is_terminating(cluster) or not someone_waits:
             return _Cluster(cluster, False)
         try:
             namespace = await self._api.get(NAMESPACE, "", self.key[0])
         except ApiError as error:
             return _Cluster(cluster, False if error.status == 403 else None)
-        return _Cluster(cluster, namespace is None or is_deleting(namespace))
+        return _Cluster(cluster, namespace is None or is_terminating(namespace))
 
     async def _client(self) -> KafkaAdmin:
         cluster = self._store.get(KAFKA_CLUSTER, *self.key)
@@ -436,9 +436,9 @@ class TopicTask:
         if bootstrap != self._bootstrap:
             await self.close()
         if not bootstrap:
-            raise KafkaError("the cluster has no brokers yet")
+            raise KafkaUnavailable("the cluster has no brokers yet")
         if self._kafka is None:
-            self._kafka, self._bootstrap = self._surroundings.kafka(bootstrap), bootstrap
+            self._kafka, self._bootstrap = self._environment.kafka(bootstrap), bootstrap
         return self._kafka
 
     async def _set_finalizer(self, resource: Obj, wanted: bool) -> Obj:
@@ -450,7 +450,7 @@ class TopicTask:
                 self._remove(resource)
                 return resource
             raise
-        if is_deleting(changed) and not dig(changed, "metadata", "finalizers"):
+        if is_terminating(changed) and not dig(changed, "metadata", "finalizers"):
             self._remove(changed)
         else:
             self._store.put(changed)
@@ -459,7 +459,7 @@ class TopicTask:
     def _remove(self, resource: Obj) -> None:
         """The document is gone, and its event is not: whoever waits for its topic is looked at now."""
         self._store.remove(resource)
-        self.put_claimants(declared_topic(resource))
+        self.queue_documents_of(declared_topic(resource))
 
     async def _write_status(self, resource: Obj, status: Obj | None) -> Obj:
         """Writes what differs, onto the newest that is known of that document; gives the document as it is then."""
@@ -477,5 +477,5 @@ class TopicTask:
                 return resource
             raise
         self._store.put(changed)
-        await tell(self._api, self._log, events(resource, before, status, self._surroundings.now()))
+        await tell(self._api, self._log, events(resource, before, status, self._environment.now()))
         return changed

@@ -25,19 +25,19 @@ from dataclasses import dataclass, field, replace
 from ottla_operator.api.condition_reasons import KAFKA_ERROR, READY, reason_of_kafka_error
 from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
 from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import Obj, dig, is_deleting, name_of, uid_of
+from ottla_operator.api.objects import Obj, dig, is_terminating, name_of, uid_of
 from ottla_operator.model.fields import Problem
-from ottla_operator.model.topic import KafkaTopic, has_unusable_name
+from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_operator.model.topic_config import is_same_value
 
-LEFT_ALONE = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """Topic keys that tools set while they move replicas."""
 
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
 
 
 @dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicDescription:
     """A topic as the fleet has it. `replicas`: of its partition with the fewest. `config`: what is set on the topic.
 
     `error`: what the brokers answered instead, "Reason: message"; the other fields say nothing then.
@@ -53,7 +53,7 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateTopic:
     topic: str
     partitions: int
     replicas: int
@@ -61,7 +61,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Grow:
+class CreatePartitions:
     """To `partitions` in all."""
 
     topic: str
@@ -69,7 +69,7 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
-class Alter:
+class AlterTopicConfig:
     topic: str
     set: Mapping[str, str]
     unset: tuple[str, ...]
@@ -80,26 +80,27 @@ class DeleteTopic:
     topic: str
 
 
-TopicChange = Create | Grow | Alter | DeleteTopic
+TopicChange = CreateTopic | CreatePartitions | AlterTopicConfig | DeleteTopic
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`cluster_is_going`: it is absent, or it or the namespace is being deleted. `claimant`: the name of another
-    KafkaTopic to which the topic belongs.
+    """What is known about one KafkaTopic.
 
-    `is_asked`: whether the fleet was asked; without that, `live` and `brokers` (how many are registered) say nothing.
+    `cluster_is_terminating`: the KafkaCluster is absent, or it or the namespace is terminating. `topic_owner`: the name
+    of another KafkaTopic that has the topic, "" when there is none. `is_asked`: whether brokers have answered; without
+    that, `live` and `brokers` (the number of registered brokers) have no meaning.
     """
 
     topic: KafkaTopic
     problems: Sequence[Problem]
     resource: Obj
-    cluster_is_going: bool
+    cluster_is_terminating: bool
     cluster_is_paused: bool
-    claimant: str
+    topic_owner: str
     now: str
     is_asked: bool = False
-    live: TopicView | None = None
+    live: TopicDescription | None = None
     brokers: int = 0
 
 
@@ -129,11 +130,11 @@ class _Wanted:
 
 def decide_topic(facts: TopicFacts) -> TopicDecision:
     """What to do for one document now."""
-    if is_deleting(facts.resource):
+    if is_terminating(facts.resource):
         return _release(facts)
     has_finalizer = _has_finalizer(facts.resource)
     off = False if has_finalizer else None
-    if facts.cluster_is_going:
+    if facts.cluster_is_terminating:
         name = facts.topic.cluster
         condition = condition_false(
             READY, "ClusterNotFound", f"spec.clusterRef.name: there is no KafkaCluster {name} in this namespace"
@@ -141,8 +142,8 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
         return TopicDecision((), off, _status(facts, condition))
     if has_unusable_name(facts.problems):
         return TopicDecision((), off, _status(facts, invalid_spec(READY, facts.problems), has_topic=False))
-    if facts.claimant:
-        message = f"KafkaTopic {facts.claimant} is older and has topic {facts.topic.topic_name}"
+    if facts.topic_owner:
+        message = f"KafkaTopic {facts.topic_owner} is older and has topic {facts.topic.topic_name}"
         return TopicDecision(
             (), off, _status(facts, condition_false(READY, "ConflictingTopic", message), has_topic=False)
         )
@@ -167,7 +168,7 @@ def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
         facts.live is not None or bool(wanted.changes) or has_finalizer
     )
     finalizer = keep if keep != has_finalizer else None
-    creates = any(isinstance(change, Create) for change in wanted.changes)
+    creates = any(isinstance(change, CreateTopic) for change in wanted.changes)
     record = _record(facts, creates) if creates or finalizer is True else None
     condition = wanted.faults[0] if wanted.faults else condition_true(READY)
     if wanted.changes and not wanted.faults:
@@ -196,7 +197,7 @@ def is_adopted(facts: TopicFacts) -> bool | None:
 def refused(facts: TopicFacts, error: str) -> Obj:
     """The status after the brokers refused a change. `error` is "Name: message", with the name of Kafka's error."""
     name, _, message = error.partition(": ")
-    if is_deleting(facts.resource):
+    if is_terminating(facts.resource):
         return _terminating(facts, f"topic {facts.topic.topic_name} is not deleted: {error}; {_HOW_TO_KEEP}")
     reason = reason_of_kafka_error(name)
     return _status(facts, condition_false(READY, reason or KAFKA_ERROR, message if reason else error))
@@ -204,7 +205,7 @@ def refused(facts: TopicFacts, error: str) -> Obj:
 
 def waiting(facts: TopicFacts) -> Obj | None:
     """The status of a document whose fleet does not answer; None where what it says stays true."""
-    if is_deleting(facts.resource):
+    if is_terminating(facts.resource):
         return _terminating(
             facts, f"topic {facts.topic.topic_name} is deleted first, and no broker answers; {_HOW_TO_KEEP}"
         )
@@ -227,12 +228,12 @@ def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
     )
 
 
-def claimant_of(resource: Obj, documents: Sequence[Obj]) -> str:
+def topic_owner_of(resource: Obj, documents: Sequence[Obj]) -> str:
     """The document to which the topic of `resource` belongs, "" when that is `resource` or there is none.
 
     `documents`: all of the cluster that name the topic. One that is being deleted has no claim any more.
     """
-    first = next((obj for obj in oldest_first(documents) if not is_deleting(obj)), None)
+    first = next((obj for obj in oldest_first(documents) if not is_terminating(obj)), None)
     return "" if first is None or uid_of(first) == uid_of(resource) else name_of(first)
 
 
@@ -278,8 +279,8 @@ def _release(facts: TopicFacts) -> TopicDecision:
         others = ", ".join(dig(facts.resource, "metadata", "finalizers") or [])
         return TopicDecision(status=_terminating(facts, f"waits for the finalizers {others}") if others else None)
     if (
-        facts.cluster_is_going
-        or facts.claimant
+        facts.cluster_is_terminating
+        or facts.topic_owner
         or has_unusable_name(facts.problems)
         or _recorded(facts) is None
         or not _deletes(facts.topic, _recorded(facts))
@@ -305,10 +306,10 @@ def _create(facts: TopicFacts) -> _Wanted:
     if topic.replicas > facts.brokers:
         message = f"spec.replicas: {topic.replicas} replicas need as many brokers, {facts.brokers} are registered"
         return _Wanted(faults=[condition_false(READY, "NotEnoughBrokers", message)], requeue_after_wait=True)
-    return _Wanted([Create(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
+    return _Wanted([CreateTopic(topic.topic_name, topic.partitions, topic.replicas, topic.config)])
 
 
-def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
+def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
     topic = facts.topic
     wanted = _Wanted()
     if facts.problems:
@@ -319,11 +320,11 @@ def _align(facts: TopicFacts, live: TopicView) -> _Wanted:
             for key, value in topic.config.items()
             if key not in live.config or not is_same_value(key, value, live.config[key])
         }
-        unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in LEFT_ALONE)
+        unset = tuple(key for key in sorted(live.config) if key not in topic.config and key not in NOT_MANAGED_KEYS)
         if changed or unset:
-            wanted.changes.append(Alter(topic.topic_name, changed, unset))
+            wanted.changes.append(AlterTopicConfig(topic.topic_name, changed, unset))
     if topic.partitions > live.partitions:
-        wanted.changes.append(Grow(topic.topic_name, topic.partitions))
+        wanted.changes.append(CreatePartitions(topic.topic_name, topic.partitions))
     elif 0 < topic.partitions < live.partitions:
         message = f"spec.partitions: the topic has {live.partitions}, and partitions cannot be taken away"
         wanted.faults.append(condition_false(READY, "PartitionsDecreased", message))
@@ -371,7 +372,7 @@ def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) 
             "partitions": live.partitions,
             "replicas": live.replicas,
         }
-    elif facts.is_asked and live is None and not is_deleting(facts.resource):
+    elif facts.is_asked and live is None and not is_terminating(facts.resource):
         for key in ("topicId", "partitions", "replicas"):
             status.pop(key, None)
     return status

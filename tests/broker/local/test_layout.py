@@ -10,8 +10,8 @@ import pytest
 from ottla_broker.config import BrokerConfig
 from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet, write_properties
 from ottla_broker.local.ports import RANGE_VARIABLE, searched
-from ottla_operator.model.cluster import KafkaCluster
 from ottla_operator.model.documents import load_documents
+from ottla_operator.model.kafka_cluster import KafkaCluster
 
 
 def cluster(brokers: str = "", name: str = "c") -> KafkaCluster:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from ottla_broker.config import INTERNAL_TOPICS
-from ottla_operator.model.cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
-from ottla_operator.model.topic import parse_topic
+from ottla_operator.model.kafka_cluster import CLUSTER_NAME, CLUSTER_NAME_LENGTH, DEFAULT_RACK_KEY, parse_cluster
+from ottla_operator.model.kafka_topic import parse_topic
 from tests.operator.crds.schema import definition, rules, schema_of, structural_faults, undescribed, violations
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"

@@ -14,10 +14,16 @@ from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, Kafka
 from ottla_broker.testing import Cluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import DynamicValue
-from ottla_operator.effects.kafka_admin import KafkaAdminLane
-from ottla_operator.effects.ports import KafkaError
-from ottla_operator.effects.surroundings import ProductionSurroundings, read_report
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
+from ottla_operator.effects.environment import ProductionEnvironment, read_report
+from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
+from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.topics.decisions import (
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    TopicDescription,
+)
 
 BOOTSTRAP_TIMEOUT_MS = 60_000
 """The operator tries again after five seconds; a test has one try, on whatever machine."""
@@ -30,15 +36,15 @@ def fleet() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-async def admin(fleet: Cluster) -> AsyncIterator[KafkaAdminLane]:
-    lane = KafkaAdminLane(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
+async def admin(fleet: Cluster) -> AsyncIterator[KafkaPythonAdmin]:
+    lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
     yield lane
     await lane.close()
 
 
 async def _eventually(
-    admin: KafkaAdminLane, names: Sequence[str], holds: Callable[[Mapping[str, TopicView]], bool]
-) -> Mapping[str, TopicView]:
+    admin: KafkaPythonAdmin, names: Sequence[str], holds: Callable[[Mapping[str, TopicDescription]], bool]
+) -> Mapping[str, TopicDescription]:
     """The topics once they are so: what a broker tells follows a change, nothing announces it, and the next call may
     ask another broker, which has not heard of it yet. So an assertion looks at what this returns."""
     async with asyncio.timeout(120):
@@ -49,12 +55,12 @@ async def _eventually(
             await asyncio.sleep(0.05)
 
 
-async def _there(admin: KafkaAdminLane, *names: str) -> Mapping[str, TopicView]:
+async def _there(admin: KafkaPythonAdmin, *names: str) -> Mapping[str, TopicDescription]:
     return await _eventually(admin, names, lambda found: len(found) == len(names))
 
 
 async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
-    fleet: Cluster, admin: KafkaAdminLane
+    fleet: Cluster, admin: KafkaPythonAdmin
 ) -> None:
     brokers = await admin.brokers()
     assert not any((await admin.dynamic_values(brokers)).values())
@@ -77,16 +83,19 @@ async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
     client.close()
 
 
-async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLane) -> None:
+async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaPythonAdmin) -> None:
     assert await admin.topics(["flights"]) == {}
-    assert await admin.change([Create("flights", 2, 3, {"retention.ms": "1000"})]) == {}
+    assert await admin.change([CreateTopic("flights", 2, 3, {"retention.ms": "1000"})]) == {}
     found = await _eventually(admin, ["flights", "no.such"], bool)
     assert list(found) == ["flights"]
     live = found["flights"]
     assert (live.partitions, live.replicas, dict(live.config)) == (2, 3, {"retention.ms": "1000"})
     assert len(live.topic_id) == 22
     assert (
-        await admin.change([Grow("flights", 4), Alter("flights", {"max.message.bytes": "9"}, ("retention.ms",))]) == {}
+        await admin.change(
+            [CreatePartitions("flights", 4), AlterTopicConfig("flights", {"max.message.bytes": "9"}, ("retention.ms",))]
+        )
+        == {}
     )
     changed = {"max.message.bytes": "9"}
     await _eventually(
@@ -100,24 +109,24 @@ async def test_a_topic_is_created_grown_altered_and_deleted(admin: KafkaAdminLan
     await _eventually(admin, ["flights"], lambda found: not found)
 
 
-async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaAdminLane) -> None:
-    assert await admin.change([Create("plain", -1, -1, {})]) == {}
+async def test_a_topic_without_counts_gets_the_brokers_defaults(admin: KafkaPythonAdmin) -> None:
+    assert await admin.change([CreateTopic("plain", -1, -1, {})]) == {}
     assert (await _there(admin, "plain"))["plain"].partitions == 1
 
 
-async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: KafkaAdminLane) -> None:
-    errors = await admin.change([Create("wide", 1, 9, {}), Create("narrow", 1, 1, {})])
+async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: KafkaPythonAdmin) -> None:
+    errors = await admin.change([CreateTopic("wide", 1, 9, {}), CreateTopic("narrow", 1, 1, {})])
     assert list(errors) == ["wide"] and errors["wide"].startswith("InvalidReplicationFactor")
     found = await _eventually(admin, ["wide", "narrow"], lambda topics: "narrow" in topics)
     assert list(found) == ["narrow"]
 
 
 async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: Cluster) -> None:
-    lane = KafkaAdminLane(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS, change_timeout_ms=1)
+    lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS, change_timeout_ms=1)
     names = [f"hasty-{number}" for number in range(20)]
-    assert await lane.change([Create(name, 1, 3, {}) for name in names]) == {}
+    assert await lane.change([CreateTopic(name, 1, 3, {}) for name in names]) == {}
     await _there(lane, *names)
-    assert await lane.change([Grow(name, 2) for name in names]) == {}
+    assert await lane.change([CreatePartitions(name, 2) for name in names]) == {}
     await _eventually(
         lane, names, lambda found: len(found) == len(names) and all(topic.partitions == 2 for topic in found.values())
     )
@@ -126,8 +135,8 @@ async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: 
     await lane.close()
 
 
-async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaAdminLane) -> None:
-    assert await admin.change([Create("seen", 1, 3, {})]) == {}
+async def test_the_view_tells_brokers_controller_and_who_is_in_sync(admin: KafkaPythonAdmin) -> None:
+    assert await admin.change([CreateTopic("seen", 1, 3, {})]) == {}
     async with asyncio.timeout(120):
         # A view asks twice: the broker that tells of the topic may not be the one that has told of the brokers.
         while True:
@@ -150,9 +159,9 @@ def _running_clients() -> int:
 async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
     """No client goes on trying in the background once its creation has failed."""
     before = _running_clients()
-    lane = KafkaAdminLane(["127.0.0.1:1"], bootstrap_timeout_ms=100)
+    lane = KafkaPythonAdmin(["127.0.0.1:1"], bootstrap_timeout_ms=100)
     for _ in range(2):
-        with pytest.raises(KafkaError):
+        with pytest.raises(KafkaUnavailable):
             await lane.view()
         assert _running_clients() == before
     await lane.close()
@@ -160,15 +169,15 @@ async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
 
 async def test_a_closed_client_does_not_run_on(fleet: Cluster) -> None:
     before = _running_clients()
-    lane = KafkaAdminLane(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
+    lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
     await lane.brokers()
     assert _running_clients() == before + 1
     await lane.close()
     assert _running_clients() == before
 
 
-async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: KafkaAdminLane) -> None:
-    await admin.change([Create("usual", 1, 1, {})])
+async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: KafkaPythonAdmin) -> None:
+    await admin.change([CreateTopic("usual", 1, 1, {})])
     await _there(admin, "usual")
     names = [".", "usual", "a b", "\ud800", "x" * 300]
     found = await _eventually(admin, names, lambda found: "usual" in found)
@@ -177,19 +186,19 @@ async def test_a_name_that_no_broker_takes_is_an_error_of_that_topic(admin: Kafk
     assert found["."].error.startswith("InvalidTopic: ")
 
 
-async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: KafkaAdminLane) -> None:
+async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: KafkaPythonAdmin) -> None:
     unwritable = {"retention.ms": "\ud800"}
     errors = await admin.change(
-        [Create("bad", 1, 1, unwritable), Create("fine", 1, 1, {}), Create("many", 2**40, 1, {})]
+        [CreateTopic("bad", 1, 1, unwritable), CreateTopic("fine", 1, 1, {}), CreateTopic("many", 2**40, 1, {})]
     )
     assert set(errors) == {"bad", "many"}
     await _there(admin, "fine")
     errors = await admin.change(
         [
-            Alter("fine", {"retention.ms": "1000"}, ()),
-            Alter("fine2", unwritable, ()),
-            Grow("fine", 2),
-            Grow("fine3", 2**40),
+            AlterTopicConfig("fine", {"retention.ms": "1000"}, ()),
+            AlterTopicConfig("fine2", unwritable, ()),
+            CreatePartitions("fine", 2),
+            CreatePartitions("fine3", 2**40),
             DeleteTopic("\ud800"),
         ]
     )
@@ -199,11 +208,13 @@ async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: Kaf
         ["fine"],
         lambda found: "fine" in found and found["fine"].partitions == 2 and bool(found["fine"].config),
     )
-    errors = await admin.change([Alter("fine", {"no.such.key": "1"}, ()), Alter("nowhere", {"retention.ms": "1"}, ())])
+    errors = await admin.change(
+        [AlterTopicConfig("fine", {"no.such.key": "1"}, ()), AlterTopicConfig("nowhere", {"retention.ms": "1"}, ())]
+    )
     assert errors["fine"].startswith("InvalidConfiguration: ") and set(errors) == {"fine", "nowhere"}
 
 
-async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaAdminLane) -> None:
+async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaPythonAdmin) -> None:
     consumer = KafkaConsumer("usual", bootstrap_servers=fleet.bootstrap, group_id="g")
     await asyncio.to_thread(consumer.poll, 1000)
     await asyncio.to_thread(consumer.close)
@@ -211,9 +222,9 @@ async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaAdmi
     assert found["__consumer_offsets"].is_internal
 
 
-async def test_a_creation_of_what_exists_says_so(admin: KafkaAdminLane) -> None:
-    assert await admin.change([Create("twice", 1, 1, {})]) == {}
-    errors = await admin.change([Create("twice", 1, 1, {})])
+async def test_a_creation_of_what_exists_says_so(admin: KafkaPythonAdmin) -> None:
+    assert await admin.change([CreateTopic("twice", 1, 1, {})]) == {}
+    errors = await admin.change([CreateTopic("twice", 1, 1, {})])
     assert errors["twice"].startswith(TOPIC_ALREADY_EXISTS)
 
 
@@ -226,13 +237,13 @@ async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: Cluster) -
 
 
 async def test_a_pod_without_an_address_has_no_report() -> None:
-    surroundings = ProductionSurroundings()
-    assert await surroundings.broker_report({"kind": "Pod", "metadata": {"name": "p"}}) is None
-    await surroundings.close()
+    environment = ProductionEnvironment()
+    assert await environment.broker_report({"kind": "Pod", "metadata": {"name": "p"}}) is None
+    await environment.close()
 
 
-async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admin: KafkaAdminLane) -> None:
-    assert await admin.change([Create("led", 3, 3, {})]) == {}
+async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admin: KafkaPythonAdmin) -> None:
+    assert await admin.change([CreateTopic("led", 3, 3, {})]) == {}
     await _there(admin, "led")
     refused = await admin.elect_leaders([("led", 0), ("led", 1), ("led", 2), ("nowhere", 0)])
     assert refused == {("nowhere", 0): "UnknownTopicOrPartition"}
@@ -243,8 +254,8 @@ async def test_preferred_leaders_are_asked_for_and_what_is_refused_is_named(admi
     ]
 
 
-async def test_a_broker_tells_the_replicas_in_its_log_directories(admin: KafkaAdminLane) -> None:
-    assert await admin.change([Create("stored", 2, 3, {})]) == {}
+async def test_a_broker_tells_the_replicas_in_its_log_directories(admin: KafkaPythonAdmin) -> None:
+    assert await admin.change([CreateTopic("stored", 2, 3, {})]) == {}
     await _there(admin, "stored")
     async with asyncio.timeout(120):
         while not {"stored-0", "stored-1"} <= set(await admin.replicas_on(1)):  # noqa: ASYNC110 - nothing announces it

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla_operator.model.cluster import default_broker_config
 from ottla_operator.model.documents import DocumentError, Documents, load_documents
+from ottla_operator.model.kafka_cluster import default_broker_config
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 

@@ -18,10 +18,10 @@ from ottla_operator.api.objects import (
     SECRET,
     SERVICE,
     STATEFUL_SET,
-    Kind,
+    ResourceKind,
     label,
 )
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.planning.snapshot import ContainerImages
 from tests.operator.model_based.machine import Machine
 
 OWNED = (STATEFUL_SET, POD, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET, SECRET)
@@ -71,7 +71,7 @@ class ClusterRules(Machine):
             self.world.put(copy.deepcopy(self.document))
 
     @rule(kind=st.sampled_from(OWNED), index=st.integers(0, 9))
-    def somebody_deletes_an_object(self, kind: Kind, index: int) -> None:
+    def somebody_deletes_an_object(self, kind: ResourceKind, index: int) -> None:
         if (name := self._pick(kind, index)) is not None:
             self.world.remove(kind, name)
 
@@ -151,10 +151,10 @@ class ClusterRules(Machine):
         broker=st.sampled_from(("ottla:1", "ottla:2")), zookeeper=st.sampled_from(("zookeeper:3.9", "zookeeper:3.9.4"))
     )
     def the_operator_is_upgraded(self, broker: str, zookeeper: str) -> None:
-        self.world.images = Images(broker, zookeeper)
+        self.world.images = ContainerImages(broker, zookeeper)
         self.world.restart_operator()
 
-    def _pick(self, kind: Kind, index: int) -> str | None:
+    def _pick(self, kind: ResourceKind, index: int) -> str | None:
         """One of the cluster's objects of a kind."""
         mine = [obj["metadata"]["name"] for obj in self.world.all(kind) if label(obj, names.CLUSTER) == "orders"]
         if kind is SECRET:

@@ -14,13 +14,13 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
-    is_deleting,
     is_owned_by,
+    is_terminating,
     label,
     name_of,
 )
-from ottla_operator.model.cluster import KafkaCluster, parse_cluster
 from ottla_operator.model.fields import quantity_bytes
+from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
 from ottla_operator.planning.config import FILE
 from tests.operator.model_based.truths import condition_of
 from tests.operator.model_based.world import World
@@ -96,7 +96,7 @@ def _disks(world: World, cluster: KafkaCluster) -> Iterator[str]:
                 for claim in world.all(CLAIM)
                 if label(claim, names.BROKER_ID) == str(number) and label(claim, names.DISK) == disk.name
             ]
-            if not any(dig(claim, "status", "phase") == "Bound" and not is_deleting(claim) for claim in claims):
+            if not any(dig(claim, "status", "phase") == "Bound" and not is_terminating(claim) for claim in claims):
                 yield f"broker {number} has no bound claim of {disk.name}"
             for claim in claims:
                 if quantity_bytes(str(dig(claim, "spec", "resources", "requests", "storage"))) < quantity_bytes(

@@ -13,8 +13,15 @@ from ottla_broker.config.topics import validate_topic_config
 from ottla_broker.config.types import format_value
 from ottla_broker.protocol.errors import KafkaError as BrokerError
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
-from ottla_operator.effects.ports import KafkaError
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicChange, TopicView
+from ottla_operator.effects.ports import KafkaUnavailable
+from ottla_operator.topics.decisions import (
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    TopicChange,
+    TopicDescription,
+)
 from tests.operator.fleet import InMemoryKafka
 from tests.operator.kubernetes import InMemoryKubernetes
 
@@ -37,25 +44,27 @@ class ModelKafka(InMemoryKafka):
     def __init__(
         self,
         kubernetes: InMemoryKubernetes,
-        on_create: Callable[[TopicView], None],
-        on_delete: Callable[[TopicView], None],
+        on_create: Callable[[TopicDescription], None],
+        on_delete: Callable[[TopicDescription], None],
     ) -> None:
         super().__init__(kubernetes)
         self._on_create, self._on_delete = on_create, on_delete
         self._ids = 0
 
-    def make(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> TopicView:
+    def make(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> TopicDescription:
         """As somebody with kafka-topics does, or auto-creation."""
         self._ids += 1
-        view = TopicView(name, f"id-{self._ids}", partitions, replicas, dict(config), is_internal=name.startswith("__"))
+        view = TopicDescription(
+            name, f"id-{self._ids}", partitions, replicas, dict(config), is_internal=name.startswith("__")
+        )
         self.topics_there[name] = view
         return view
 
-    async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicView]:
+    async def topics(self, wanted: Sequence[str]) -> Mapping[str, TopicDescription]:
         await self.brokers()
         self.asked += wanted
         failed = {
-            name: TopicView(name, "", 0, 0, {}, error=f"InvalidTopic: {name}")
+            name: TopicDescription(name, "", 0, 0, {}, error=f"InvalidTopic: {name}")
             for name in wanted
             if not TOPIC_NAME.fullmatch(name)
         }
@@ -73,33 +82,33 @@ class ModelKafka(InMemoryKafka):
             self.requests.append(change)
             self._do(change)
         if self.is_slow:
-            raise KafkaError("timed out")
+            raise KafkaUnavailable("timed out")
         return errors
 
     def _refusal(self, change: TopicChange, brokers: int) -> str:
         live = self.topics_there.get(change.topic)
         if not TOPIC_NAME.fullmatch(change.topic):
             return f"InvalidTopicError: {change.topic}"
-        if isinstance(change, Create) and live is None and change.replicas > brokers:
+        if isinstance(change, CreateTopic) and live is None and change.replicas > brokers:
             return "InvalidReplicationFactorError: too many"
-        if isinstance(change, Create) and live is not None:
+        if isinstance(change, CreateTopic) and live is not None:
             return f"{TOPIC_ALREADY_EXISTS}: it is there"
-        if live is None and isinstance(change, Alter | Grow):
+        if live is None and isinstance(change, AlterTopicConfig | CreatePartitions):
             return "UnknownTopicOrPartitionError: gone"
-        if isinstance(change, Grow) and live is not None and change.partitions <= live.partitions:
+        if isinstance(change, CreatePartitions) and live is not None and change.partitions <= live.partitions:
             return "InvalidPartitionsError: too few"
         if isinstance(change, DeleteTopic) and change.topic.startswith("__"):
             return "InvalidTopicError: is internal"
-        if isinstance(change, Create | Alter):
+        if isinstance(change, CreateTopic | AlterTopicConfig):
             try:
-                validate_topic_config(change.config if isinstance(change, Create) else change.set)
+                validate_topic_config(change.config if isinstance(change, CreateTopic) else change.set)
             except BrokerError as error:
                 return f"InvalidConfigurationError: {error}"
         return ""
 
     def _do(self, change: TopicChange) -> None:
         live = self.topics_there.get(change.topic)
-        if isinstance(change, Create):
+        if isinstance(change, CreateTopic):
             partitions = change.partitions if change.partitions > 0 else DEFAULT_PARTITIONS
             replicas = change.replicas if change.replicas > 0 else DEFAULT_REPLICAS
             self._on_create(self.make(change.topic, partitions, replicas, change.config))
@@ -108,7 +117,7 @@ class ModelKafka(InMemoryKafka):
         elif isinstance(change, DeleteTopic):
             self._on_delete(live)
             del self.topics_there[change.topic]
-        elif isinstance(change, Grow):
+        elif isinstance(change, CreatePartitions):
             self.topics_there[change.topic] = replace(live, partitions=change.partitions)
         else:
             config = {key: value for key, value in live.config.items() if key not in change.unset} | change.set

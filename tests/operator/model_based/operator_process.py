@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 
-from ottla_operator.api.objects import Kind, Obj
-from ottla_operator.effects.ports import ApiError, Surroundings
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.api.objects import Obj, ResourceKind
+from ottla_operator.effects.ports import ApiError, Environment
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
 from ottla_operator.runtime.cluster_task import RESYNC_S
 from ottla_operator.runtime.handlers import watched_kinds
+from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.operator import WATCHES_BEGIN_S
-from ottla_operator.runtime.store import Key, Store
-from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.runtime.supervisor import TaskSupervisor
 from simulation.loop import PROCESS
 from tests.operator.kubernetes import InMemoryKubernetes
 from tests.operator.unreliable_api import Faults, UnreliableApi
@@ -26,7 +26,7 @@ from tests.operator.unreliable_api import Faults, UnreliableApi
 WATCH_LAG_S = 0.02
 
 
-class TopicsOnly(Supervisor):
+class TopicsOnly(TaskSupervisor):
     """A supervisor whose clusters nobody looks after: they stand by, as fixed as the test made them."""
 
     async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
@@ -40,9 +40,9 @@ class OperatorProcess:
         self,
         kubernetes: InMemoryKubernetes,
         faults: Faults,
-        surroundings: Surroundings,
-        images: Images,
-        supervisor: type[Supervisor] = Supervisor,
+        environment: Environment,
+        images: ContainerImages,
+        supervisor: type[TaskSupervisor] = TaskSupervisor,
     ) -> None:
         self.alive = True
         self.lag_s: dict[str, float] = {}
@@ -56,9 +56,9 @@ class OperatorProcess:
         self._context.run(PROCESS.set, self)
         api = UnreliableApi(kubernetes, faults, self)
         self.supervisor = supervisor(
-            Store(),
+            ObjectCache(),
             api,
-            surroundings,
+            environment,
             images,
             reads_nodes=True,
             may_write=self._may_write,  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ class OperatorProcess:
         for _ in range(2 if kind in self.twice else 1):
             self._loop.call_at(due, self._see, event, obj, context=self._context)
 
-    def break_watch(self, kind: Kind) -> None:
+    def break_watch(self, kind: ResourceKind) -> None:
         self._broken.add(kind.kind)
 
     def mend(self) -> None:
@@ -93,7 +93,7 @@ class OperatorProcess:
     def _see(self, event: str | None, obj: Obj) -> None:
         self.supervisor.see(event, obj)
 
-    def _list(self, kind: Kind) -> None:
+    def _list(self, kind: ResourceKind) -> None:
         for obj in list(self._kubernetes.objects.values()):
             if obj["kind"] == kind.kind:
                 self.tell(None, obj)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ottla_broker.config.topics import validate_topic_config
 from ottla_broker.protocol.errors import KafkaError
 from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import Obj, dig, is_deleting, name_of
-from ottla_operator.model.topic import parse_topic
-from ottla_operator.topics.decisions import LEFT_ALONE
+from ottla_operator.api.objects import Obj, dig, is_terminating, name_of
+from ottla_operator.model.kafka_topic import parse_topic
+from ottla_operator.topics.decisions import NOT_MANAGED_KEYS
 from tests.operator.model_based.kafka import TOPIC_NAME, printed
 from tests.operator.model_based.world import World, is_live, topic_of
 
@@ -29,7 +29,7 @@ def untruths_of_topics(world: World) -> Iterator[str]:
     documents = world.documents()
     for document in documents:
         name, topic = name_of(document), topic_of(document)
-        if is_deleting(document):
+        if is_terminating(document):
             if TOPIC_FINALIZER in (dig(document, "metadata", "finalizers") or []) and not is_paused:
                 yield f"KafkaTopic {name} is kept from going by our finalizer"
             continue
@@ -68,7 +68,7 @@ def _why_not_ready(world: World, document: Obj) -> Iterator[str]:
         yield f"the topic has {live.partitions} partitions"
     if 0 < topic.replicas != live.replicas:
         yield f"the topic has {live.replicas} replicas"
-    there = {key: value for key, value in printed(live.config).items() if key not in LEFT_ALONE}
+    there = {key: value for key, value in printed(live.config).items() if key not in NOT_MANAGED_KEYS}
     if not topic.topic_name.startswith("__") and there != printed(topic.config):
         yield f"the topic has {there}, and it asks for {printed(topic.config)}"
     if dig(document, "status", "topicId") != live.topic_id:

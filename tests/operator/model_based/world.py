@@ -23,22 +23,22 @@ from ottla_operator.api.objects import (
     POD,
     STATEFUL_SET,
     STORAGE_CLASS,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
     has_condition,
-    is_deleting,
+    is_terminating,
     label,
     name_of,
     new,
     uid_of,
 )
 from ottla_operator.planning.config import FILE
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import LONGEST_BACK_OFF_S
 from ottla_operator.runtime.cluster_task import RESYNC_S
-from ottla_operator.runtime.supervisor import Supervisor
-from ottla_operator.topics.decisions import TopicView
+from ottla_operator.runtime.supervisor import TaskSupervisor
+from ottla_operator.topics.decisions import TopicDescription
 from simulation.loop import VirtualTimeLoop
 from tests.operator.fleet import InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
@@ -100,8 +100,8 @@ class World:
         self.kubernetes.clock = self.now
         self.kafka = ModelKafka(self.kubernetes, self.topic_is_created, self.topic_is_deleted)
         self.kafka.partitions = [("data", 0, (0, 1)), ("data", 1, (1, 0))]
-        self.surroundings = WorldSurroundings(self.kubernetes, self.kafka)
-        self.images = Images("ottla:1", "zookeeper:3.9")
+        self.environment = WorldSurroundings(self.kubernetes, self.kafka)
+        self.images = ContainerImages("ottla:1", "zookeeper:3.9")
         self.faults = Faults()
         self.controllers_run = True
         self.is_ours = False
@@ -126,7 +126,7 @@ class World:
         for index, zone in enumerate(ZONES):
             self.kubernetes.put(node(f"n{index + 1}", zone))
         self.kubernetes.put(copy.deepcopy(dict(cluster)))
-        self._supervisor = TopicsOnly if standing_by else Supervisor
+        self._supervisor = TopicsOnly if standing_by else TaskSupervisor
         for broker_id in range(standing_by):
             for obj in _broker(broker_id):
                 self.kubernetes.put(obj)
@@ -136,12 +136,12 @@ class World:
         return (START + timedelta(seconds=int(self.loop.time()))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _begin(self) -> None:
-        if self._supervisor is Supervisor:
+        if self._supervisor is TaskSupervisor:
             self._controllers = asyncio.create_task(self._control())
         self._process = self._new_process()
 
     def _new_process(self) -> OperatorProcess:
-        return OperatorProcess(self.kubernetes, self.faults, self.surroundings, self.images, self._supervisor)
+        return OperatorProcess(self.kubernetes, self.faults, self.environment, self.images, self._supervisor)
 
     async def _control(self) -> None:
         """The controllers of Kubernetes take a second to see what has changed."""
@@ -250,10 +250,10 @@ class World:
 
     # What is there
 
-    def all(self, kind: Kind) -> list[Obj]:
+    def all(self, kind: ResourceKind) -> list[Obj]:
         return [self.kubernetes.there(kind, name) for name in self.kubernetes.names(kind)]
 
-    def find(self, kind: Kind, name: str) -> Obj | None:
+    def find(self, kind: ResourceKind, name: str) -> Obj | None:
         found = self.kubernetes.objects.get((kind.kind, "default" if kind.namespaced else "", name))
         return copy.deepcopy(found)
 
@@ -272,14 +272,14 @@ class World:
         finally:
             self.is_ours = False
 
-    def remove(self, kind: Kind, name: str) -> None:
+    def remove(self, kind: ResourceKind, name: str) -> None:
         if self.find(kind, name) is not None:
             self.kubernetes.remove(kind, name)
 
     def edit(self, path: str, value: Any) -> None:
         """Changes a field of the KafkaCluster; None takes it away."""
         document = self.cluster
-        if document is None or is_deleting(document):
+        if document is None or is_terminating(document):
             return
         self.was_resized = self.was_resized or path == "spec.brokers.disks" or "zookeeper" in path
         *parents, last = path.split(".")
@@ -317,23 +317,23 @@ class World:
                 return
         self.violations.append(f"claim {name} held data, was lost, and is made again")
 
-    def topic_is_created(self, topic: TopicView) -> None:
+    def topic_is_created(self, topic: TopicDescription) -> None:
         self.creators[topic.topic_id] = {
             uid_of(document) for document in self.documents() if topic_of(document) == topic.name
         }
 
-    def topic_is_deleted(self, topic: TopicView) -> None:
+    def topic_is_deleted(self, topic: TopicDescription) -> None:
         """Looked at when Kafka is asked to."""
         if why := self.why_not_deleted(topic):
             self.violations.append(why)
 
-    def why_not_deleted(self, topic: TopicView) -> str:
+    def why_not_deleted(self, topic: TopicDescription) -> str:
         """Why a topic must not go now, "" when it may. What has changed a moment ago nobody can have seen."""
         documents = [document for document in self.documents() if topic_of(document) == topic.name]
         naming = [name_of(one) for one in documents if is_live(one) and self.age_of(one) > READ_AGAIN_S]
         if naming:
             return f"topic {topic.name} is deleted while KafkaTopic {', '.join(naming)} names it"
-        going = [one for one in documents if is_deleting(one)]
+        going = [one for one in documents if is_terminating(one)]
         if not going:
             return f"topic {topic.name} is deleted, and no document of it is being deleted"
         for document in going:
@@ -354,7 +354,7 @@ def topic_of(document: Obj) -> str:
 
 
 def is_live(document: Obj) -> bool:
-    return not is_deleting(document)
+    return not is_terminating(document)
 
 
 def _broker(broker_id: int) -> tuple[Obj, Obj]:

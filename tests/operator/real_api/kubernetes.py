@@ -27,10 +27,10 @@ from ottla_operator.api.objects import (
     SERVICE,
     STATEFUL_SET,
     STORAGE_CLASS,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
-    is_deleting,
+    is_terminating,
     name_of,
     uid_of,
 )
@@ -90,10 +90,10 @@ class RealKubernetes(InMemoryKubernetes):
         self._refresh()
         return live
 
-    def there(self, kind: Kind, name: str) -> Obj:
+    def there(self, kind: ResourceKind, name: str) -> Obj:
         return copy.deepcopy(self._all_of(kind)[name])
 
-    def names(self, kind: Kind) -> list[str]:
+    def names(self, kind: ResourceKind) -> list[str]:
         return sorted(self._all_of(kind))
 
     @property
@@ -114,7 +114,7 @@ class RealKubernetes(InMemoryKubernetes):
     def objects(self, value: object) -> None:
         raise AttributeError("the API server has the objects")
 
-    def remove(self, kind: Kind, name: str) -> None:
+    def remove(self, kind: ResourceKind, name: str) -> None:
         obj = self.there(kind, name)
         self._written.add(kind.kind)
         if kind == CLAIM and self._is_mounted(name):
@@ -126,12 +126,12 @@ class RealKubernetes(InMemoryKubernetes):
 
     def settle(self) -> None:
         for pod in self._list(POD):
-            if is_deleting(pod):
+            if is_terminating(pod):
                 self._written.add(POD.kind)
                 self.api.delete(POD, name_of(pod), grace_s=0)
                 del self._all_of(POD)[name_of(pod)]
         for claim in self._list(CLAIM):
-            if is_deleting(claim):
+            if is_terminating(claim):
                 if not self._is_mounted(name_of(claim)):
                     self._written.add(CLAIM.kind)
                     self.api.patch(CLAIM, name_of(claim), {"metadata": {"finalizers": None}})
@@ -144,10 +144,10 @@ class RealKubernetes(InMemoryKubernetes):
 
     # The port: what the operator's own client does
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         return await (await self._client()).get(kind, namespace, name)
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
         return await (await self._client()).list(kind, namespace, selector, fields)
 
     async def create(self, obj: Obj) -> Obj:
@@ -173,7 +173,7 @@ class RealKubernetes(InMemoryKubernetes):
         self._record("replace", obj)
         return await (await self._client(_kind(obj))).replace(obj)
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
         live = self.api.get(kind, name)
         if live is not None and uid_of(live) == uid:
             self._record("delete", live)
@@ -185,14 +185,14 @@ class RealKubernetes(InMemoryKubernetes):
 
     # Inside
 
-    async def _client(self, writes: Kind | None = None) -> KubernetesClient:
+    async def _client(self, writes: ResourceKind | None = None) -> KubernetesClient:
         if self._port is None:
             self._port = await KubernetesClient.connect()
         if writes is not None:
             self._listed.pop(writes.kind, None)
         return self._port
 
-    def _all_of(self, kind: Kind) -> dict[str, Obj]:
+    def _all_of(self, kind: ResourceKind) -> dict[str, Obj]:
         """The objects of a kind by name, as they were listed last."""
         listed = self._listed.get(kind.kind)
         if listed is None:
@@ -205,7 +205,7 @@ class RealKubernetes(InMemoryKubernetes):
                 self._listed[kind.kind] = listed
         return listed
 
-    def _list(self, kind: Kind) -> list[Obj]:
+    def _list(self, kind: ResourceKind) -> list[Obj]:
         return [copy.deepcopy(obj) for _, obj in sorted(self._all_of(kind).items())]
 
     def _refresh(self) -> None:
@@ -228,7 +228,7 @@ class RealKubernetes(InMemoryKubernetes):
     def _all(self, kind: str) -> list[Obj]:
         return self._list(next(known for known in SEEN if known.kind == kind))
 
-    def _delete_now(self, kind: Kind, obj: Obj) -> None:
+    def _delete_now(self, kind: ResourceKind, obj: Obj) -> None:
         try:
             if dig(obj, "metadata", "finalizers"):
                 self.api.patch(kind, name_of(obj), {"metadata": {"finalizers": None}})
@@ -248,7 +248,7 @@ class RealKubernetes(InMemoryKubernetes):
     def _has_told(self, event: str) -> bool:
         return self.api.get(EVENT, event) is not None
 
-    def _set_status(self, kind: Kind, obj: Obj, status: Obj) -> None:
+    def _set_status(self, kind: ResourceKind, obj: Obj, status: Obj) -> None:
         self._written.add(kind.kind)
         self.api.patch(kind, name_of(obj), {"status": status}, subresource="status")
 
@@ -286,11 +286,11 @@ class RealKubernetes(InMemoryKubernetes):
             wanted = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             self._written.add(POD.kind)
             pod = self.api.request("POST", path_of(POD, "default", None), wanted)
-        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_deleting(pod):
+        if pod is not None and stateful_set["spec"]["replicas"] == 0 and not is_terminating(pod):
             self._written.add(POD.kind)
             self.api.delete(POD, name)
             return
-        if pod is not None and not is_deleting(pod):
+        if pod is not None and not is_terminating(pod):
             self._start(pod)
 
     def _start(self, pod: Obj) -> None:

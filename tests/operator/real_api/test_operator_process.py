@@ -27,9 +27,9 @@ from ottla_operator.api.objects import (
     POD,
     SERVICE,
     STATEFUL_SET,
-    Kind,
+    ResourceKind,
     dig,
-    is_deleting,
+    is_terminating,
     name_of,
     uid_of,
 )
@@ -81,11 +81,11 @@ class World(RealKubernetes):
     def play(self) -> None:
         self._listed.clear()
         for claim in self._list(CLAIM):
-            if dig(claim, "status", "phase") != "Bound" and not is_deleting(claim):
+            if dig(claim, "status", "phase") != "Bound" and not is_terminating(claim):
                 self._set_status(CLAIM, claim, self._bound(claim))
         for pod in self._list(POD):
             try:
-                if is_deleting(pod):
+                if is_terminating(pod):
                     self.api.delete(POD, name_of(pod), grace_s=0)
                 else:
                     self._start(pod)
@@ -94,7 +94,7 @@ class World(RealKubernetes):
                     raise  # else a controller was faster
         self._listed.clear()
 
-    def condition(self, kind: Kind, name: str) -> bool:
+    def condition(self, kind: ResourceKind, name: str) -> bool:
         found = self.api.get(kind, name)
         conditions = dig(found, "status", "conditions") or []
         return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
@@ -103,12 +103,12 @@ class World(RealKubernetes):
 class Running:
     """An operator that runs."""
 
-    def __init__(self, surroundings: InMemorySurroundings) -> None:
-        self.surroundings = surroundings
+    def __init__(self, environment: InMemorySurroundings) -> None:
+        self.environment = environment
         self.start()
 
     def start(self) -> None:
-        self._operator = Operator(replace(SETTINGS, namespace=SYSTEM), self.surroundings)
+        self._operator = Operator(replace(SETTINGS, namespace=SYSTEM), self.environment)
         self._task = asyncio.create_task(self._operator.run())
 
     async def stop(self) -> None:
@@ -185,7 +185,7 @@ async def test_a_converged_operator_writes_nothing_but_its_lease(
     """By the API server's own account: after edits that ask for nothing, and after a restart."""
     topics = [f"t{number}" for number in range(TOPICS)]
     async with _operator(plane, monkeypatch) as (world, running):
-        fleet = running.surroundings.fleet
+        fleet = running.environment.fleet
         world.put(copy.deepcopy(CLUSTER))
         for name in topics:
             world.put({**copy.deepcopy(FLIGHTS), "metadata": {"name": name, "namespace": "default"}})
@@ -199,14 +199,14 @@ async def test_a_converged_operator_writes_nothing_but_its_lease(
             """Twice: when something is asked for again, what followed from the first answer has been written."""
             for value in ("1", "2"):
                 fleet.asked.clear()
-                running.surroundings.reported.clear()
+                running.environment.reported.clear()
                 change = {"metadata": {"annotations": {"users": value}}}
                 world.api.patch(KAFKA_CLUSTER, "orders", change)
                 for name in topics:
                     world.api.patch(KAFKA_TOPIC, name, change)
                 await _until(
                     world,
-                    lambda: {*topics} <= {*fleet.asked} and len(running.surroundings.reported) >= 3,
+                    lambda: {*topics} <= {*fleet.asked} and len(running.environment.reported) >= 3,
                     "everything is looked at",
                 )
 

@@ -10,7 +10,7 @@ import yaml
 
 from e2e.binaries import CHECKOUT
 from e2e.kubernetes_api import Kubernetes, Refused
-from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Kind, Obj
+from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, Obj, ResourceKind
 from ottla_operator.effects.kubernetes_api import path_of
 from tests.operator.crds.test_schemas import CLUSTER, TOPIC, _with
 
@@ -130,7 +130,7 @@ def test_a_conflict_of_field_managers_is_named(api: Kubernetes) -> None:
 class _created:
     """A document that exists for a while."""
 
-    def __init__(self, api: Kubernetes, kind: Kind, document: Obj) -> None:
+    def __init__(self, api: Kubernetes, kind: ResourceKind, document: Obj) -> None:
         self._api, self._kind, self._document = api, kind, document
 
     def __enter__(self) -> Obj:

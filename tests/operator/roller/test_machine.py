@@ -7,14 +7,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla_operator.api.fleet import KafkaView, Partition
+from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 from ottla_operator.roller.machine import (
     STEPS,
-    Decided,
-    Facts,
-    Member,
-    Pod,
+    MemberPod,
     Roll,
+    RollDecision,
+    RollFacts,
+    RollMember,
     decide,
     from_status,
     is_blocked,
@@ -22,22 +22,22 @@ from ottla_operator.roller.machine import (
 )
 
 NOW = "2026-01-01T00:00:00Z"
-READY = Pod("u", is_ready=True, is_current=True, is_scheduled=True, is_deleting=False)
+READY = MemberPod("u", is_ready=True, is_current=True, is_scheduled=True, is_terminating=False)
 
 
-def _member(number: int, *, pending: bool = False, ready: bool = True, current_template: bool = True) -> Member:
+def _member(number: int, *, pending: bool = False, ready: bool = True, current_template: bool = True) -> RollMember:
     pod = replace(READY, uid=f"u{number}", is_ready=ready, is_current=not pending)
-    return Member(number, ("ConfigChanged",) if pending else (), current_template, pod)
+    return RollMember(number, ("ConfigChanged",) if pending else (), current_template, pod)
 
 
-def _facts(*members: Member, partitions: tuple[Partition, ...] = (), answers: bool = True) -> Facts:
+def _facts(*members: RollMember, partitions: tuple[PartitionReport, ...] = (), answers: bool = True) -> RollFacts:
     brokers = tuple(member.id for member in members if member.is_ready)
-    kafka = KafkaView("c", 0, brokers, partitions) if answers else None
-    return Facts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1")
+    kafka = ClusterMetadata("c", 0, brokers, partitions) if answers else None
+    return RollFacts("broker", {member.id: member for member in members}, kafka, True, NOW, "r1")
 
 
 def test_nothing_pending_is_no_roll() -> None:
-    assert decide(None, _facts(_member(0), _member(1))) == Decided(None)
+    assert decide(None, _facts(_member(0), _member(1))) == RollDecision(None)
 
 
 def test_a_roll_begins_with_a_record_and_no_act() -> None:
@@ -95,7 +95,7 @@ def test_a_member_gives_its_turn_up_for_one_that_is_down_and_pending() -> None:
 def test_a_replica_that_has_nobody_to_catch_up_with_does_not_hold_its_leaders_turn_up() -> None:
     """Broker 1 is back, and the only other replica of its partition is on a broker that is down and pending."""
     down = replace(_member(2, pending=True, current_template=False), pod=None)
-    facts = _facts(_member(0), _member(1), down, partitions=(Partition("t", 0, -1, (1, 2), (2,)),))
+    facts = _facts(_member(0), _member(1), down, partitions=(PartitionReport("t", 0, -1, (1, 2), (2,)),))
     decided = decide(Roll("r1", "broker", "WaitInSync", NOW, (1,)), facts)
     assert decided.roll is not None and decided.roll.step == "PickNext"
     chosen = decide(decided.roll, facts).roll
@@ -106,14 +106,14 @@ def test_a_replica_that_has_nobody_to_catch_up_with_does_not_hold_its_leaders_tu
 
 def test_a_pod_that_does_not_go_is_named() -> None:
     """On a node that does not answer it stays for ever, and nothing else tells of it."""
-    going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_deleting=True))
+    going = replace(_member(1, pending=True), pod=replace(READY, uid="u1", is_ready=False, is_terminating=True))
     decided = decide(Roll("r1", "broker", "DeletePod", NOW, (1,), pod_uid="u1"), _facts(_member(0), going))
     assert decided.delete is None
     assert decided.roll is not None and decided.roll.blocked_by == ("the pod of broker 1 is still being deleted",)
 
 
 def test_what_blocks_is_named() -> None:
-    partition = Partition("t", 3, 1, (1, 2), (1,))
+    partition = PartitionReport("t", 3, 1, (1, 2), (1,))
     facts = _facts(_member(0), _member(1, pending=True), _member(2), partitions=(partition,))
     assert obstacles(facts.members[1], facts) == ("t-3: replica 2 is not in sync",)
     assert obstacles(facts.members[2], facts) == (), "it is in no ISR, so it takes nothing away"
@@ -124,7 +124,7 @@ def test_what_blocks_is_named() -> None:
 def test_a_broker_whose_container_does_not_run_has_nothing_to_take_away() -> None:
     """It may be the last of an ISR, and its template the mistake that keeps everybody from coming back."""
     ended = replace(_member(1, pending=True, ready=False), pod=replace(READY, is_ready=False, is_running=False))
-    last = Partition("t", 0, -1, (0, 1), (1,))
+    last = PartitionReport("t", 0, -1, (0, 1), (1,))
     facts = _facts(_member(0), ended, partitions=(last,))
     assert obstacles(ended, facts) == ()
     assert obstacles(ended, replace(facts, kafka=None)) == ()
@@ -133,13 +133,13 @@ def test_a_broker_whose_container_does_not_run_has_nothing_to_take_away() -> Non
 
 
 def test_nobody_is_deleted_while_another_pod_cannot_be_scheduled() -> None:
-    lost = Member(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
+    lost = RollMember(2, (), True, replace(READY, is_ready=False, is_scheduled=False))
     facts = _facts(_member(1, pending=True, ready=False), lost)
     assert obstacles(facts.members[1], facts) == ("broker 2 is not ready",)
 
 
 def test_in_sync_means_in_every_isr_it_belongs_to() -> None:
-    behind = Partition("t", 0, 0, (0, 1), (0,))
+    behind = PartitionReport("t", 0, 0, (0, 1), (0,))
     roll = Roll("r1", "broker", "WaitInSync", NOW, (1,), (2,))
     waiting = decide(roll, _facts(_member(0), _member(1), partitions=(behind,)))
     assert waiting.roll is not None and waiting.roll.blocked_by == ("t-0: broker 1 is not in sync",)
@@ -163,29 +163,29 @@ def test_what_status_cannot_tell_is_no_roll() -> None:
 
 
 @st.composite
-def _fleets(draw: st.DrawFn) -> tuple[Roll | None, Facts]:
+def _fleets(draw: st.DrawFn) -> tuple[Roll | None, RollFacts]:
     flags = st.booleans()
     members = {}
     for number in range(draw(st.integers(1, 4))):
-        pod = Pod(f"u{number}", *(draw(flags) for _ in range(5))) if draw(flags) else None
-        members[number] = Member(number, ("X",) if draw(flags) else (), draw(flags), pod)
+        pod = MemberPod(f"u{number}", *(draw(flags) for _ in range(5))) if draw(flags) else None
+        members[number] = RollMember(number, ("X",) if draw(flags) else (), draw(flags), pod)
     partitions = []
     for index in range(draw(st.integers(0, 3))):
         replicas = tuple(draw(st.lists(st.sampled_from(sorted(members)), min_size=1, unique=True)))
         in_sync = tuple(broker for broker in replicas if draw(flags))
-        partitions.append(Partition("t", index, replicas[0], replicas, in_sync))
+        partitions.append(PartitionReport("t", index, replicas[0], replicas, in_sync))
     brokers = tuple(number for number in members if draw(flags))
-    kafka = KafkaView("c", 0, brokers, tuple(partitions)) if draw(flags) else None
+    kafka = ClusterMetadata("c", 0, brokers, tuple(partitions)) if draw(flags) else None
     roll = None
     if draw(flags):
         batch = (draw(st.integers(0, 4)),) if draw(flags) else ()
         roll = Roll("r1", "broker", draw(st.sampled_from(STEPS)), NOW, batch, (), (), draw(st.sampled_from(["", "u1"])))  # type: ignore[arg-type]
-    return roll, Facts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags))
+    return roll, RollFacts("broker", members, kafka, True, NOW, "r1", restores_leaders=draw(flags))
 
 
 @settings(max_examples=500, deadline=None)
 @given(_fleets())
-def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | None, Facts]) -> None:
+def test_no_decision_ever_takes_a_partition_out_of_reach(fleet: tuple[Roll | None, RollFacts]) -> None:
     roll, facts = fleet
     decided = decide(roll, facts)
     if decided.apply is not None or decided.delete is not None:

@@ -20,8 +20,8 @@ from ottla_operator.api.objects import (
     SERVICE,
     STATEFUL_SET,
     STORAGE_CLASS,
-    Kind,
     Obj,
+    ResourceKind,
     annotation,
     dig,
     is_owned_by,
@@ -135,7 +135,7 @@ async def test_leave_to_format_is_given_once_and_ends_without_a_roll() -> None:
         (SECRET, "orders-zookeeper-super"),
     ],
 )
-async def test_what_is_deleted_comes_back(kind: Kind, name: str) -> None:
+async def test_what_is_deleted_comes_back(kind: ResourceKind, name: str) -> None:
     fleet = await _running()
     before = fleet.picture()
     fleet.kubernetes.remove(kind, name)
@@ -225,7 +225,7 @@ async def test_a_roll_waits_for_replicas_that_are_not_in_sync_and_says_which() -
     for _ in range(6):
         await fleet.step()
     assert fleet.condition("Rolled")[1] == "Rolling"
-    fleet.surroundings.passed_s = int(PATIENCE_S)
+    fleet.environment.passed_s = int(PATIENCE_S)
     await fleet.step()
     assert fleet.condition("Rolled") == (
         "False",
@@ -244,7 +244,7 @@ async def test_a_change_that_is_taken_back_while_its_roll_is_blocked_restarts_no
     while fleet.status("roll", "step") != "DeletePod":
         await fleet.step()
     fleet.kafka.behind = {2}
-    fleet.surroundings.passed_s = int(PATIENCE_S)
+    fleet.environment.passed_s = int(PATIENCE_S)
     await fleet.step()
     assert fleet.condition("Rolled")[1] == "Blocked"
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
@@ -299,7 +299,7 @@ async def test_a_configuration_that_does_not_start_stops_the_roll_at_one_broker_
     assert len(fleet.kubernetes.not_starting) == 3
     for _ in range(15):
         await fleet.step()
-    fleet.surroundings.passed_s = int(PATIENCE_S)
+    fleet.environment.passed_s = int(PATIENCE_S)
     await fleet.step()
     assert fleet.condition("Rolled")[1:] == (
         "Blocked",
@@ -322,7 +322,7 @@ async def test_a_fleet_of_one_broker_comes_out_of_a_configuration_that_does_not_
     }  # fmt: skip
     for _ in range(15):
         await fleet.step()
-    fleet.surroundings.passed_s = int(PATIENCE_S)
+    fleet.environment.passed_s = int(PATIENCE_S)
     await fleet.step()
     assert fleet.condition("Rolled")[1] == "Blocked"
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 2})
@@ -628,9 +628,9 @@ async def test_status_wiped_changes_nothing_of_ids_and_racks() -> None:
 
 async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
     fleet = await _running()
-    racks, directories = fleet.racks(), dict(fleet.surroundings.directories)
+    racks, directories = fleet.racks(), dict(fleet.environment.directories)
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
-    assert await fleet.task.pass_once() is None
+    assert await fleet.task.reconcile_once() is None
     for _ in range(3):
         fleet.kubernetes.settle()
     assert fleet.kubernetes.names(STATEFUL_SET) == [] and fleet.kubernetes.names(POD) == []
@@ -640,7 +640,7 @@ async def test_a_deleted_cluster_that_is_applied_again_finds_its_data() -> None:
     await fleet.step()
     assert fleet.kubernetes.there(CONFIG_MAP, "orders-broker-0-format")["data"]["dirs"] == ""
     await fleet.converge()
-    assert fleet.racks() == racks and fleet.surroundings.directories == directories
+    assert fleet.racks() == racks and fleet.environment.directories == directories
     assert fleet.condition("Ready")[0] == "True"
 
 
@@ -648,7 +648,7 @@ async def test_a_cluster_that_comes_again_under_the_same_operator_has_its_secret
     """The Secret went with the document; the pods of the ensemble do not start without it."""
     fleet = await _running()
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
-    assert await fleet.task.pass_once() is None
+    assert await fleet.task.reconcile_once() is None
     fleet.kubernetes.settle()
     assert fleet.kubernetes.names(SECRET) == []
     fleet.kubernetes.put(CLUSTER)
@@ -697,7 +697,7 @@ async def test_a_claim_that_a_person_makes_in_place_of_a_lost_one_is_taken_and_m
     spec = {key: spec[key] for key in ("accessModes", "resources", "storageClassName")}
     fleet.kubernetes.put(new(CLAIM, "default", name, labels, spec=spec))
     await fleet.step()
-    leave = fleet.kubernetes.there(CONFIG_MAP, names.format_leave("orders", 1))
+    leave = fleet.kubernetes.there(CONFIG_MAP, names.format_permission("orders", 1))
     assert leave["data"]["dirs"] == "/var/lib/ottla/d0/log"
     await fleet.converge()
     assert fleet.condition("DisksReady")[0] == "True"
@@ -705,7 +705,7 @@ async def test_a_claim_that_a_person_makes_in_place_of_a_lost_one_is_taken_and_m
 
 async def test_an_offline_directory_is_shown() -> None:
     fleet = await _running()
-    fleet.surroundings.offline = {"orders-broker-2-d1-1"}
+    fleet.environment.offline = {"orders-broker-2-d1-1"}
     await fleet.converge()
     status, reason, message = fleet.condition("DisksReady")
     assert (status, reason) == ("False", "LogDirNotOnline") and "d1 of broker 2" in message
@@ -789,7 +789,7 @@ async def test_nodes_without_the_rack_label_leave_the_brokers_unmade() -> None:
 async def test_a_claim_that_lost_its_volume_is_named_and_its_broker_is_not_restarted() -> None:
     fleet = await _running()
     fleet.kubernetes.edit(CLAIM, "orders-broker-1-d0-1", status={"phase": "Lost"})
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     status, reason, message = fleet.condition("DisksReady")
     assert (status, reason) == ("False", "ClaimLost")
     assert "orders-broker-1-d0-1 of broker 1 has lost its volume" in message

@@ -62,7 +62,7 @@ async def test_a_broker_that_no_node_takes_is_named_though_it_has_its_turn() -> 
     pod = fleet.kubernetes.there(POD, "orders-broker-1-0")
     unscheduled = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]}
     fleet.kubernetes.put({**pod, "status": unscheduled})
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     assert fleet.condition("BrokersReady")[:2] == ("False", "WaitingForBrokers")
     assert "0/3 nodes" in fleet.condition("BrokersReady")[2]
 
@@ -70,7 +70,7 @@ async def test_a_broker_that_no_node_takes_is_named_though_it_has_its_turn() -> 
 async def test_a_broker_that_starts_in_its_turn_is_no_failure_until_it_takes_too_long() -> None:
     fleet = await _rolling_into(RUNNING, replicas=3)
     assert fleet.condition("BrokersReady")[0] == "True" and fleet.condition("Ready")[0] == "True"
-    fleet.surroundings.passed_s = int(PATIENCE_S) + 1
+    fleet.environment.passed_s = int(PATIENCE_S) + 1
     await fleet.step()
     assert fleet.condition("BrokersReady")[:2] == ("False", "WaitingForBrokers")
 
@@ -78,19 +78,19 @@ async def test_a_broker_that_starts_in_its_turn_is_no_failure_until_it_takes_too
 async def test_another_broker_that_is_down_during_a_roll_is_named() -> None:
     fleet = await _rolling_into(RUNNING, replicas=3)
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     assert fleet.condition("BrokersReady")[2] == "not ready: 2 has no pod"
 
 
 async def test_an_offline_directory_stays_named_while_its_broker_restarts() -> None:
     fleet = Fleet(CLUSTER)
     await fleet.converge()
-    fleet.surroundings.offline = {"orders-broker-2-d1-1"}
+    fleet.environment.offline = {"orders-broker-2-d1-1"}
     await fleet.converge()
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     assert fleet.condition("DisksReady")[:2] == ("False", "LogDirNotOnline")
-    fleet.surroundings.offline = set()
+    fleet.environment.offline = set()
     await fleet.converge()
     assert fleet.condition("DisksReady")[0] == "True"
 

@@ -11,7 +11,7 @@ import pytest
 
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
-from ottla_operator.effects.surroundings import read_report
+from ottla_operator.effects.environment import read_report
 from ottla_operator.planning import zookeeper
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
@@ -162,7 +162,7 @@ async def test_a_cluster_applied_again_without_some_of_its_claims_keeps_its_size
 ) -> None:
     fleet = await _running()
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
-    assert await fleet.task.pass_once() is None
+    assert await fleet.task.reconcile_once() is None
     for _ in range(3):
         fleet.kubernetes.settle()
     for name in _claims_of(fleet, *gone):
@@ -182,7 +182,7 @@ async def test_a_log_disk_whose_claim_is_lost_with_its_cluster_is_not_forgotten(
     fleet = EnsembleFleet(_document(1))
     await fleet.converge()
     fleet.kubernetes.remove(KAFKA_CLUSTER, "orders")
-    assert await fleet.task.pass_once() is None
+    assert await fleet.task.reconcile_once() is None
     for _ in range(3):
         fleet.kubernetes.settle()
     fleet.kubernetes.remove(CLAIM, "orders-zookeeper-1-log-1")
@@ -229,7 +229,7 @@ async def test_an_empty_claim_that_somebody_made_in_place_of_a_lost_one_is_fille
 async def test_a_claim_that_lost_its_volume_is_named_and_nobody_is_let_in_empty() -> None:
     fleet = await _running()
     fleet.kubernetes.edit(CLAIM, "orders-zookeeper-2-log-1", status={"phase": "Lost"})
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     status, reason, message = fleet.condition("ZooKeeperReady")
     assert (status, reason) == ("False", "ClaimLost")
     assert "orders-zookeeper-2-log-1 of server 2 has lost its volume" in message
@@ -316,7 +316,7 @@ async def test_the_record_of_who_holds_data_outlives_any_of_its_keepers() -> Non
 
 async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_pods_are_ready() -> None:
     fleet = await _running()
-    fleet.surroundings.sessions = {"orders-broker-1-0": "suspended", "orders-broker-2-0": "expired"}
+    fleet.environment.sessions = {"orders-broker-1-0": "suspended", "orders-broker-2-0": "expired"}
     await fleet.converge()
     assert fleet.condition("BrokersReady") == (
         "False",
@@ -324,7 +324,7 @@ async def test_brokers_without_a_session_with_zookeeper_are_named_though_their_p
         "no session with ZooKeeper: broker 1 suspended since 2026-01-01T00:00:00Z, "
         "broker 2 expired since 2026-01-01T00:00:00Z",
     )
-    fleet.surroundings.sessions = {}
+    fleet.environment.sessions = {}
     await fleet.converge()
     assert fleet.condition("Ready")[0] == "True"
 

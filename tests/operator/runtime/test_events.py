@@ -62,10 +62,10 @@ async def test_a_roll_that_waits_for_a_moment_is_no_warning_and_one_that_waits_f
     fleet.kafka.behind = {2}
     fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
     for second in range(0, int(PATIENCE_S), 20):
-        fleet.surroundings.passed_s = second
+        fleet.environment.passed_s = second
         await fleet.step()
     assert told.warnings() == []
-    fleet.surroundings.passed_s = int(PATIENCE_S)
+    fleet.environment.passed_s = int(PATIENCE_S)
     for _ in range(3):
         await fleet.step()
     assert told.warnings() == [
@@ -94,5 +94,5 @@ async def test_what_is_refused_and_who_fails_are_warnings(path: str) -> None:
     await fleet.converge()
     told = _Told(fleet)
     fleet.kubernetes.remove(POD, "orders-broker-2-0")
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     assert {reason for reason, _ in told.warnings()} == {"WaitingForBrokers", "BrokersWaitingForBrokers"}

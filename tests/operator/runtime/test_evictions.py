@@ -113,7 +113,7 @@ async def test_a_roll_deletes_nobody_when_an_eviction_was_faster() -> None:
     fleet.kubernetes.put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
     fleet.kubernetes.on_change = see
     fleet.kubernetes.writes.clear()
-    await fleet.task.pass_once()
+    await fleet.task.reconcile_once()
     assert not [write for write in fleet.kubernetes.writes if write[0] == "delete"]
     fleet.kubernetes.settle()
     await fleet.converge()

@@ -15,8 +15,8 @@ from ottla_operator.api.objects import (
     POD,
     SERVICE,
     STATEFUL_SET,
-    Kind,
     Obj,
+    ResourceKind,
     dig,
     label,
     uid_of,
@@ -43,7 +43,7 @@ async def _rests(fleet: Fleet) -> None:
     assert fleet.kubernetes.writes == []
 
 
-def _change(fleet: Fleet, kind: Kind, name: str, change: Callable[[Obj], Any]) -> None:
+def _change(fleet: Fleet, kind: ResourceKind, name: str, change: Callable[[Obj], Any]) -> None:
     """As `kubectl edit` does."""
     obj = fleet.kubernetes.there(kind, name)
     change(obj)
@@ -72,7 +72,7 @@ def _add_volume(stateful_set: Obj) -> None:
     _container(stateful_set)["volumeMounts"].append({"name": "theirs", "mountPath": "/theirs"})
 
 
-ADDITIONS: dict[str, tuple[Kind, str, Callable[[Obj], Any]]] = {
+ADDITIONS: dict[str, tuple[ResourceKind, str, Callable[[Obj], Any]]] = {
     "an environment variable of a broker": (
         STATEFUL_SET,
         BROKER,
@@ -153,7 +153,7 @@ def _other_budget(budget: Obj) -> None:
     del budget["spec"]["minAvailable"]
 
 
-REVERTED: dict[str, tuple[Kind, str, Callable[[Obj], Any]]] = {
+REVERTED: dict[str, tuple[ResourceKind, str, Callable[[Obj], Any]]] = {
     "the image": (STATEFUL_SET, BROKER, lambda obj: _container(obj).update(image="other:1")),
     "an argument": (STATEFUL_SET, BROKER, lambda obj: _container(obj)["args"].append("--debug")),
     "our environment variable": (STATEFUL_SET, BROKER, lambda obj: _container(obj).update(env=[])),

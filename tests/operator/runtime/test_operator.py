@@ -15,7 +15,7 @@ import pytest
 
 from ottla_operator.api.objects import CONFIG_MAP, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, SERVICE, dig
 from ottla_operator.command import QUIETER, configure_log
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.operator import Operator, OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
@@ -23,7 +23,7 @@ from tests.operator.kubernetes import InMemoryKubernetes, node
 from tests.operator.topics.test_topic_task import FLIGHTS
 
 SETTINGS = OperatorSettings(
-    images=Images("ottla:1", "zookeeper:3.9"),
+    images=ContainerImages("ottla:1", "zookeeper:3.9"),
     namespace="default",
     identity="operator-a",
     watch_namespace="",
@@ -39,12 +39,12 @@ class Running:
         self.kubernetes = InMemoryKubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.server = ApiServer(self.kubernetes)
-        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.environment = InMemorySurroundings(self.kubernetes, self.kafka)
         for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
             self.kubernetes.put(node(f"n{index}", zone))
 
     def start_operator(self) -> None:
-        self.operator = Operator(SETTINGS, self.surroundings)
+        self.operator = Operator(SETTINGS, self.environment)
         self.task = asyncio.create_task(self.operator.run())
 
     def is_stopped(self) -> bool:
@@ -112,9 +112,9 @@ async def _from_a_document_to_rest(running: Running) -> None:
     before = len(running.other_writes())
     document = kubernetes.there(KAFKA_CLUSTER, "orders")
     document["metadata"]["annotations"] = {"a": "user's"}
-    passes = len(running.surroundings.reported)
+    passes = len(running.environment.reported)
     kubernetes.put(document)
-    await running.until(lambda: len(running.surroundings.reported) > passes)
+    await running.until(lambda: len(running.environment.reported) > passes)
     assert running.other_writes()[before:] == []
     annotations = dig(kubernetes.there(KAFKA_CLUSTER, "orders"), "metadata", "annotations")
     assert annotations == {"a": "user's"} and not dig(
@@ -133,9 +133,9 @@ async def test_a_restarted_operator_decides_nothing_before_it_has_seen_everythin
         running.operator.stop()
         await running.until(running.is_stopped)
         running.server.slow = {"statefulsets": 1.0, "pods": 1.5, "persistentvolumeclaims": 0.5}
-        before, passes = len(running.other_writes()), len(running.surroundings.reported)
+        before, passes = len(running.other_writes()), len(running.environment.reported)
         running.start_operator()
-        await running.until(lambda: len(running.surroundings.reported) > passes + 2)
+        await running.until(lambda: len(running.environment.reported) > passes + 2)
         assert running.other_writes()[before:] == []
 
 

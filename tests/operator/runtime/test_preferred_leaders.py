@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.objects import POD
-from ottla_operator.roller.leaders import ELECTIONS_PER_STEP
+from ottla_operator.roller.leader_elections import ELECTIONS_PER_STEP
 from ottla_operator.roller.machine import LEADERSHIP_TIMEOUT_S
 from tests.operator.fleet import CLUSTER, Fleet
 
@@ -132,6 +132,6 @@ async def test_elections_that_do_nothing_hold_no_roll_up_for_longer_than_the_tim
     for _ in range(3):
         await fleet.step()
     assert fleet.status("roll", "blockedBy") == ["4 partitions that prefer broker 1 are led by others"]
-    fleet.surroundings.passed_s += int(LEADERSHIP_TIMEOUT_S) + 1
+    fleet.environment.passed_s += int(LEADERSHIP_TIMEOUT_S) + 1
     await fleet.step()
     assert fleet.status("roll", "done") == [1]

@@ -6,7 +6,7 @@ from typing import Any
 
 from ottla_operator.api.names import CLUSTER
 from ottla_operator.api.objects import SERVICE, Obj
-from ottla_operator.runtime.store import Store
+from ottla_operator.runtime.object_cache import ObjectCache
 
 
 def _service(version: int, uid: str = "u", **spec: Any) -> Obj:
@@ -15,7 +15,7 @@ def _service(version: int, uid: str = "u", **spec: Any) -> Obj:
 
 
 def test_an_event_older_than_our_own_write_is_dropped() -> None:
-    store = Store()
+    store = ObjectCache()
     assert store.put(_service(5, port=1))
     assert store.put(_service(9, port=2))
     assert not store.put(_service(7, port=1))
@@ -25,7 +25,7 @@ def test_an_event_older_than_our_own_write_is_dropped() -> None:
 
 
 def test_a_late_event_does_not_revive_what_is_gone() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5))
     assert store.remove(_service(7))
     assert not store.put(_service(6))
@@ -34,7 +34,7 @@ def test_a_late_event_does_not_revive_what_is_gone() -> None:
 
 
 def test_nothing_revives_what_an_uncached_read_did_not_find() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5))
     assert store.remove(_service(5), is_final=True)
     assert not store.put(_service(9))
@@ -42,7 +42,7 @@ def test_nothing_revives_what_an_uncached_read_did_not_find() -> None:
 
 def test_an_object_that_gets_back_the_label_it_is_watched_by_is_seen_again() -> None:
     """To the watch it was deleted."""
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5))
     assert store.remove(_service(6))
     assert store.put(_service(7))
@@ -50,14 +50,14 @@ def test_an_object_that_gets_back_the_label_it_is_watched_by_is_seen_again() -> 
 
 
 def test_the_end_of_an_older_object_leaves_the_newer_one_of_its_name() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5, uid="new"))
     assert not store.remove(_service(4, uid="old"))
     assert list(store.of_cluster(("n", "c"))["Service"]) == ["a"]
 
 
 def test_an_object_belongs_to_the_cluster_of_its_newest_label() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5))
     moved = _service(6)
     moved["metadata"]["labels"] = {CLUSTER: "d"}
@@ -66,7 +66,7 @@ def test_an_object_belongs_to_the_cluster_of_its_newest_label() -> None:
 
 
 def test_what_a_list_no_longer_has_is_forgotten_unless_it_is_newer_than_the_list() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(_service(5, uid="old"))
     known = frozenset({"old"})
     assert [obj["metadata"]["uid"] for obj in store.keep_only(SERVICE, known, frozenset())] == ["old"]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from ottla_operator.api.objects import CLAIM, KAFKA_CLUSTER, KAFKA_TOPIC, LEASE, NODE, POD, SERVICE, STATEFUL_SET, dig
-from ottla_operator.planning.snapshot import Images
+from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime import topic_task
 from ottla_operator.runtime.lease import LeaseHolder
-from ottla_operator.runtime.store import Store
-from ottla_operator.runtime.supervisor import Supervisor
+from ottla_operator.runtime.object_cache import ObjectCache
+from ottla_operator.runtime.supervisor import TaskSupervisor
 from ottla_operator.topics.decisions import DeleteTopic
 from tests.operator.fleet import CLUSTER, InMemoryKafka, InMemorySurroundings
 from tests.operator.kubernetes import InMemoryKubernetes, node
@@ -27,12 +27,12 @@ class World:
         self.kubernetes = InMemoryKubernetes()
         self.kafka = InMemoryKafka(self.kubernetes)
         self.allowed = asyncio.Event()
-        self.surroundings = InMemorySurroundings(self.kubernetes, self.kafka)
-        self.supervisor = Supervisor(
-            Store(),
+        self.environment = InMemorySurroundings(self.kubernetes, self.kafka)
+        self.supervisor = TaskSupervisor(
+            ObjectCache(),
             self.kubernetes,
-            self.surroundings,
-            Images("ottla:1", "zookeeper:3.9"),
+            self.environment,
+            ContainerImages("ottla:1", "zookeeper:3.9"),
             reads_nodes=True,
             may_write=self.wait,
         )
@@ -55,8 +55,8 @@ class World:
         while quiet < 50:
             self.kubernetes.settle()
             await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self.surroundings.reported) == passes else 0
-            passes = len(self.surroundings.reported)
+            quiet = quiet + 1 if len(self.environment.reported) == passes else 0
+            passes = len(self.environment.reported)
 
     def is_ready(self, name: str) -> bool:
         conditions = dig(self.kubernetes.there(KAFKA_CLUSTER, name), "status", "conditions") or []
@@ -231,13 +231,13 @@ async def test_a_node_that_only_says_that_it_lives_wakes_nobody() -> None:
     world.kubernetes.put(copy.deepcopy(CLUSTER))
     await world.until(lambda: world.is_ready("orders"))
     await world.until_at_rest()
-    passes = len(world.surroundings.reported)
+    passes = len(world.environment.reported)
     beat = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:05:00Z"}]}
     world.kubernetes.put({**world.kubernetes.there(NODE, "n1"), "status": beat})
     await world.until_at_rest()
-    assert len(world.surroundings.reported) == passes
+    assert len(world.environment.reported) == passes
     world.kubernetes.put(node("n1", "zone-z"))
-    await world.until(lambda: len(world.surroundings.reported) > passes)
+    await world.until(lambda: len(world.environment.reported) > passes)
     await world.supervisor.close()
 
 

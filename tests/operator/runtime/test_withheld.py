@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla_operator.api.objects import SECRET, Kind, Obj
+from ottla_operator.api.objects import SECRET, Obj, ResourceKind
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.planning import cluster as planning
+from ottla_operator.planning import concerns as planning
 from tests.operator.fleet import Fleet
 
 
@@ -96,7 +96,7 @@ async def test_what_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) ->
     fleet = await _running()
     read = fleet.kubernetes.get
 
-    async def refuse(kind: Kind, namespace: str, name: str) -> Obj | None:
+    async def refuse(kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         if kind == SECRET:
             raise ApiError(403, "Forbidden", "secrets is forbidden")
         return await read(kind, namespace, name)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
-from ottla_operator.api.objects import KAFKA_TOPIC, Kind, Obj, dig
-from ottla_operator.effects.ports import ApiError, KafkaError
-from ottla_operator.topics.decisions import DeleteTopic, TopicView
+from ottla_operator.api.objects import KAFKA_TOPIC, Obj, ResourceKind, dig
+from ottla_operator.effects.ports import ApiError, KafkaUnavailable
+from ottla_operator.topics.decisions import DeleteTopic, TopicDescription
 from tests.operator.fleet import Fleet
 from tests.operator.kubernetes import Killed
 from tests.operator.topics.test_topic_task import Topics, document
 
 LATER = "2026-02-01T00:00:00Z"
-EXISTING = TopicView("flights", "old", 12, 3, {"retention.ms": "604800000"})
+EXISTING = TopicDescription("flights", "old", 12, 3, {"retention.ms": "604800000"})
 
 
 def _renamed(**spec: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _before_the_read(topics: Topics, monkeypatch: pytest.MonkeyPatch, act: Calla
     kubernetes = topics.fleet.kubernetes
     read = kubernetes.list
 
-    async def listed(kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+    async def listed(kind: ResourceKind, namespace: str | None, selector: str) -> Sequence[Obj]:
         if kind == KAFKA_TOPIC:
             watch, kubernetes.on_change = kubernetes.on_change, None
             act()
@@ -205,7 +205,7 @@ async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
     topics.apply()
     await topics.settle()
 
-    async def failing(kind: Kind, namespace: str | None, selector: str) -> Sequence[Obj]:
+    async def failing(kind: ResourceKind, namespace: str | None, selector: str) -> Sequence[Obj]:
         raise ApiError(500, "InternalError", "etcd")
 
     read = topics.fleet.kubernetes.list
@@ -219,7 +219,7 @@ async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
 
 
 async def test_an_adopted_topic_is_kept_once_its_policy_is_taken_away(topics: Topics) -> None:
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 3, 3, {})
+    topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 3, 3, {})
     topics.apply(deletionPolicy="Delete")
     await topics.settle()
     assert topics.there()["status"]["adopted"] is True and _finalizers(topics, "flights") == [TOPIC_FINALIZER]
@@ -294,7 +294,7 @@ async def test_a_topic_that_existed_unseen_is_adopted(topics: Topics) -> None:
     topics.kafka.unseen = {"flights"}
     topics.apply()
     topics.task.put("flights")
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     topics.kafka.unseen = set()
     topics.restart()
     await topics.settle()
@@ -308,7 +308,7 @@ async def test_a_record_is_confirmed_before_the_finalizer_and_the_creation(topic
     topics.kafka.refusals["flights"] = "PolicyViolation: not today"
     topics.apply()
     topics.task.put("flights")
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind == "KafkaTopic"]
     assert written == ["status", "finalizers", "status"]
     assert topics.there()["status"]["adopted"] is False
@@ -332,7 +332,7 @@ async def test_a_record_that_cannot_be_written_stops_the_creation(
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__cluster_metadata_of_tomorrow"])
 async def test_an_internal_topic_is_neither_changed_nor_deleted(topics: Topics, name: str) -> None:
-    internal = TopicView(name, "i", 50, 3, {"cleanup.policy": "compact"}, is_internal=True)
+    internal = TopicDescription(name, "i", 50, 3, {"cleanup.policy": "compact"}, is_internal=True)
     topics.kafka.topics_there[name] = internal
     topics.apply(document("offsets", topicName=name, deletionPolicy="Delete"))
     await topics.settle()
@@ -357,14 +357,14 @@ async def test_a_document_is_released_at_once_when_its_policy_becomes_retain_tho
     topics.kafka.answers = False
     _remove(topics, "flights")
     _remove(topics, "other")
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaUnavailable):
         await topics.settle()
     assert topics.ready() == ("False", "Terminating") and "deletionPolicy: Retain" in topics.message()
     topics.apply(deletionPolicy="Retain")
     topics.task.put("flights")
     topics.task.put("other")
-    with pytest.raises(KafkaError):
-        await topics.task.batch_once()
+    with pytest.raises(KafkaUnavailable):
+        await topics.task.reconcile_batch()
     assert not topics.is_listed() and topics.is_listed("other")
     topics.kafka.answers = True
     await topics.settle()
@@ -381,7 +381,7 @@ async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
     topics.apply(document("internal", topicName="__consumer_offsets"))
     topics.apply(document("wrong", config={"retention.ms": "soon"}))
     topics.apply(document("new"))
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaUnavailable):
         await topics.settle()
     reasons = {name: topics.ready(name)[1] for name in ("kept", "second", "internal", "wrong", "new")}
     assert reasons == {
@@ -394,7 +394,7 @@ async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
     assert _finalizers(topics, "kept") == []
     topics.fleet.edit("spec.paused", True)
     topics.task.put_all()
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     assert topics.ready("new") == ("False", "Paused") and len(topics.task) == 0
 
 

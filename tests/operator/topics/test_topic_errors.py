@@ -21,14 +21,14 @@ def _with_a_clock(topics: Topics) -> list[float]:
     now = [0.0]
     fleet = topics.fleet
     topics.task = TopicTask(
-        KEY, fleet.store, fleet.kubernetes, fleet.surroundings, lambda: [0, 1, 2], monotonic=lambda: now[0]
+        KEY, fleet.store, fleet.kubernetes, fleet.environment, lambda: [0, 1, 2], monotonic=lambda: now[0]
     )
     return now
 
 
 async def _rest(topics: Topics) -> None:
     while len(topics.task):
-        await topics.task.batch_once()
+        await topics.task.reconcile_batch()
 
 
 @pytest.mark.parametrize("name", [".", "..", 5])

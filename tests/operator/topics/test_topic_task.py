@@ -9,9 +9,15 @@ import pytest
 
 from ottla_operator.api.names import TOPIC_FINALIZER
 from ottla_operator.api.objects import KAFKA_CLUSTER, KAFKA_TOPIC, NAMESPACE, Obj, dig
-from ottla_operator.effects.ports import KafkaError
+from ottla_operator.effects.ports import KafkaUnavailable
 from ottla_operator.runtime.topic_task import BATCH, TopicTask
-from ottla_operator.topics.decisions import Alter, Create, DeleteTopic, Grow, TopicView
+from ottla_operator.topics.decisions import (
+    AlterTopicConfig,
+    CreatePartitions,
+    CreateTopic,
+    DeleteTopic,
+    TopicDescription,
+)
 from tests.operator.fleet import KEY, Fleet
 from tests.operator.kubernetes import Killed
 
@@ -33,7 +39,7 @@ class Topics:
 
     def restart(self) -> None:
         self.fleet.restart_operator()
-        self.task = TopicTask(KEY, self.fleet.store, self.fleet.kubernetes, self.fleet.surroundings, lambda: [0, 1, 2])
+        self.task = TopicTask(KEY, self.fleet.store, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
 
     def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
         name = document["metadata"]["name"]
@@ -48,7 +54,7 @@ class Topics:
             writes = len(self.fleet.kubernetes.writes)
             self.task.put_all()
             while len(self.task):
-                await self.task.batch_once()
+                await self.task.reconcile_batch()
             if len(self.fleet.kubernetes.writes) == writes:
                 return
         raise AssertionError("no rest")
@@ -78,7 +84,7 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
 async def test_a_document_creates_its_topic_and_tells_of_it(topics: Topics) -> None:
     topics.apply()
     await topics.settle()
-    assert topics.kafka.requests == [Create("flights", 12, 3, {"retention.ms": "604800000"})]
+    assert topics.kafka.requests == [CreateTopic("flights", 12, 3, {"retention.ms": "604800000"})]
     assert topics.ready() == ("True", "AsDeclared")
     status = topics.there()["status"]
     assert (status["topicName"], status["partitions"], status["replicas"]) == ("flights", 12, 3)
@@ -106,7 +112,7 @@ async def test_the_finalizer_stands_before_the_topic_is_created(topics: Topics) 
 
 async def _one_batch(topics: Topics) -> None:
     topics.task.put_all()
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
 
 
 async def test_a_larger_number_of_partitions_grows_the_topic(topics: Topics) -> None:
@@ -114,7 +120,7 @@ async def test_a_larger_number_of_partitions_grows_the_topic(topics: Topics) -> 
     await topics.settle()
     topics.apply(partitions=24)
     await topics.settle()
-    assert topics.kafka.requests[1:] == [Grow("flights", 24)]
+    assert topics.kafka.requests[1:] == [CreatePartitions("flights", 24)]
     assert topics.there()["status"]["partitions"] == 24
 
 
@@ -151,7 +157,7 @@ async def test_a_topic_is_created_once_there_are_enough_brokers_though_no_event_
     topics.fleet.edit("spec.brokers.replicas", 4)
     await topics.fleet.converge()
     topics.task.put_waiting()
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     assert topics.kafka.topics_there["flights"].replicas == 4
 
 
@@ -171,9 +177,13 @@ async def test_drift_is_changed_back(topics: Topics) -> None:
     await topics.settle()
     live = topics.kafka.topics_there["flights"]
     drifted = {"retention.ms": "1", "max.message.bytes": "5", "leader.replication.throttled.replicas": "*"}
-    topics.kafka.topics_there["flights"] = TopicView(live.name, live.topic_id, live.partitions, live.replicas, drifted)
+    topics.kafka.topics_there["flights"] = TopicDescription(
+        live.name, live.topic_id, live.partitions, live.replicas, drifted
+    )
     await topics.settle()
-    assert topics.kafka.requests[1:] == [Alter("flights", {"retention.ms": "604800000"}, ("max.message.bytes",))]
+    assert topics.kafka.requests[1:] == [
+        AlterTopicConfig("flights", {"retention.ms": "604800000"}, ("max.message.bytes",))
+    ]
     assert topics.ready()[0] == "True"
 
 
@@ -186,10 +196,13 @@ async def test_a_configuration_that_cannot_be_used_names_its_field(topics: Topic
 
 
 async def test_a_topic_that_existed_is_adopted_aligned_and_kept(topics: Topics) -> None:
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 3, 3, {})
+    topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 3, 3, {})
     topics.apply()
     await topics.settle()
-    assert topics.kafka.requests == [Alter("flights", {"retention.ms": "604800000"}, ()), Grow("flights", 12)]
+    assert topics.kafka.requests == [
+        AlterTopicConfig("flights", {"retention.ms": "604800000"}, ()),
+        CreatePartitions("flights", 12),
+    ]
     assert topics.there()["status"]["adopted"] is True and not topics.there()["metadata"].get("finalizers")
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
     await topics.settle()
@@ -208,7 +221,7 @@ async def test_a_topic_that_was_created_goes_with_its_document(topics: Topics) -
 @pytest.mark.parametrize(("policy", "existed", "is_kept"), [("Retain", False, True), ("Delete", True, False)])
 async def test_the_deletion_policy_decides(topics: Topics, policy: str, existed: bool, is_kept: bool) -> None:
     if existed:
-        topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {})
+        topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {})
     topics.apply(deletionPolicy=policy)
     await topics.settle()
     topics.fleet.kubernetes.remove(KAFKA_TOPIC, "flights")
@@ -278,8 +291,8 @@ async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topic
     topics.apply()
     topics.kafka.answers = False
     topics.task.put("flights")
-    with pytest.raises(KafkaError):
-        await topics.task.batch_once()
+    with pytest.raises(KafkaUnavailable):
+        await topics.task.reconcile_batch()
     assert len(topics.task) == 1
     assert topics.ready() == ("False", "WaitingForKafka")
     topics.kafka.answers = True
@@ -292,11 +305,11 @@ async def test_a_change_that_is_not_answered_in_time_is_seen_with_the_next_look(
     topics.kafka.is_slow = True
     topics.apply()
     topics.task.put("flights")
-    with pytest.raises(KafkaError):
-        await topics.task.batch_once()
+    with pytest.raises(KafkaUnavailable):
+        await topics.task.reconcile_batch()
     assert topics.there()["status"] == {"topicName": "flights", "adopted": False} and len(topics.task) == 1
     topics.kafka.is_slow = False
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     assert topics.ready() == ("True", "AsDeclared") and len(topics.kafka.requests) == 1
     written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind in ("KafkaTopic", "Event")]
     assert written == ["status", "finalizers", "status"]
@@ -327,7 +340,7 @@ async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics
         topics.task.put(f"t{number:03}")
         topics.task.put("t000")
     assert len(topics.task) == BATCH + 20
-    await topics.task.batch_once()
+    await topics.task.reconcile_batch()
     created = [change.topic for change in topics.kafka.requests]
     assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task) == 20
 
@@ -380,7 +393,7 @@ async def test_a_topic_stays_ours_while_its_cluster_is_away_and_does_not_answer_
     assert topics.ready() == ("False", "ClusterNotFound") and not dig(topics.there(), "metadata", "finalizers")
     topics.kafka.answers = False
     topics.fleet.kubernetes.put({**cluster, "metadata": {"name": "orders", "namespace": "default"}})
-    with pytest.raises(KafkaError):
+    with pytest.raises(KafkaUnavailable):
         await topics.settle()
     assert topics.ready() == ("False", "WaitingForKafka")
     topics.kafka.answers = True

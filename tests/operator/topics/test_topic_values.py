@@ -8,7 +8,7 @@ import pytest
 
 from ottla_broker.config import TOPIC_KEYS, BrokerConfig, ConfigType, TopicConfig
 from ottla_operator.model.topic_config import canonical_text
-from ottla_operator.topics.decisions import TopicView
+from ottla_operator.topics.decisions import TopicDescription
 from tests.operator.topics.test_topic_task import Topics
 
 AS_PEOPLE_WRITE = [
@@ -43,7 +43,7 @@ AS_PEOPLE_WRITE = [
 async def test_a_value_that_the_topic_has_is_not_written_again(
     topics: Topics, key: str, written: Any, printed: str
 ) -> None:
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {key: printed})
+    topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {key: printed})
     topics.apply(config={key: written})
     await topics.settle()
     assert topics.kafka.requests == [] and topics.ready() == ("True", "AsDeclared")
@@ -64,7 +64,7 @@ async def test_a_value_is_sent_as_a_broker_reads_and_prints_it(
 @pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
 async def test_every_key_given_its_default_is_at_rest(topics: Topics, key: str) -> None:
     described = TopicConfig({}, BrokerConfig.from_mapping({})).describe(key)
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {key: described.value or ""})
+    topics.kafka.topics_there["flights"] = TopicDescription("flights", "old", 12, 3, {key: described.value or ""})
     topics.apply(config={key: described.value or ""})
     await topics.settle()
     assert topics.kafka.requests == [] and topics.ready()[0] == "True"
@@ -77,14 +77,18 @@ def test_the_text_of_a_value_is_what_a_broker_prints(key: str) -> None:
 
 
 async def test_another_value_is_still_written(topics: Topics) -> None:
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {"cleanup.policy": "compact,delete"})
+    topics.kafka.topics_there["flights"] = TopicDescription(
+        "flights", "old", 12, 3, {"cleanup.policy": "compact,delete"}
+    )
     topics.apply(config={"cleanup.policy": "compact"})
     await topics.settle()
     assert topics.kafka.topics_there["flights"].config == {"cleanup.policy": "compact"}
 
 
 async def test_a_value_that_an_older_operator_stored_as_it_was_written_is_left(topics: Topics) -> None:
-    topics.kafka.topics_there["flights"] = TopicView("flights", "old", 12, 3, {"min.cleanable.dirty.ratio": "0.50"})
+    topics.kafka.topics_there["flights"] = TopicDescription(
+        "flights", "old", 12, 3, {"min.cleanable.dirty.ratio": "0.50"}
+    )
     topics.apply(config={"min.cleanable.dirty.ratio": "0.5"})
     await topics.settle()
     assert topics.kafka.requests == []

@@ -12,15 +12,15 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from ottla_operator.api.names import CLUSTER
-from ottla_operator.api.objects import KAFKA_TOPIC, NODE, Kind, Obj, dig, label, name_of, uid_of
-from ottla_operator.model.topic import declared_topic
+from ottla_operator.api.objects import KAFKA_TOPIC, NODE, Obj, ResourceKind, dig, label, name_of, uid_of
+from ottla_operator.model.kafka_topic import declared_topic
 
 Key = tuple[str, str]
 """(namespace, name) of a KafkaCluster."""
 TOMBSTONES = 10_000
 
 
-class Store:
+class ObjectCache:
     """Objects by kind, namespace and name, with the objects of each cluster at hand."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Store:
         self._unindex(before)
         return True
 
-    def keep_only(self, kind: Kind, known: frozenset[str], found: frozenset[str]) -> list[Obj]:
+    def keep_only(self, kind: ResourceKind, known: frozenset[str], found: frozenset[str]) -> list[Obj]:
         """Forgets objects that a list did not have: `known` are the uids before the list, `found` those in it.
 
         A watch that broke off tells nothing of what was deleted meanwhile.
@@ -77,7 +77,7 @@ class Store:
             self.remove(obj)
         return gone
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None:
         return self._objects.get(kind.kind, {}).get((namespace, name))
 
     def of_cluster(self, cluster: Key) -> Mapping[str, Mapping[str, Obj]]:
@@ -88,7 +88,7 @@ class Store:
         """The KafkaTopics of a cluster that name a topic, those that are being deleted among them."""
         return list(self._of_topic.get((cluster, topic), {}).values())
 
-    def all(self, kind: Kind) -> Iterator[Obj]:
+    def all(self, kind: ResourceKind) -> Iterator[Obj]:
         """In the order of namespace and name."""
         objects = self._objects.get(kind.kind, {})
         return (objects[key] for key in sorted(objects))

@@ -1,4 +1,4 @@
-"""The production adapter of Surroundings: wall clock, randomness, the brokers' /status over HTTP,
+"""The production adapter of Environment: wall clock, randomness, the brokers' /status over HTTP,
 ZooKeeper's four-letter words, Kafka clients."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import aiohttp
 
 from ottla_operator.api.fleet import BrokerReport, LogDirectoryReport, ServerReport
 from ottla_operator.api.objects import Obj, dig, uid_of
-from ottla_operator.effects.kafka_admin import KafkaAdminLane
+from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.planning.config import HTTP_PORT
 from ottla_operator.planning.zookeeper import CLIENT_PORT
@@ -22,7 +22,7 @@ STATUS_TIMEOUT_S = 3.0
 PASSWORD_BYTES = 24
 
 
-class ProductionSurroundings:
+class ProductionEnvironment:
     """One per operator process."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class ProductionSurroundings:
         return None if answer is None else read_srvr(uid_of(pod), answer)
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
-        return KafkaAdminLane(bootstrap)
+        return KafkaPythonAdmin(bootstrap)
 
     async def close(self) -> None:
         if self._session is not None:

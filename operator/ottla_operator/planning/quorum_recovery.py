@@ -16,20 +16,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import POD, STATEFUL_SET, Obj, dig, has_condition, is_deleting, name_of, uid_of
+from ottla_operator.api.objects import POD, STATEFUL_SET, Obj, dig, has_condition, is_terminating, name_of, uid_of
 from ottla_operator.planning.brokers import has_current_revision, revisions_known, template_is_current
-from ottla_operator.planning.snapshot import Delete, Snapshot
+from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class QuorumRecovery:
     """`apply`: servers that get their StatefulSet as it should be; `delete`: one pod of an earlier template."""
 
     apply: tuple[int, ...] = ()
-    delete: Delete | None = None
+    delete: Deletion | None = None
 
 
-def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> Restart:
+def decide_quorum_recovery(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> QuorumRecovery:
     """What to do together. `wanted`: every server's StatefulSet as it should be; `kept`: whose pod stays."""
     serving, outdated, has_started = 0, [], False
     pods: dict[int, Obj] = {}
@@ -38,7 +38,7 @@ def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozense
         pod = snapshot.get(POD, names.pod_of(name_of(stateful_set)))
         if pod is not None:
             pods[server] = pod
-        if pod is not None and has_condition(pod, "Ready") and not is_deleting(pod):
+        if pod is not None and has_condition(pod, "Ready") and not is_terminating(pod):
             serving += 1
         elif live is not None:
             is_current = template_is_current(snapshot, live, stateful_set)
@@ -47,17 +47,19 @@ def decide_restart(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozense
             else:
                 outdated.append(server)
     if serving > len(wanted) // 2:
-        return Restart()
+        return QuorumRecovery()
     turn = [server for server in outdated if has_started or not _has_started(pods.get(server))]
     apply = tuple(server for server in turn if not _is_current(snapshot, wanted[server]))
     for server in turn:
         pod = pods.get(server)
         live = snapshot.own(STATEFUL_SET, name_of(wanted[server]))
-        if pod is None or live is None or server in apply or server in kept or is_deleting(pod):
+        if pod is None or live is None or server in apply or server in kept or is_terminating(pod):
             continue
         if revisions_known(live):
-            return Restart(apply, Delete(POD, name_of(pod), uid_of(pod), f"ensemble without a quorum: server {server}"))
-    return Restart(apply)
+            return QuorumRecovery(
+                apply, Deletion(POD, name_of(pod), uid_of(pod), f"ensemble without a quorum: server {server}")
+            )
+    return QuorumRecovery(apply)
 
 
 def _is_current(snapshot: Snapshot, stateful_set: Obj) -> bool:

@@ -20,7 +20,7 @@ FIRST = 400
 MEMBERS = 2
 
 
-class Program:
+class ClientProgram:
     """The program in a pod that goes on; each line that it prints is a JSON document, the newest says where it is."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, output: Path, *arguments: str) -> None:
@@ -47,7 +47,7 @@ class Program:
         self._process.wait()
 
 
-class Group(Program):
+class ConsumerGroup(ClientProgram):
     """The consumer group that reads a topic while `Records` sends to it."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, topic: str) -> None:
@@ -79,7 +79,7 @@ class Group(Program):
         assert said == {**self._formed, "given": len(given), "committed": len(given)}
 
 
-class Knocking(Program):
+class Knocking(ClientProgram):
     """Somebody who opens connections to these addresses all the time."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, *addresses: str) -> None:
@@ -92,7 +92,7 @@ class Knocking(Program):
         assert all(sorted(answers) == ["accepted", "refused"] for answers in said.values()), said
 
 
-class Records:
+class RecordTraffic:
     """The records of one topic."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, topic: str, folder: Path) -> None:
@@ -101,8 +101,8 @@ class Records:
         self._pod = pod
         self._file = f"{ACKNOWLEDGED}-{topic}"
         self._folder = folder
-        self._sender: Program | None = None
-        self._group: Group | None = None
+        self._sender: ClientProgram | None = None
+        self._group: ConsumerGroup | None = None
 
     def send(self, count: int) -> None:
         """Sends that many and returns when all are acknowledged."""
@@ -112,12 +112,12 @@ class Records:
     def start(self) -> None:
         """Sends until `stop`; returns when the first ones are acknowledged."""
         output = self._folder / "sender"
-        self._sender = Program(self._kubernetes, self._pod, output, "send", self.topic, "-", self._file)
+        self._sender = ClientProgram(self._kubernetes, self._pod, output, "send", self.topic, "-", self._file)
         self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({output})")
 
-    def follow(self) -> Group:
+    def follow(self) -> ConsumerGroup:
         """A consumer group reads from now on, what is there and what comes; returns when it is formed."""
-        self._group = Group(self._kubernetes, self._pod, self._folder, self.topic)
+        self._group = ConsumerGroup(self._kubernetes, self._pod, self._folder, self.topic)
         self._group.until_formed()
         return self._group
 

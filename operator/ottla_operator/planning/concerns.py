@@ -38,39 +38,39 @@ from ottla_operator.api.objects import (
     Obj,
     dig,
     has_condition,
-    is_deleting,
+    is_terminating,
     label,
     name_of,
     uid_of,
 )
+from ottla_operator.planning.broker_removal import RemovalDecision, decide_removal, is_stopped
 from ottla_operator.planning.brokers import (
-    Brokers,
+    BrokersDecision,
     decide_brokers,
     has_current_revision,
     pending_reasons,
     revisions_known,
     template_is_current,
 )
-from ottla_operator.planning.config import Configs, decide_config
+from ottla_operator.planning.config import ConfigDecision, decide_config
 from ottla_operator.planning.difference import overridden
-from ottla_operator.planning.disks import Disks, decide_disks, keepers
+from ottla_operator.planning.disks import DisksDecision, brokers_not_to_stop, decide_disks
 from ottla_operator.planning.identity import Identities, decide_identities
-from ottla_operator.planning.leaders import SOON_S, decide_elections, restores_leaders
 from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.preferred_leaders import SOON_S, decide_elections, restores_leaders
 from ottla_operator.planning.progress import PATIENCE_S
-from ottla_operator.planning.removal import Removal, decide_removal, is_stopped
-from ottla_operator.planning.restart import Restart, decide_restart
+from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quorum_recovery
 from ottla_operator.planning.services import bootstrap_address, decide_services, selector_text
-from ottla_operator.planning.snapshot import Decision, Delete, Snapshot
-from ottla_operator.planning.zookeeper import ZooKeeper, decide_zookeeper, ensemble_size
+from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
+from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper, ensemble_size
 from ottla_operator.roller import machine
-from ottla_operator.roller.leaders import PartitionId
+from ottla_operator.roller.leader_elections import PartitionId
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ClusterDecision:
     """What a pass wants.
 
     `desired` in the order to write; `delete` is the one destructive act; `status` the whole new status; `elect` the
@@ -79,9 +79,9 @@ class Pass:
     """
 
     desired: tuple[Obj, ...]
-    delete: Delete | None
+    delete: Deletion | None
     status: Obj
-    wake_after_s: float | None
+    requeue_after_s: float | None
     needs_secret: bool
     errors: tuple[str, ...] = ()
     elect: tuple[PartitionId, ...] = ()
@@ -93,7 +93,7 @@ class _Concerns:
 
     conditions: list[Condition] = field(default_factory=list)
     desired: list[Obj] = field(default_factory=list)
-    deletes: list[Delete] = field(default_factory=list)
+    deletes: list[Deletion] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -109,20 +109,22 @@ class _Concerns:
             self.conditions.append(condition_unknown(kind, INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
             return otherwise
 
-    def take(self, decision: Decision) -> None:
+    def take(self, decision: ConcernDecision) -> None:
         self.conditions += decision.conditions
         self.desired += decision.desired
         if decision.delete is not None:
             self.deletes.append(decision.delete)
-        if decision.wake_after_s is not None:
-            self.wakes.append(decision.wake_after_s)
+        if decision.requeue_after_s is not None:
+            self.wakes.append(decision.requeue_after_s)
 
 
-def decide_cluster(snapshot: Snapshot) -> Pass:
+def decide_cluster(snapshot: Snapshot) -> ClusterDecision:
     """Everything that this snapshot asks for."""
     snapshot = _with_actual_ensemble(snapshot)
     concerns = _Concerns()
-    zookeeper = concerns.decide(ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), ZooKeeper(Decision(), {}))
+    zookeeper = concerns.decide(
+        ZOOKEEPER_READY, lambda: decide_zookeeper(snapshot), EnsembleDecision(ConcernDecision(), {})
+    )
     if snapshot.problems_below("spec.zookeeper.resources"):
         concerns.failed.append(ZOOKEEPER_READY)
     concerns.take(zookeeper.decision)
@@ -137,34 +139,38 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     concerns.conditions += identities.conditions
     removal = concerns.decide(
         BROKERS_READY,
-        lambda: decide_removal(snapshot, identities.leaving, identities.racks),
-        Removal(tuple(number for number in identities.leaving if is_stopped(snapshot, number))),
+        lambda: decide_removal(snapshot, identities.surplus, identities.racks),
+        RemovalDecision(tuple(number for number in identities.surplus if is_stopped(snapshot, number))),
     )
     disks = concerns.decide(
         DISKS_READY,
         lambda: decide_disks(snapshot, identities, removal.released),
-        Disks(Decision(), {}, can_use=False),
+        DisksDecision(ConcernDecision(), {}, can_use=False),
     )
     concerns.take(disks.decision)
-    configs = concerns.decide(CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), Configs(Decision(), {}))
+    configs = concerns.decide(
+        CONFIG_VALID, lambda: decide_config(snapshot, identities.racks), ConfigDecision(ConcernDecision(), {})
+    )
     concerns.take(configs.decision)
-    services = concerns.decide(SERVICES_READY, lambda: decide_services(snapshot, identities.racks), Decision())
+    services = concerns.decide(SERVICES_READY, lambda: decide_services(snapshot, identities.racks), ConcernDecision())
     concerns.take(services)
     brokers = concerns.decide(
         BROKERS_READY,
         lambda: decide_brokers(snapshot, identities, removal, disks, configs, zookeeper_ready),
-        Brokers(Decision(), {}, {}),
+        BrokersDecision(ConcernDecision(), {}, {}),
     )
     concerns.take(brokers.decision)
     restart = concerns.decide(
         ZOOKEEPER_READY,
-        lambda: decide_restart(snapshot, zookeeper.stateful_sets, zookeeper.kept),
-        Restart(),
+        lambda: decide_quorum_recovery(snapshot, zookeeper.stateful_sets, zookeeper.kept),
+        QuorumRecovery(),
     )
-    concerns.take(Decision((), tuple(zookeeper.stateful_sets[server] for server in restart.apply), restart.delete))
-    concerns.take(Decision(delete=removal.delete, wake_after_s=removal.wake_after_s))
+    concerns.take(
+        ConcernDecision((), tuple(zookeeper.stateful_sets[server] for server in restart.apply), restart.delete)
+    )
+    concerns.take(ConcernDecision(delete=removal.delete, requeue_after_s=removal.requeue_after_s))
     roll = concerns.decide(
-        ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.Decided(None)
+        ROLLED, lambda: _decide_roll(snapshot, zookeeper, disks, brokers, concerns), machine.RollDecision(None)
     )
     elect = roll.elect
     if roll.roll is None and not removal.stopping:
@@ -175,12 +181,12 @@ def decide_cluster(snapshot: Snapshot) -> Pass:
     found = _one_of_each(concerns.conditions)
     status = _status(snapshot, found, identities, disks, brokers, roll.roll, overridden(snapshot, declared))
     if snapshot.cluster.paused:
-        return Pass((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
-    return Pass(
+        return ClusterDecision((), None, status, None, needs_secret=False, errors=tuple(concerns.errors))
+    return ClusterDecision(
         desired=tuple(concerns.desired),
         delete=concerns.deletes[0] if concerns.deletes else None,
         status=status,
-        wake_after_s=min(concerns.wakes, default=None),
+        requeue_after_s=min(concerns.wakes, default=None),
         needs_secret=zookeeper.needs_secret,
         errors=tuple(concerns.errors),
         elect=elect,
@@ -210,26 +216,26 @@ def _recorded_racks(snapshot: Snapshot) -> dict[int, str]:
     return {broker_id: rack for broker_id, rack in snapshot.broker_ids().items() if rack is not None}
 
 
-def _members(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> dict[int, machine.Member]:
+def _members(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> dict[int, machine.RollMember]:
     """`kept` wait with whatever they have pending: a volume would go with their pod."""
-    members: dict[int, machine.Member] = {}
+    members: dict[int, machine.RollMember] = {}
     for number, stateful_set in wanted.items():
         live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
         if live is None:
             continue
         pod = snapshot.get(POD, names.pod_of(name_of(live)))
-        members[number] = machine.Member(
+        members[number] = machine.RollMember(
             number,
             () if number in kept else pending_reasons(snapshot, live, stateful_set),
             template_is_current(snapshot, live, stateful_set) and revisions_known(live),
             None
             if pod is None
-            else machine.Pod(
+            else machine.MemberPod(
                 uid=uid_of(pod),
                 is_ready=has_condition(pod, "Ready"),
                 is_current=has_current_revision(live, pod),
                 is_scheduled=dig(pod, "spec", "nodeName") is not None,
-                is_deleting=is_deleting(pod),
+                is_terminating=is_terminating(pod),
                 is_running=_is_running(pod),
                 trouble=trouble(pod),
             ),
@@ -250,16 +256,16 @@ def _is_running(pod: Obj) -> bool:
 
 
 def _decide_roll(
-    snapshot: Snapshot, zookeeper: ZooKeeper, disks: Disks, brokers: Brokers, concerns: _Concerns
-) -> machine.Decided:
+    snapshot: Snapshot, zookeeper: EnsembleDecision, disks: DisksDecision, brokers: BrokersDecision, concerns: _Concerns
+) -> machine.RollDecision:
     """ZooKeeper first, then brokers; one roll at a time. What it may write and delete goes to `concerns`."""
     recorded = machine.from_status(snapshot.status("roll"))
-    decided = machine.Decided(None)
-    kept = {names.ZOOKEEPER: zookeeper.kept, names.BROKER: keepers(disks)}
+    decided = machine.RollDecision(None)
+    kept = {names.ZOOKEEPER: zookeeper.kept, names.BROKER: brokers_not_to_stop(disks)}
     for role, wanted in ((names.ZOOKEEPER, zookeeper.stateful_sets), (names.BROKER, brokers.stateful_sets)):
         if recorded is not None and recorded.role != role:
             continue
-        facts = machine.Facts(
+        facts = machine.RollFacts(
             role=role,
             members=_members(snapshot, wanted, kept[role]),
             kafka=snapshot.kafka,
@@ -284,11 +290,11 @@ def _decide_roll(
                 if other.id != number and other.is_ready
             )
             reason = f"roll {facts.roll_id}: {role} {number}"
-            concerns.deletes.insert(0, Delete(POD, pod, uid, reason, while_ready=others))
+            concerns.deletes.insert(0, Deletion(POD, pod, uid, reason, while_ready=others))
         if decided.roll is not None or recorded is not None:
             break
-    if decided.wake_after_s is not None:
-        concerns.wakes.append(decided.wake_after_s)
+    if decided.requeue_after_s is not None:
+        concerns.wakes.append(decided.requeue_after_s)
     rolled = _rolled(snapshot, decided.roll, brokers, concerns.failed)
     concerns.conditions.append(replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll)))
     return decided
@@ -303,7 +309,7 @@ def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
     return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
 
 
-def _rolled(snapshot: Snapshot, roll: machine.Roll | None, brokers: Brokers, failed: list[str]) -> Condition:
+def _rolled(snapshot: Snapshot, roll: machine.Roll | None, brokers: BrokersDecision, failed: list[str]) -> Condition:
     """Nobody waits for a turn also when it is not known what should run: that is no roll that has ended."""
     if roll is None:
         withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
@@ -353,8 +359,8 @@ def _status(
     snapshot: Snapshot,
     found: list[Condition],
     identities: Identities,
-    disks: Disks,
-    brokers: Brokers,
+    disks: DisksDecision,
+    brokers: BrokersDecision,
     roll: machine.Roll | None,
     given_up: list[str],
 ) -> Obj:

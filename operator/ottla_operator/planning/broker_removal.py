@@ -37,14 +37,14 @@ from ottla_operator.api.objects import (
     name_of,
     uid_of,
 )
-from ottla_operator.planning.snapshot import Delete, Snapshot
+from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 SHOWN = 5
 SOON_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovalDecision:
     """`stopping`: brokers that must not run. `released`: those of them whose claims are marked.
 
     `condition` says what is under way or what keeps a broker, None when nobody leaves.
@@ -53,17 +53,17 @@ class Removal:
     stopping: tuple[int, ...] = ()
     released: tuple[int, ...] = ()
     condition: Condition | None = None
-    delete: Delete | None = None
-    wake_after_s: float | None = None
+    delete: Deletion | None = None
+    requeue_after_s: float | None = None
 
 
-def decide_removal(snapshot: Snapshot, leaving: Sequence[int], racks: Iterable[int]) -> Removal:
-    """What happens to the brokers of `leaving` (highest id first) and to what brokers that are gone have left."""
-    stopped = [broker_id for broker_id in leaving if is_stopped(snapshot, broker_id)]
+def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[int]) -> RemovalDecision:
+    """What happens to the brokers of `surplus` (highest id first) and to what brokers that are gone have left."""
+    stopped = [broker_id for broker_id in surplus if is_stopped(snapshot, broker_id)]
     stopping: list[int] = []
     held_by: dict[int, list[str]] = {}
     unknown: list[int] = []
-    for broker_id in [*stopped, *(number for number in leaving if number not in stopped)]:
+    for broker_id in [*stopped, *(number for number in surplus if number not in stopped)]:
         if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id)) is None:
             continue  # only its claims are there, unmarked: it may hold data, so it is created and looked at
         held = held_replicas(snapshot, broker_id)
@@ -78,8 +78,8 @@ def decide_removal(snapshot: Snapshot, leaving: Sequence[int], racks: Iterable[i
     released = tuple(number for number in stopping if _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
     delete = delete or _leftover(snapshot, {*racks, *snapshot.broker_ids()})
-    condition = _condition(snapshot, leaving, stopping, held_by, unknown)
-    return Removal(tuple(stopping), released, condition, delete, SOON_S if stopping or delete else None)
+    condition = _condition(snapshot, surplus, stopping, held_by, unknown)
+    return RemovalDecision(tuple(stopping), released, condition, delete, SOON_S if stopping or delete else None)
 
 
 def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
@@ -118,7 +118,7 @@ def _has_turn_of_other(snapshot: Snapshot, broker_id: int) -> bool:
     return bool(batch) and batch != [broker_id]
 
 
-def _stateful_set(snapshot: Snapshot, broker_id: int) -> Delete | None:
+def _stateful_set(snapshot: Snapshot, broker_id: int) -> Deletion | None:
     """Once every claim of the broker is marked."""
     for claim in snapshot.all(CLAIM):
         if label(claim, names.BROKER_ID) == str(broker_id) and label(claim, names.REMOVED) != "true":
@@ -127,10 +127,10 @@ def _stateful_set(snapshot: Snapshot, broker_id: int) -> Delete | None:
     if live is None:
         return None
     reason = f"spec.brokers.replicas is {snapshot.cluster.brokers.replicas} and broker {broker_id} is empty"
-    return Delete(STATEFUL_SET, name_of(live), uid_of(live), reason, empty_broker=broker_id)
+    return Deletion(STATEFUL_SET, name_of(live), uid_of(live), reason, empty_broker=broker_id)
 
 
-def _leftover(snapshot: Snapshot, known: set[int]) -> Delete | None:
+def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
     """A Service or ConfigMap of a broker that does not exist any more, whoever has removed it."""
     for kind in (SERVICE, CONFIG_MAP):
         for obj in snapshot.all(kind):
@@ -139,18 +139,18 @@ def _leftover(snapshot: Snapshot, known: set[int]) -> Delete | None:
                 continue
             if is_owned_by(obj, snapshot.resource):
                 absent = (STATEFUL_SET, names.broker_name(snapshot.cluster.name, int(number)))
-                return Delete(kind, name_of(obj), uid_of(obj), f"broker {number} is gone", while_absent=absent)
+                return Deletion(kind, name_of(obj), uid_of(obj), f"broker {number} is gone", while_absent=absent)
     return None
 
 
 def _condition(
     snapshot: Snapshot,
-    leaving: Sequence[int],
+    surplus: Sequence[int],
     stopping: Sequence[int],
     held_by: dict[int, list[str]],
     unknown: Sequence[int],
 ) -> Condition | None:
-    if not leaving:
+    if not surplus:
         return None
     field = f"spec.brokers.replicas: {snapshot.cluster.brokers.replicas}"
     if stopping:
@@ -168,5 +168,5 @@ def _condition(
         message = f"{field}; not known yet what broker {', '.join(map(str, unknown))} holds"
         return condition_false(BROKERS_READY, "WaitingForKafka", message)
     return condition_false(
-        BROKERS_READY, "BeingRemoved", f"{field}; broker {leaving[0]} waits for its turn to be removed"
+        BROKERS_READY, "BeingRemoved", f"{field}; broker {surplus[0]} waits for its turn to be removed"
     )

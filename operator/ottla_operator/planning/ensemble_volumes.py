@@ -1,7 +1,7 @@
 """Which ZooKeeper servers hold data, and which may start without.
 
 A server that has acknowledged transactions and comes back empty must not vote: two of them outvote the third, which
-has the data, and overwrite it. So it is written down with which claims each server has served (`Record`, in the
+has the data, and overwrite it. So it is written down with which claims each server has served (`EnsembleRecord`, in the
 ensemble's ConfigMap and on each claim, so that it outlives either), and a server may start with an empty volume only
 
     initialize  as long as no server has served: the first start of the ensemble. An empty database may vote.
@@ -32,7 +32,7 @@ from ottla_operator.api.objects import (
     annotation,
     dig,
     has_condition,
-    is_deleting,
+    is_terminating,
     label,
     short_hash,
     uid_of,
@@ -48,7 +48,7 @@ State = Literal["held", "deleting", "lost", "replaced", "new"]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class EnsembleRecord:
     """What is known of the ensemble's data, kept in annotations.
 
     `served`: by server, the uids of the claims with which it served; empty where only the fact is known (ensembles of
@@ -61,7 +61,7 @@ class Record:
 
     def to_text(self) -> str:
         """
-        >>> Record(2, 1, {1: ("a",)}).to_text()
+        >>> EnsembleRecord(2, 1, {1: ("a",)}).to_text()
         '{"revision":2,"served":{"1":["a"]},"size":1}'
         """
         served = {str(server): list(uids) for server, uids in sorted(self.served.items())}
@@ -69,48 +69,48 @@ class Record:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def parse_record(text: str | None) -> Record | None:
+def parse_ensemble_record(text: str | None) -> EnsembleRecord | None:
     """
-    >>> parse_record('{"revision":2,"served":{"1":["a"]},"size":1}')
-    Record(revision=2, size=1, served={1: ('a',)})
-    >>> parse_record("nonsense") is None
+    >>> parse_ensemble_record('{"revision":2,"served":{"1":["a"]},"size":1}')
+    EnsembleRecord(revision=2, size=1, served={1: ('a',)})
+    >>> parse_ensemble_record("nonsense") is None
     True
     """
     try:
         value = json.loads(text or "")
         served = {int(server): tuple(map(str, uids)) for server, uids in value["served"].items()}
-        return Record(int(value["revision"]), int(value["size"]), served)
+        return EnsembleRecord(int(value["revision"]), int(value["size"]), served)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Volumes:
+class VolumesDecision:
     """`permissions`: how each server may start on an empty volume. `creatable`: whose missing claims may be made.
 
     `kept`: servers whose pod must not be deleted, since its volume would go with it.
     """
 
-    record: Record
+    record: EnsembleRecord
     permissions: Mapping[int, Permission]
     creatable: frozenset[int]
     faults: tuple[Condition, ...]
     kept: frozenset[int]
 
 
-def stored_record(snapshot: Snapshot) -> Record | None:
+def stored_record(snapshot: Snapshot) -> EnsembleRecord | None:
     """The newest of the copies; None when there is none."""
-    found = [parse_record(annotation(obj, names.ENSEMBLE)) for obj in _keepers(snapshot)]
+    found = [parse_ensemble_record(annotation(obj, names.ENSEMBLE)) for obj in _keepers(snapshot)]
     return max((record for record in found if record is not None), key=lambda record: record.revision, default=None)
 
 
-def record_of(snapshot: Snapshot, size: int) -> Record:
+def record_of(snapshot: Snapshot, size: int) -> EnsembleRecord:
     """What is known. Of an ensemble whose objects are there without a record, every server counts as having served."""
     stored = stored_record(snapshot)
     if stored is not None:
         return stored
     is_there = any(True for _ in _keepers(snapshot)) or bool(snapshot.zookeeper_ids())
-    return Record(0, size, dict.fromkeys(range(1, size + 1), ()) if is_there else {})
+    return EnsembleRecord(0, size, dict.fromkeys(range(1, size + 1), ()) if is_there else {})
 
 
 def is_settled(snapshot: Snapshot, size: int, roles: Sequence[str]) -> bool:
@@ -119,7 +119,7 @@ def is_settled(snapshot: Snapshot, size: int, roles: Sequence[str]) -> bool:
     return all(record.served.get(server) == _uids(snapshot, server, roles) for server in range(1, size + 1))
 
 
-def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volumes:
+def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> VolumesDecision:
     """Who may get a volume and start on an empty one. `roles` are the volumes of a server ("data", "log")."""
     servers = range(1, size + 1)
     record = _updated(snapshot, replace(record_of(snapshot, size), size=size), roles)
@@ -128,7 +128,7 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
     accepted = _accepted(snapshot, record, states)
     never_served = {server for server in servers if states[server] == "new"}
     if record.served and not held and not (set(servers) - accepted - never_served):
-        record = Record(record.revision, size, {})  # a new ensemble, as a person has declared
+        record = EnsembleRecord(record.revision, size, {})  # a new ensemble, as a person has declared
         states = dict.fromkeys(servers, "new")
     stored = stored_record(snapshot)
     if stored is None or stored != record:
@@ -137,7 +137,7 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
     kept = frozenset(server for server in servers if states[server] == "deleting")
     if not record.served:
         permissions: dict[int, Permission] = dict.fromkeys(servers, INITIALIZE)
-        return Volumes(record, permissions, frozenset(servers), tuple(faults), kept)
+        return VolumesDecision(record, permissions, frozenset(servers), tuple(faults), kept)
     permissions = dict.fromkeys(servers, NO)
     quorum = size // 2 + 1
     missing = [server for server in servers if states[server] in ("lost", "replaced", "new")]
@@ -146,13 +146,13 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
         permissions[turn] = JOIN
         if states[turn] != "new":
             faults.append(_replacing(turn, [server for server in missing if server != turn]))
-        return Volumes(record, permissions, frozenset([turn]), tuple(faults), kept)
+        return VolumesDecision(record, permissions, frozenset([turn]), tuple(faults), kept)
     may_vote = _declared(states, held, accepted, quorum)
     permissions |= dict.fromkeys(may_vote, INITIALIZE)
     lost = [server for server in missing if states[server] != "new" and not _is_ready(snapshot, server)]
     if lost and not may_vote:
         faults.insert(0, _loss(snapshot, record, states, lost, held, quorum, roles))
-    return Volumes(record, permissions, frozenset(may_vote), tuple(faults), kept)
+    return VolumesDecision(record, permissions, frozenset(may_vote), tuple(faults), kept)
 
 
 def claim_name(snapshot: Snapshot, server: int, role: str) -> str:
@@ -183,7 +183,7 @@ def _has_lost_volume(claim: Obj) -> bool:
     return bool(dig(claim, "status", "phase") == "Lost")
 
 
-def _state(snapshot: Snapshot, record: Record, server: int, roles: Sequence[str]) -> State:
+def _state(snapshot: Snapshot, record: EnsembleRecord, server: int, roles: Sequence[str]) -> State:
     recorded = record.served.get(server)
     uids = _uids(snapshot, server, roles)
     if recorded is None:
@@ -193,7 +193,7 @@ def _state(snapshot: Snapshot, record: Record, server: int, roles: Sequence[str]
     if recorded not in ((), uids):
         return "replaced"
     claims = _claims(snapshot, server, roles)
-    return "deleting" if any(claim is not None and is_deleting(claim) for claim in claims) else "held"
+    return "deleting" if any(claim is not None and is_terminating(claim) for claim in claims) else "held"
 
 
 def _pod(snapshot: Snapshot, server: int) -> Obj | None:
@@ -202,7 +202,7 @@ def _pod(snapshot: Snapshot, server: int) -> Obj | None:
 
 def _is_ready(snapshot: Snapshot, server: int) -> bool:
     pod = _pod(snapshot, server)
-    return pod is not None and has_condition(pod, "Ready") and not is_deleting(pod)
+    return pod is not None and has_condition(pod, "Ready") and not is_terminating(pod)
 
 
 def _is_serving(snapshot: Snapshot, server: int) -> bool:
@@ -210,13 +210,13 @@ def _is_serving(snapshot: Snapshot, server: int) -> bool:
     pod, report = _pod(snapshot, server), snapshot.servers.get(server)
     return (
         pod is not None
-        and not is_deleting(pod)
+        and not is_terminating(pod)
         and report is not None
         and (report.pod_uid == uid_of(pod) and report.is_serving)
     )
 
 
-def _updated(snapshot: Snapshot, record: Record, roles: Sequence[str]) -> Record:
+def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> EnsembleRecord:
     """With the servers that serve now. A claim younger than the container is not what the container has mounted."""
     served = dict(record.served)
     for server in range(1, record.size + 1):
@@ -249,13 +249,13 @@ def _turn(snapshot: Snapshot, missing: Sequence[int], roles: Sequence[str]) -> i
     return next(iter([*begun, *possible]), None)
 
 
-def token(snapshot: Snapshot, record: Record, server: int) -> str:
+def token(snapshot: Snapshot, record: EnsembleRecord, server: int) -> str:
     """What declares the loss of what this server holds now. It stands for no later loss."""
     uids = record.served.get(server)
     return f"{server}-{short_hash([uid_of(snapshot.resource), server, None if uids is None else list(uids)])[:8]}"
 
 
-def _accepted(snapshot: Snapshot, record: Record, states: Mapping[int, State]) -> set[int]:
+def _accepted(snapshot: Snapshot, record: EnsembleRecord, states: Mapping[int, State]) -> set[int]:
     """The servers whose data a person gives up; one that has its volumes has lost nothing."""
     given = (annotation(snapshot.resource, names.ACCEPT_LOSS) or "").replace(",", " ").split()
     return {
@@ -285,7 +285,7 @@ def _claim_faults(snapshot: Snapshot, servers: Iterable[int], roles: Sequence[st
             if claim is None:
                 continue
             name = claim["metadata"]["name"]
-            if is_deleting(claim):
+            if is_terminating(claim):
                 message = f"claim {name} of server {server} is being deleted; the server loses it when its pod stops"
                 found.append(condition_false(ZOOKEEPER_READY, "ClaimTerminating", message))
             elif _has_lost_volume(claim):
@@ -305,7 +305,7 @@ def _replacing(turn: int, waits: Sequence[int]) -> Condition:
 
 def _loss(
     snapshot: Snapshot,
-    record: Record,
+    record: EnsembleRecord,
     states: Mapping[int, State],
     lost: Sequence[int],
     held: Sequence[int],

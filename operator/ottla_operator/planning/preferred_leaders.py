@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ottla_operator.api import names
-from ottla_operator.api.objects import POD, has_condition, is_deleting
+from ottla_operator.api.objects import POD, has_condition, is_terminating
 from ottla_operator.planning.snapshot import Snapshot
-from ottla_operator.roller.leaders import PartitionId, restorable, step
+from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 
 AUTO_REBALANCE = "auto.leader.rebalance.enable"
 SOON_S = 1.0
@@ -30,7 +30,7 @@ def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_roll
         return ()
     for broker_id in broker_ids:
         pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
-        if pod is None or is_deleting(pod) or not has_condition(pod, "Ready"):
+        if pod is None or is_terminating(pod) or not has_condition(pod, "Ready"):
             return ()  # it comes back first; what leads now is not moved twice
     if not set(broker_ids) <= set(snapshot.kafka.brokers):
         return ()

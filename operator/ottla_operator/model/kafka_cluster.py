@@ -123,7 +123,7 @@ def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
 
     Kafka's defaults for the internal topics (three replicas) cannot work on fewer brokers.
 
-    >>> from ottla_operator.model.cluster import KafkaCluster, parse_cluster
+    >>> from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"brokers": {"replicas": 2}}})
     >>> default_broker_config(cluster)["offsets.topic.replication.factor"]
     '2'

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ottla_operator.api.fleet import KafkaView, Partition
+from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 
 ELECTIONS_PER_STEP = 200
 """How many leaderships move with one request. Each costs its clients one refresh of metadata."""
@@ -22,14 +22,15 @@ PartitionId = tuple[str, int]
 
 
 def restorable(
-    view: KafkaView, brokers: Collection[int], refused: Collection[PartitionId] = ()
-) -> tuple[Partition, ...]:
+    view: ClusterMetadata, brokers: Collection[int], refused: Collection[PartitionId] = ()
+) -> tuple[PartitionReport, ...]:
     """The partitions that one of `brokers` should lead and can, in the order of the metadata.
 
     `refused`: what the controller has refused of late.
 
-    >>> view = KafkaView("c", 0, (0, 1), (Partition("t", 0, 1, (0, 1), (0, 1)), Partition("t", 1, 0, (1, 0), (0,))))
-    >>> [str(partition) for partition in restorable(view, (0, 1))]
+    >>> electable, behind = PartitionReport("t", 0, 1, (0, 1), (0, 1)), PartitionReport("t", 1, 0, (1, 0), (0,))
+    >>> metadata = ClusterMetadata("c", 0, (0, 1), (electable, behind))
+    >>> [str(partition) for partition in restorable(metadata, (0, 1))]
     ['t-0']
     """
     return tuple(
@@ -44,6 +45,6 @@ def restorable(
     )
 
 
-def step(partitions: Collection[Partition]) -> tuple[PartitionId, ...]:
+def step(partitions: Collection[PartitionReport]) -> tuple[PartitionId, ...]:
     """The first of them, as one request names them."""
     return tuple((partition.topic, partition.index) for partition in list(partitions)[:ELECTIONS_PER_STEP])
