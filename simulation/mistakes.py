@@ -40,7 +40,8 @@ from ottla_broker.replication.partition import Partition
 from ottla_broker.server import recreating
 from ottla_broker.server.handlers import update_metadata
 from ottla_broker.storage.log import recovery
-from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.appender import LogAppender
+from ottla_broker.storage.log.flushing import LogFlusher
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from simulation.campaign import first_line
@@ -266,9 +267,14 @@ def _rest_at_the_told_watermark(self: Any, item: Any) -> bool:
 # -- storage ----------------------------------------------------------------------------------------------------------
 
 
+def _acknowledge_unsynced(self: LogAppender, segment: Any, write: Any) -> None:
+    self._state.unfinished_writes.append((write, segment, segment.size, segment.next_offset, None))
+
+
 async def _claim_flushed(self: Any, up_to: int | None = None) -> None:
-    await self._write_epochs()
-    self.flushed_offset = self.recovery_point = self.log_end_offset
+    await self.write_epochs()
+    state = self._state
+    state.flushed_offset = state.recovery_point = state.log_end_offset
 
 
 async def _load_nothing(self: Any, directory: Any) -> None:
@@ -324,11 +330,15 @@ MISTAKES = (
         "a sync is skipped, and acknowledged",
         "single",
         60,
-        ((Log, "_sync_or_track", lambda self, segment, write: self._track(write, None)),),
+        ((LogAppender, "_sync", _acknowledge_unsynced),),
         is_quick=True,
     ),
     Mistake(
-        "more is called flushed than the platter holds", "log", 40, ((Log, "_flush", _claim_flushed),), is_quick=True
+        "more is called flushed than the platter holds",
+        "log",
+        40,
+        ((LogFlusher, "flush_locked", _claim_flushed),),
+        is_quick=True,
     ),
     Mistake(
         "torn batches are taken for whole ones",

@@ -168,7 +168,7 @@ def test_a_checkpoint_that_was_overtaken_is_not_taken_for_the_file() -> None:
         await append(log, 4)
 
         async def checkpoint_at(offset: int) -> None:
-            log.recovery_point = offset
+            log.state.recovery_point = offset
             await manager.checkpoint_recovery_points(disk)
 
         assert machine.process is not None

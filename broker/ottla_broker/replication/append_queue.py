@@ -86,7 +86,7 @@ class AppendQueues:
                 on_ready(outcome)
                 return
             queue = self._queues[log] = deque()
-            log.hold_back(True)
+            log.set_preparing(True)
         queued = _Queued(records, on_ready)
         queue.append(queued)
         self._count(records, partition.topic)
@@ -136,7 +136,7 @@ class AppendQueues:
             queue.popleft().on_ready(outcome)
         if not queue:
             del self._queues[log]
-            log.hold_back(False)
+            log.set_preparing(False)
 
     def _count(self, records: memoryview, topic: str) -> None:
         if _is_old(records):

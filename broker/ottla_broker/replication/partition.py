@@ -26,7 +26,8 @@ from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
-from ottla_broker.storage.log.log import AppendInfo, Log
+from ottla_broker.storage.log.append_checks import AppendInfo
+from ottla_broker.storage.log.log import Log
 
 NO_EPOCH = -1
 NO_LEADER = -1

@@ -17,7 +17,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.append_queue import LITTLE_BYTES, AppendQueues
 from ottla_broker.replication.partition import Partition
-from ottla_broker.storage.log.append import PreparationNeeded
+from ottla_broker.storage.log.append_checks import PreparationNeeded
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.record_jobs import PREPARE_JOB, prepare_records
 from tests.broker.storage.logs import PARTITION, LogSetup, read_values, written

@@ -553,7 +553,7 @@ async def test_leadership_changes_are_told_to_listeners(three: Fleet) -> None:
 async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) -> None:
     """Else it would be looked for, and made anew, with the next log directory that fails."""
     manager = three.nodes[1].manager
-    three.nodes[1].partition("orders").log.fill_up()
+    three.nodes[1].partition("orders").log.mark_full()
     await three.elect("orders", 1, (1, 2, 3))
     orders = TopicPartition("orders", 0)
     assert list(manager.told_offline()) == [orders]

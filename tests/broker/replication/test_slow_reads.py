@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.protocol.generated.produce import PartitionProduceData
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.reader import LogReader
 from tests.broker.replication.fleet import Fleet, batch, produce_request, until, values_of
 
 REFUSAL = "Partition(orders-1, follower of 1, epoch 0): broker 1 answers"
@@ -36,28 +37,33 @@ class SlowDisk:
     Followers take what they are given, whatever its epoch, as those of Apache Kafka do.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    def __init__(self, fleet: Fleet, log: Log) -> None:
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_read = False
         self.read_before: list[Log] = []
-        real = Log.read
+        for node in fleet.nodes.values():
+            for one in node.log_manager.logs:
+                self._replace(one, is_slow=one is log)
 
-        def read(one: Log, offset: int, max_bytes: int, upper: int, at_least_one_batch: bool) -> Any:
-            if one is not log or self.is_read or offset >= upper:
+    def _replace(self, log: Log, *, is_slow: bool) -> None:
+        read_now, append = log.read, log.append_as_follower
+        reader = cast("LogReader", read_now.__self__)
+
+        def read(offset: int, max_bytes: int, upper: int, at_least_one_batch: bool) -> Any:
+            if not is_slow or self.is_read or offset >= upper:
                 if not self.is_read and offset < upper:
-                    self.read_before.append(one)
-                return real(one, offset, max_bytes, upper, at_least_one_batch)
+                    self.read_before.append(log)
+                return read_now(offset, max_bytes, upper, at_least_one_batch)
             self.is_read = True
 
             async def later() -> Any:
                 await self._answered
-                return await one._read_slowly(offset, max_bytes, upper, at_least_one_batch)
+                return await reader._read_from_disk(offset, max_bytes, upper, at_least_one_batch)
 
-            return one._spawn_read(later)
+            return reader._lookup.spawn(later)
 
-        append = Log.append_as_follower
-        monkeypatch.setattr(Log, "read", read)
-        monkeypatch.setattr(Log, "append_as_follower", lambda one, records, _: append(one, records))
+        log.read = read
+        log.append_as_follower = lambda records, _: append(records)
 
     def answer(self) -> None:
         self._answered.set_result(None)
@@ -102,20 +108,20 @@ async def replace_1_while_it_is_asked(fleet: Fleet, disk: SlowDisk, caplog: pyte
 
 @pytest.mark.parametrize("slow", [0, 1])
 async def test_what_is_read_after_the_wait_is_no_successors(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, slow: int
+    fleet: Fleet, caplog: pytest.LogCaptureFixture, slow: int
 ) -> None:
     """0: another partition of the request is read slowly; 1: the partition itself is."""
     await elect_3(fleet, first=slow)
-    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", slow).log)
+    disk = SlowDisk(fleet, fleet.nodes[1].partition("orders", slow).log)
     await fleet.produce(1, "orders", "more", acks=1, index=slow)
     await replace_1_while_it_is_asked(fleet, disk, caplog)
 
 
 async def test_what_was_read_before_the_wait_is_not_sent_changed(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     await elect_3(fleet, first=1)
-    disk = SlowDisk(monkeypatch, fleet.nodes[1].partition("orders", 0).log)
+    disk = SlowDisk(fleet, fleet.nodes[1].partition("orders", 0).log)
     request = produce_request("orders", batch("x2"), acks=1, index=1)
     request.topic_data[0].partition_data.append(PartitionProduceData(index=0, records=batch("more")))
     await fleet.ask(1, ApiKey.PRODUCE, 11, request)
@@ -131,6 +137,6 @@ async def test_a_follower_takes_no_batch_of_an_epoch_that_its_leader_cannot_have
     records = bytearray(await leader.read_bytes(0, 1))
     records[0:8] = (1).to_bytes(8, "big")
     records[12:16] = (3).to_bytes(4, "big")  # the leader epoch, which the checksum does not cover
-    with pytest.raises(KafkaError, match="is of leader epoch 3, the leader of 2"):
+    with pytest.raises(KafkaError, match="has leader epoch 3, its sender 2"):
         follower.append_as_follower(memoryview(bytes(records)), 2)
     follower.append_as_follower(memoryview(bytes(records)), 3)

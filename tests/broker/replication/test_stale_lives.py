@@ -145,7 +145,7 @@ async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_names
     manager.add_leadership_listener(lambda leaders, others: heard.append((len(leaders), len(others))))
     await one.produce(1, "orders", "old")
     if not knew_its_log:
-        one.nodes[1].partition("orders").log.topic_id = None  # of before there were topic ids
+        one.nodes[1].partition("orders").log.state.topic_id = None  # of before there were topic ids
     loaded: list[str] = []
 
     async def load(topic: str) -> None:

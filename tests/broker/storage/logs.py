@@ -162,13 +162,13 @@ async def aborted(log: Log, lower: int, upper: int) -> list[AbortedTransaction]:
 
 async def written(log: Log) -> None:
     """Waits until everything assigned is written."""
-    await log._settle()
+    await log.wait_until_written()
 
 
 async def rolled(log: Log) -> None:
     """Waits until every segment that was rolled is synced, and the snapshot at its end is written."""
-    if log._rolling is not None:
-        await asyncio.wait([log._rolling])
+    if log.rolling is not None:
+        await asyncio.wait([log.rolling])
 
 
 async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int | None = None) -> bytes:

@@ -55,7 +55,7 @@ async def _filled(broker: Broker) -> LogManager:
         log.append_marker(EndTransactionMarker(False, 0), 8, 0, 3)
         await written(log)
         log.maybe_advance_high_watermark(log.log_end_offset)
-        log.clean_offset = 2
+        log.state.clean_offset = 2
         await log.flush()
         await log.advance_log_start_offset(1)
         await manager.checkpoint_clean_offsets(log.disk)

@@ -46,7 +46,7 @@ async def test_nothing_is_written_behind_a_truncation_that_found_no_room_before_
             await log.truncate_to(1)
         with pytest.raises(KafkaError, match="is full"):
             log.append_as_leader(batch(b"too early"), 1)
-    log.make_room()  # but there is none: it stays as it is
+    log.resume_appends()  # but there is none: it stays as it is
     with pytest.raises(KafkaError, match="is full"):
         await log.truncate_to(1)  # comes behind what that began
     with pytest.raises(KafkaError, match="is full"):
@@ -55,7 +55,7 @@ async def test_nothing_is_written_behind_a_truncation_that_found_no_room_before_
     disk.is_full = False
     ready = asyncio.Event()
     log.on_append = ready.set
-    log.make_room()
+    log.resume_appends()
     async with asyncio.timeout(60):
         await ready.wait()
     log.append_as_leader(batch(b"new"), 1)
@@ -137,7 +137,7 @@ async def test_once_there_is_room_a_log_goes_on_where_it_found_none_also_when_it
     losses.clear()
     ready = asyncio.Event()
     log.on_append = ready.set
-    log.make_room()
+    log.resume_appends()
     async with asyncio.timeout(60):
         await ready.wait()
     for number in range(3):
@@ -164,7 +164,7 @@ async def test_what_is_acknowledged_as_soon_as_there_is_room_stays_however_often
     losses.clear()
     end = log.log_end_offset
     for _ in range(looks):
-        log.make_room()
+        log.resume_appends()
     acknowledged = 0
     async with asyncio.timeout(60):
         while acknowledged < 20:  # a client that tries again and again, and is in luck at the first moment
@@ -197,7 +197,7 @@ async def test_what_retention_could_not_delete_for_lack_of_room_goes_with_the_ne
     with pytest.raises(KafkaError):
         await log.delete_old_segments()
     monkeypatch.setattr(disk_calls, "write_file", write_file)
-    log.make_room()
+    log.resume_appends()
     assert await log.delete_old_segments() == 1
     await setup.disk.exists("t-0")
     logs = [name for name, _, size in await setup.disk.list("t-0") if name.endswith(".log")]

@@ -17,10 +17,11 @@ from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import decode_records
-from ottla_broker.storage.log.append import PreparationNeeded
+from ottla_broker.storage.log.append_checks import PreparationNeeded
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.reading import LogRead, TimestampAndOffset
+from ottla_broker.storage.log.reader import LogRead
+from ottla_broker.storage.log.timestamps import TimestampAndOffset
 from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, rolled, written
 from tests.contract.disk_contract import HeldWriteOut
 
@@ -146,12 +147,12 @@ async def test_only_what_a_rule_needs_looked_into_has_to_be_prepared(
 
 async def test_what_comes_while_others_are_prepared_has_to_wait(make: Make) -> None:
     log = await make().open()
-    log.hold_back(True)
+    log.set_preparing(True)
     with pytest.raises(PreparationNeeded):
         log.append_as_leader(batch(b"v"), 0)
     assert refused(log, batch(b"v", attributes=0x20)) == ErrorCode.INVALID_RECORD
     assert log.append_as_leader(batch(b"v"), 0, is_prepared=True).first_offset == 0
-    log.hold_back(False)
+    log.set_preparing(False)
     assert log.append_as_leader(batch(b"v"), 0).first_offset == 1
 
 
@@ -333,7 +334,7 @@ async def test_whatever_moves_the_recovery_point_beyond_a_roll_writes_its_snapsh
     await held.until_begun()
     snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
     assert not snapshot.exists()
-    await log._flush()
+    await log._flusher.flush_locked()
     assert log.recovery_point == 6 and snapshot.exists()
     held.may_go_on.set()
     await rolled(log)

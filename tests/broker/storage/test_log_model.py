@@ -15,7 +15,7 @@ from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.compression import Codec
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.reading import A_LOT
+from ottla_broker.storage.log.reader import A_LOT
 from tests.broker.storage.logs import LogSetup, batch, read_bytes, read_values, written
 
 _T = TypeVar("_T")

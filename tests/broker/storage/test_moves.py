@@ -20,6 +20,7 @@ from ottla_broker.records.record import Record
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.timestamps import TimestampLookup
 from ottla_broker.storage.log_dirs.future_replicas import Move
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
@@ -125,7 +126,7 @@ async def test_a_log_that_was_replaced_takes_no_append_and_passes_changes_on(bro
     manager = await broker.start()
     broker.config = LogConfig({**SMALL_SEGMENTS, "file.delete.delay.ms": 3_600_000})
     log = await filled(manager)
-    log.config = broker.config
+    log.configure(broker.config)
     moved = await swapped(broker, await begun(broker, log))
     with pytest.raises(KafkaError) as caught:
         log.append_as_leader(batch(b"lost"), 0)
@@ -134,7 +135,7 @@ async def test_a_log_that_was_replaced_takes_no_append_and_passes_changes_on(bro
     await log.truncate_to(10)
     assert moved.log_end_offset == 10
     moved.maybe_advance_high_watermark(10)
-    log.high_watermark = 10
+    log.state.high_watermark = 10
     await log.advance_log_start_offset(4)
     assert moved.log_start_offset == 4
 
@@ -220,7 +221,7 @@ async def test_a_copy_that_holds_more_than_the_log_is_cut_after_a_crash(broker: 
     log = await filled(manager)
     move = await begun(broker, log)
     await manager.moves._copy(move)
-    move.current.future = None  # so that the copy is not cut with the log, as the page cache is not with the platter
+    move.current.state.future = None  # the future replica is not truncated, as after a power loss
     await log.truncate_to(11)
     log.append_as_leader(batch(b"other", timestamp=1), 1)
     await written(log)
@@ -543,14 +544,14 @@ async def test_a_key_that_was_deleted_stays_so_when_its_log_begins_to_move_while
         await close_segment(log)
     broker.clock.wall_ms += 1000
     is_looking, may_go_on = asyncio.Event(), asyncio.Event()
-    largest_timestamp = Log.largest_timestamp
+    largest_timestamp = TimestampLookup.largest_timestamp
 
-    async def from_a_slow_disk(self: Log, segment: Any) -> int:
+    async def from_a_slow_disk(self: TimestampLookup, segment: Any) -> int:
         is_looking.set()
         await may_go_on.wait()
         return await largest_timestamp(self, segment)
 
-    monkeypatch.setattr(Log, "largest_timestamp", from_a_slow_disk)
+    monkeypatch.setattr(TimestampLookup, "largest_timestamp", from_a_slow_disk)
     cleaning = asyncio.ensure_future(cleaner.clean_dirtiest())
     await is_looking.wait()
     move = await begun(broker, log)

@@ -12,7 +12,7 @@ from ottla_broker.records import formats, legacy
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.reading import TimestampAndOffset
+from ottla_broker.storage.log.timestamps import TimestampAndOffset
 from tests.broker.storage.logs import LogSetup, batch, written
 
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]

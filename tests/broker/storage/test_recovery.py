@@ -73,7 +73,7 @@ async def test_kill_loses_nothing_that_was_written(make: Make, tmp_path: Path, r
     log = await setup.open()
     await fill(log, 0, 45)
     await log.flush()
-    log._active.end_index()
+    log.state.active_segment.end_index()
     await setup.disk.fsync_directory()
     expected = index_files(tmp_path)
     setup.crash()
@@ -283,7 +283,7 @@ async def test_empty_segments_beyond_a_hole_of_a_compacted_log_go(make: Make, tm
     log = await setup.open()
     await fill(log, 0, 12)
     await written(log)
-    log._roll()
+    log.roll()
     await log.flush()
     bases = [segment.base_offset for segment in log.segments]
     setup.crash()

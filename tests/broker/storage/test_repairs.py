@@ -157,7 +157,7 @@ async def test_a_nonsense_block_in_the_middle_of_an_unflushed_segment_is_found(
     setup = make()
     log = await setup.open()
     await fill(log, 0, COUNT)
-    places = list(log._active.recent_positions)
+    places = list(log.state.active_segment.recent_positions)
     setup.crash()
     path = tmp_path / "t-0" / offset_name(0, ".log")
     data = bytearray(path.read_bytes())

@@ -17,6 +17,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.reader import LogReader
 from ottla_broker.storage.log_dirs.log_manager import LogManagerSettings
 from tests.broker.replication.fleet import until
 from tests.broker.storage.agreement import disagreements
@@ -66,11 +67,11 @@ async def test_the_jitter_brings_each_roll_forward_by_another_time_also_after_a_
     log = await setup.open()
     drawn = [log.segments[0].roll_jitter_ms]
     for _ in range(20):
-        log._roll()
-        drawn.append(log._active.roll_jitter_ms)
+        log.roll()
+        drawn.append(log.state.active_segment.roll_jitter_ms)
     assert all(0 <= jitter < 5_000 for jitter in drawn) and len(set(drawn)) > 10
     begin = setup.clock.wall_ms
-    limit = 10_000 - log._active.roll_jitter_ms
+    limit = 10_000 - log.state.active_segment.roll_jitter_ms
     await fill(log, begin, begin + limit)
     count = len(log.segments)
     await fill(log, begin + limit + 1)
@@ -79,7 +80,7 @@ async def test_the_jitter_brings_each_roll_forward_by_another_time_also_after_a_
     again = []
     for _ in range(10):
         setup.crash()
-        again.append((await setup.open())._active.roll_jitter_ms)
+        again.append((await setup.open()).state.active_segment.roll_jitter_ms)
     assert all(0 <= jitter < 5_000 for jitter in again) and any(again)
 
 
@@ -137,13 +138,13 @@ async def test_a_read_that_begins_behind_the_deletion_of_what_it_asks_for_is_out
     log = await setup.open()
     await fill(log, setup.clock.wall_ms - 2 * HOUR_MS, setup.clock.wall_ms - 2 * HOUR_MS, setup.clock.wall_ms)
     is_deleted = asyncio.Event()
-    find = Log._span
+    find = LogReader._locate
 
     async def late(*arguments: Any) -> Any:
         await is_deleted.wait()
         return await find(*arguments)
 
-    monkeypatch.setattr(Log, "_span", late)
+    monkeypatch.setattr(LogReader, "_locate", late)
     reading = asyncio.ensure_future(log.read_bytes(0, 1 << 20))
     await asyncio.sleep(0)
     assert await log.delete_old_segments() == 2
@@ -280,10 +281,10 @@ async def test_a_segment_whose_roll_ends_while_it_is_opened_to_be_read_is_there(
 
     monkeypatch.setattr(Segment, "write_out", write_out_late)
     await fill(log, *[setup.clock.wall_ms] * 2)
-    rolling = log._rolling
+    rolling = log.rolling
     assert len(log.segments) == 2 and rolling is not None
     async with log.lock:
-        await log._flush()
+        await log._flusher.flush_locked()
     await log.close_idle_segments()
     assert log.segments[0].file is None
     open_file = log.disk.open

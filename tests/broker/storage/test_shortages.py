@@ -115,7 +115,7 @@ async def test_an_append_that_meets_a_shortage_is_refused_and_the_log_goes_on_af
     with pytest.raises(KafkaError, match="short of descriptors or memory"):
         log.append_as_leader(batch(b"too early"), 0)
     shortage.is_on = False
-    log.make_room()  # as at every look at the directory
+    log.resume_appends()  # as at every look at the directory
     await until(lambda: not log.is_full)
     log.append_as_leader(batch(b"again"), 0)
     await written(log)

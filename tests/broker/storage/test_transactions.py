@@ -18,7 +18,7 @@ from ottla_broker.records.record import decode_records
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
-from ottla_broker.storage.log.reading import LogRead
+from ottla_broker.storage.log.reader import LogRead
 from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, rolled, transactional, written
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT

@@ -281,7 +281,7 @@ async def test_a_log_that_has_moved_away_takes_nothing_back_where_it_has_gone(
     monkeypatch.setattr(disk_calls, "append_to", refuse)
     with pytest.raises(KafkaError, match="is full"):
         await log.truncate_to(18)
-    assert log.is_torn
+    assert log.state.has_unwritten_tail
     monkeypatch.setattr(disk_calls, "append_to", append_to)
 
     has_taken_over, may_go_on = asyncio.Event(), asyncio.Event()

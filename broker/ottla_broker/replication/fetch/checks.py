@@ -19,7 +19,7 @@ from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.fetch.values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import candidates, closest
-from ottla_broker.storage.log.reading import A_LOT
+from ottla_broker.storage.log.reader import A_LOT
 
 _NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _UNKNOWN_LEADER_EPOCH = int(ErrorCode.UNKNOWN_LEADER_EPOCH)

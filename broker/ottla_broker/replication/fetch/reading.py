@@ -27,7 +27,7 @@ from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.fetch.values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.partition import Partition
 from ottla_broker.storage.files.transaction_index import AbortedTransaction as IndexedTransaction
-from ottla_broker.storage.log.reading import LogRead
+from ottla_broker.storage.log.reader import LogRead
 
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 

@@ -45,7 +45,7 @@ from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.context import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
-from ottla_broker.storage.log.append import PreparationNeeded
+from ottla_broker.storage.log.append_checks import PreparationNeeded
 
 logger = logging.getLogger("ottla.server")
 

@@ -177,7 +177,7 @@ class LogCleaner:
         crash, all of it counts as dirty."""
         before, now = self._paused.get(partition), self._log_manager.get(partition)
         if before is not None and now is not None:
-            now.clean_offset = min(before.clean_offset, now.log_end_offset)
+            now.state.clean_offset = min(before.clean_offset, now.log_end_offset)
 
     # -- what to clean ----------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ class LogCleaner:
         if cleaned.keyless_dropped:
             self._notice(f"{partition}: {cleaned.keyless_dropped} records without a key were dropped by compaction")
         if log.truncation_count == truncations and not log.is_failed:
-            log.clean_offset = cleaned.end
+            log.state.clean_offset = cleaned.end
             try:
                 await self._log_manager.checkpoint_clean_offsets(log.disk)
             except OSError as error:

@@ -63,8 +63,8 @@ class Segment:
         "first_timestamp",
         "index",
         "index_entries",
+        "is_future_reported",
         "is_gone",
-        "is_told_of",
         "is_used",
         "max_timestamp",
         "max_timestamp_offset",
@@ -98,7 +98,7 @@ class Segment:
         """Its files are being deleted: nobody opens them again."""
         self.is_used = False
         """Whether somebody has looked for a place in it since `close_idle_segments` last came by."""
-        self.is_told_of = False
+        self.is_future_reported = False
         """A person has been told that its records are from the future."""
         self.was_reindexed = False
         """Its indexes were found damaged and have been made anew, which is done once."""

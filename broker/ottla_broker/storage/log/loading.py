@@ -25,13 +25,14 @@ from ottla_broker.storage.files.names import (
 )
 from ottla_broker.storage.files.rebuilding import read_epochs, rebuild_indexes
 from ottla_broker.storage.files.segment import Segment
+from ottla_broker.storage.files.segment_tail import walk_tail
 from ottla_broker.storage.files.snapshots import drop_snapshots
 from ottla_broker.storage.files.swaps import finish_swaps
 from ottla_broker.storage.files.transaction_index import TXN_ENTRY_BYTES, TransactionIndex
 from ottla_broker.storage.log.config import DEFAULTS, LogConfig
+from ottla_broker.storage.log.flushing import roll_jitter_ms
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.maintenance import roll_jitter_ms, walk_tail
 from ottla_broker.storage.log.producer_loading import drop_strays, load_producers
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.recovery import Recovered
@@ -138,7 +139,7 @@ async def open_log(
         # The indexes of what was scanned are new, and durable only with the next flush: it must not take them for done,
         # nor a recovery after a roll at the old recovery point pass them by.
         first = log.segment_of(min(scanned_from, log.recovery_point))
-        log.recovery_point = min(log.recovery_point, first.base_offset)
+        log.state.recovery_point = min(log.recovery_point, first.base_offset)
     if recovered is not None and config.flush_messages < DEFAULTS["flush.messages"]:
         # What a crash of the process left in the page cache counts as written from here on: it is given to consumers,
         # and acknowledged to a producer that sends it again. With flush.messages that must mean flushed.

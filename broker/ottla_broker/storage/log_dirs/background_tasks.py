@@ -110,7 +110,7 @@ class LogChores:
         return deleted
 
     async def close_idle_segments(self, disk: Disk) -> None:
-        """Of the logs of one directory: see `LogMaintenance.close_idle_segments`."""
+        """Of the logs of one directory: see `LogCloser.close_idle_segments`."""
         for log in self._keeper.all_logs_in(disk):
             if len(log.segments) > 1 and not log.is_failed:
                 await log.close_idle_segments()

@@ -211,9 +211,9 @@ class LogCreation:
             recover=partial(self._recovery.run, disk, name, config, True),
             notice=self._keeper.notice,
         )
-        await log.opened()
+        await log.wait_until_open()
         if topic_id != NO_TOPIC_ID and log.topic_id is None:
-            log.topic_id = topic_id
+            log.state.topic_id = topic_id
             await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
         # A flushed record is in a directory that is found again.
         await disk.fsync_directory()

@@ -217,7 +217,7 @@ class Moves:
                 await future.abandon()
                 raise log.storage_error()
         move = self._moves[current.topic_partition] = Move(current, future)
-        current.future = future
+        current.state.future = future
         return move
 
     async def take_back(self, current: Log, future: Log) -> None:
@@ -255,7 +255,7 @@ class Moves:
     def _give_up(self, move: Move) -> asyncio.Task[Any] | None:
         """The move's task, when it is another than this one and has to be ended."""
         move.is_over = True
-        move.current.future = None
+        move.current.state.future = None
         if self.cleaning is not None:
             self.cleaning.resume(move.current.topic_partition)
         return None if move.task is asyncio.current_task() else move.task
@@ -330,7 +330,7 @@ class Moves:
         unflushed = 0
         while not (move.is_over or move.is_adrift):
             if future.log_start_offset < current.log_start_offset:
-                await future.begin_at(current.log_start_offset)
+                await future.start_at(current.log_start_offset)
             start, cut = future.assigned_offset, current.truncation_count
             if current.is_truncating:
                 # What is read now may be cut off, and the truncation be over before the copy is ready to take it.
@@ -393,24 +393,24 @@ class Moves:
         partition = old.topic_partition
         move.is_over = True
         new.configure(old.config)
-        new.high_watermark = max(new.high_watermark, old.high_watermark)
+        new.state.high_watermark = max(new.high_watermark, old.high_watermark)
         # A crash may still bring the old directory back, with no more than this.
-        new.flushed_offset = min(new.flushed_offset, old.flushed_offset)
+        new.state.flushed_offset = min(new.flushed_offset, old.flushed_offset)
         # What no record of the copy tells: epochs without records, producers whose records are deleted.
-        new.epochs = LeaderEpochs(old.epochs.entries)
+        new.state.epochs = LeaderEpochs(old.epochs.entries)
         new.epochs.truncate_from_start(new.log_start_offset)
         new.epochs.is_dirty = True
-        new.producers = old.producers
+        new.state.producers = old.producers
         new.producers.end_offset = new.assigned_offset
         renamed = new.rename_directory(str(partition))
         snapshot = f"{new.directory}/{offset_name(new.assigned_offset, SNAPSHOT)}"
         written = [new.disk.write_file(snapshot, new.producers.encode())]
         if old.topic_id is not None and new.topic_id != old.topic_id:
-            new.topic_id = old.topic_id
+            new.state.topic_id = old.topic_id
             metadata = encode_partition_metadata(old.topic_id)
             written.append(new.disk.write_file(f"{new.directory}/{PARTITION_METADATA}", metadata))
         new.on_append = new.on_failure = None
-        old.give_way_to(new)
+        old.replace_with(new)
         del self._moves[partition]
         self._logs[partition] = new
         self._leaving[partition] = old
@@ -473,7 +473,7 @@ class Moves:
             try:
                 await old.rename_directory(aside)
             except OSError:
-                old.take_name(name)
+                old.set_directory(name)
                 raise
 
     def _discard(self, old: Log) -> None:
@@ -511,7 +511,7 @@ def _are_level(current: Log, future: Log) -> bool:
         current.log_end_offset == future.assigned_offset == future.log_end_offset == end
         and future.flushed_offset >= current.flushed_offset
         and future.log_start_offset >= current.log_start_offset
-        and not (current.is_held_back or future.is_full)
+        and not (current.is_preparing or future.is_full)
         and not (current.is_truncating or future.is_truncating or current.is_failed or future.is_failed)
     )
 

@@ -154,7 +154,7 @@ class DirectoryLoader:
                     )
                 finally:
                     self._progress.current.remove(name)  # also of one that is tried again later
-                log.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
+                log.state.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
                 self._progress.loaded += 1
                 if (disk.path, name) in self.copies:
                     self.futures[partition] = log

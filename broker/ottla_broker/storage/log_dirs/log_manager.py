@@ -442,7 +442,7 @@ class LogManager:
                 f"{log.topic_partition} in {log.disk.path} belongs to topic id {log.topic_id.hex()}, "
                 f"asked for {topic_id.hex()}",
             )
-        log.topic_id = topic_id
+        log.state.topic_id = topic_id
         await self.guarded(
             log.disk,
             log.disk.write_file(f"{log.directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)),
@@ -599,10 +599,10 @@ class LogManager:
                 )
                 del self._logs[log.topic_partition]
         self._checkpoints.forget(disk.path)
-        given_up = [log for log in failed if log.give_up()]
+        given_up = [log for log in failed if log.mark_offline()]
         self.moves.directory_failed(disk)
         for log in given_up:  # nobody is told before all of them are
-            log.tell_failure()
+            log.notify_failure()
 
     def directory_full(self, disk: Disk, error: OSError) -> None:
         """A call found no room: the directory's logs take no appends until there is some again. A shortage of
@@ -638,9 +638,9 @@ class LogManager:
         is_full = self.states[path].state is DirectoryState.FULL
         for log in self.all_logs_in(disk):
             if is_full:
-                log.fill_up()
+                log.mark_full()
             elif log.is_full:
-                log.make_room()
+                log.resume_appends()
         if is_change:
             self._notice(f"log directory {path} is {verdict.state.value}" + (f": {verdict.reason}" * is_full))
             self._on_directory_change(path)

@@ -17,7 +17,7 @@ from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
-from ottla_broker.storage.log.append import AppendInfo
+from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager
@@ -138,7 +138,7 @@ async def close_segment(log: Log) -> None:
     """As a full one is: rolled, flushed, all of it committed."""
     await written(log)
     if log.segments[-1].size:
-        log._roll()
+        log.roll()
     await log.flush()
     log.maybe_advance_high_watermark(log.log_end_offset)
 

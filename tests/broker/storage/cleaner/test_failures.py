@@ -16,6 +16,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import RECOVERY_POINTS
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log.writes import WriteTracker
 from tests.broker.storage.cleaner.cleaning import (
     T0,
     TOPIC_ID,
@@ -220,11 +221,11 @@ async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch
     append(log, keyed((b"j", b"1" * 600)))
     append(log, keyed((b"k", b"2")))
     await close_segment(log)
-    settle, may_go_on = Log._settle, asyncio.Event()
+    wait, may_go_on = WriteTracker.wait_until_written, asyncio.Event()
 
-    async def settle_later(self: Log) -> None:
+    async def wait_longer(self: WriteTracker) -> None:
         await may_go_on.wait()
-        await settle(self)
+        await wait(self)
 
     run = storage.workers.run
 
@@ -236,7 +237,7 @@ async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch
         future: asyncio.Future[Any] = run(*arguments, answer=ask)
         return future
 
-    monkeypatch.setattr(Log, "_settle", settle_later)
+    monkeypatch.setattr(WriteTracker, "wait_until_written", wait_longer)
     storage.workers.run = go_on_first
     cutting = log.truncate_to(2)
     await asyncio.sleep(0)
@@ -322,7 +323,7 @@ async def test_the_high_watermark_bounds_what_is_cleaned(storage: Storage) -> No
     append(log, keyed((b"k", b"1")))
     await close_segment(log)
     append(log, keyed((b"k", b"2")))
-    log._roll()
+    log.roll()
     await log.flush()
     while await storage.cleaner.clean_dirtiest() is not None:
         pass
