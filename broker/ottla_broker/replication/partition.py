@@ -156,7 +156,7 @@ class Partition:
     @property
     def min_isr(self) -> int:
         """min.insync.replicas, at most the number of replicas."""
-        return isr.effective_min_isr(self.log.config.min_insync_replicas, len(self.replicas))
+        return isr.effective_min_isr(self.log.state.config.min_insync_replicas, len(self.replicas))
 
     @property
     def is_under_replicated(self) -> bool:
@@ -311,7 +311,7 @@ class Partition:
             if self.on_follower_write is not None:
                 self.on_follower_write()
             return
-        log = self.log
+        log = self.log.state
         if log.epochs.latest != self.leader_epoch:
             self._begin_epoch_again()
         acks_leader = self.acks_leader
@@ -337,7 +337,7 @@ class Partition:
 
     def advance_high_watermark(self) -> None:
         """As leader: moves the high watermark to where the rules allow, and lets go whoever waited for it."""
-        log = self.log
+        log = self.log.state
         if not self.followers and len(self.in_sync.committed) == 1:
             offset = log.log_end_offset  # the only replica there is
         else:
@@ -408,7 +408,7 @@ class Partition:
         """A follower asks for `fetch_offset`, and so has everything below it."""
         follower = self.followers[broker_id]
         around = self._around
-        log = self.log
+        log = self.log.state
         previous_end = follower.log_end_offset
         follower.on_fetch(fetch_offset, log_start_offset, around.now_ms(), log.log_end_offset, broker_epoch)
         if broker_id not in self.in_sync.maximal:

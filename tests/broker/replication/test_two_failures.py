@@ -50,6 +50,10 @@ class _Log:
         self.on_failure: Callable[[], None] | None = None
 
     @property
+    def state(self) -> _Log:
+        return self
+
+    @property
     def log_end_offset(self) -> int:
         return len(self.records)
 

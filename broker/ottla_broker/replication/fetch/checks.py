@@ -37,7 +37,7 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
     partition = item.partition
     assert partition is not None
     requested = item.requested
-    log = partition.log
+    log = partition.log.state
     offset = requested.fetch_offset
     if log.is_failed or partition.is_removed:
         found = environment.replicas.partition_or_error(item.topic, requested.partition)
@@ -66,7 +66,7 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
 
 def _check_divergence(item: PartitionFetch, partition: Partition) -> None:
     requested = item.requested
-    log = partition.log
+    log = partition.log.state
     if requested.last_fetched_epoch == log.epochs.latest and requested.fetch_offset <= log.log_end_offset:
         return  # the usual case
     end = partition.divergence(requested.fetch_offset, requested.last_fetched_epoch)
@@ -101,7 +101,7 @@ def acknowledge(items: Iterable[PartitionFetch], params: FetchParams) -> None:
 
 def upper_offset(partition: Partition, params: FetchParams) -> int:
     """The offset that the client reads below: the log end for a follower, else high watermark or last stable offset."""
-    log = partition.log
+    log = partition.log.state
     if params.replica_id >= 0:
         return log.log_end_offset
     return log.last_stable_offset if params.isolation_level == READ_COMMITTED else log.high_watermark
@@ -137,7 +137,7 @@ def is_throttled(partition: Partition, params: FetchParams, environment: FetchEn
 
     A follower that the high watermark waits for is never throttled.
     """
-    throttled = partition.log.config.throttled_by_leader
+    throttled = partition.log.state.config.throttled_by_leader
     if params.replica_id < 0 or not throttled:
         return False
     replicas = environment.replicas
@@ -149,4 +149,4 @@ def is_throttled(partition: Partition, params: FetchParams, environment: FetchEn
 
 
 def _has_new_high_watermark(partition: Partition, replica_id: int) -> bool:
-    return partition.log.high_watermark > partition.followers[replica_id].sent_high_watermark
+    return partition.log.state.high_watermark > partition.followers[replica_id].sent_high_watermark

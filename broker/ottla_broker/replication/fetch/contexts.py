@@ -138,7 +138,7 @@ class SessionlessContext:
                     item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
                     continue
                 partition = None if by_index is None else by_index.get(requested.partition)
-                if partition is None or partition.log.is_failed:
+                if partition is None or partition.log.state.is_failed:
                     found = replicas.partition_or_error(name, requested.partition)
                     item.error = int(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     continue
@@ -246,7 +246,7 @@ class IncrementalContext:
             if item.is_woken:
                 item.return_to_waiters()
             partition = item.partition
-            if partition is None or partition.is_removed or partition.log.is_failed:
+            if partition is None or partition.is_removed or partition.log.state.is_failed:
                 self._find(item)
             else:
                 checks.check(item, params, environment)
@@ -313,7 +313,7 @@ class IncrementalContext:
             return False
         partition = item.partition
         assert partition is not None
-        log = partition.log
+        log = partition.log.state
         if log.high_watermark != item.sent_high_watermark or log.log_start_offset != item.sent_log_start:
             return False
         if item.requested.fetch_offset < checks.upper_offset(partition, self._params):

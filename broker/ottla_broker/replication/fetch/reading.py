@@ -42,7 +42,7 @@ def new_result(item: PartitionFetch, params: FetchParams) -> PartitionData:
         data.error_code = item.error
         data.aborted_transactions = None
         return data
-    log = partition.log
+    log = partition.log.state
     data.high_watermark = log.high_watermark
     data.last_stable_offset = log.last_stable_offset
     data.log_start_offset = log.log_start_offset
@@ -202,7 +202,7 @@ class PartitionReads:
             self._count_replication(partition, size)
             return size, None
         partition.bytes_out(size)
-        if partition.log.has_aborted_transactions and params.isolation_level == READ_COMMITTED:
+        if partition.log.state.has_aborted_transactions and params.isolation_level == READ_COMMITTED:
             aborted = partition.log.aborted_in(read, item.requested.fetch_offset, upper)
             if isinstance(aborted, asyncio.Future):
                 return size, aborted
@@ -215,7 +215,7 @@ class PartitionReads:
         quotas.bytes_out.inc(size)
         if self._params.replica_id in partition.adding:
             quotas.reassigned_out.inc(size)
-        throttled = partition.log.config.throttled_by_leader
+        throttled = partition.log.state.config.throttled_by_leader
         if throttled and throttled.has(partition.index, replicas.broker_id):
             quotas.leader.record(size)
 

@@ -128,7 +128,7 @@ class _Produce:
                 partition = None if by_index is None else by_index.get(index)
                 # The reader gives slices of the frame.
                 records: memoryview | None = data.records  # type: ignore[assignment]
-                if partition is None or is_read_only or partition.log.is_failed:
+                if partition is None or is_read_only or partition.log.state.is_failed:
                     self._refuse(entry, name, self._obstacle(name, index, partition, is_read_only))
                 elif (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
                     self._refuse(entry, name, error)
@@ -157,7 +157,7 @@ class _Produce:
         except KafkaError as error:
             self._refuse(entry, partition.topic, error, partition)
             return
-        log = partition.log
+        log = partition.log.state
         last = info.last_offset
         entry.error_code = 0
         entry.base_offset = info.first_offset
