@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log_dirs.future_replicas import Move
+from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from simulation.checker import Checker
 from simulation.scenarios.log import Life, LogScenario, Mirror
 from simulation.world import World
@@ -41,8 +41,8 @@ class MovingLife(Life):
 
     async def _move(self, mirror: Mirror) -> None:
         draw = self.moves_draw
-        moves = self.manager.moves
-        moves.max_bytes_per_second = draw.choice((2**63 - 1, 2**63 - 1, 50_000, 2_000))
+        moves = self.manager.future_replicas
+        moves.copying.max_bytes_per_second = draw.choice((2**63 - 1, 2**63 - 1, 50_000, 2_000))
         async with self.commands:
             log = self.manager.get(mirror.partition)
             if log is None:
@@ -54,23 +54,23 @@ class MovingLife(Life):
             path = draw.choice(self.manager.paths)
             if known is not None and draw.random() < 0.7:
                 path = known.future.disk.path
-            move = await moves.begin(log, self.manager.disk(path))
+            move = await moves.create(log, self.manager.disk(path))
             if move is not None:
                 moves.run(move, self._finish)
 
-    async def _finish(self, move: Move) -> bool:
+    async def _finish(self, move: FutureReplica) -> bool:
         async with self.commands:
-            if move.is_over:
+            if move.is_finished:
                 return True
             swap = self.process.spawn(
-                self.manager.moves.swap(move, lambda log: self._took_over(move, log)), name="swap"
+                self.manager.future_replicas.swap(move, lambda log: self._took_over(move, log)), name="swap"
             )
             timer = self.clock.call_later(_LONGEST_SWAP_S, swap.cancel)
             await asyncio.wait([swap])
             timer.cancel()
             return not swap.cancelled() and swap.result()
 
-    def _took_over(self, move: Move, log: Log) -> None:
+    def _took_over(self, move: FutureReplica, log: Log) -> None:
         old = move.current
         before = (old.assigned_offset, old.log_end_offset, old.latest_epoch)
         after = (log.assigned_offset, log.log_end_offset, log.latest_epoch)

@@ -84,7 +84,7 @@ async def with_flushed_records(machine: Machine) -> tuple[LogManager, Log]:
     await log.flush()
     log.maybe_advance_high_watermark(12)
     disk = manager.disk("/d0")
-    await manager.checkpoint_recovery_points(disk)
+    await manager.checkpoints.write_recovery_points(disk)
     await manager.checkpoint_high_watermarks()
     assert len(log.segments) > 1 and log.flushed_offset == 12 == on_platter(machine)
     return manager, log
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_was_overtaken_is_not_taken_for_the_file() -> None:
 
         async def checkpoint_at(offset: int) -> None:
             log.state.recovery_point = offset
-            await manager.checkpoint_recovery_points(disk)
+            await manager.checkpoints.write_recovery_points(disk)
 
         assert machine.process is not None
         first = machine.process.spawn(checkpoint_at(1), name="first")

@@ -206,7 +206,7 @@ def test_a_replica_that_is_taken_away_while_it_is_made_anew_goes(
         broker.start()
         await broker.wait_started()
         manager = _manager_of(broker)
-        making = manager.log_manager.creation.under_way
+        making = manager.log_manager.creation.in_progress
         if is_read_before:
             await eventually(lambda: bool(taken) and taken[0].done())
         else:

@@ -121,7 +121,7 @@ class Broker:
             self._log_config,
             on_directory_failure=self._on_directory_failure,
             on_directory_change=self._on_directory_change,
-            on_directory_return=self._on_directory_return,
+            on_directory_reopened=self._on_directory_return,
             on_notice=lambda message: self._logger.warning("%s", message),
         )
         register_metrics(self.metrics, self.log_manager.states)
@@ -331,7 +331,7 @@ class Broker:
             )
         self._logger = logging.LoggerAdapter(self._logger.logger, {"broker": self.broker_id})
         await self.log_manager.claim(self.broker_id, self.cluster_id)
-        await RemadeReplicas(self.broker_id, coordination, self.log_manager.record_files).recall()
+        await RemadeReplicas(self.broker_id, coordination, self.log_manager.registry).recall()
         dynamic_config = self._dynamic_config = DynamicConfig(
             config, self.broker_id, coordination, clock, self._on_topic_config, self._logger
         )
@@ -363,23 +363,23 @@ class Broker:
             self._logger,
             max_partition_replicas(config["ottla.max.partition.replicas"], self._ports.open_files),
         )
-        is_doubtful = self.log_manager.is_doubtful or self.log_manager.has_new_directory
+        is_doubtful = self.log_manager.markers.is_power_loss_suspected or self.log_manager.markers.has_new_directory
         if is_doubtful:
             self._registration.before = self._let_others_lead
         await self._registration.register()
         if is_doubtful:
             await no_longer_lost(coordination, self.broker_id)
-        await self.log_manager.doubts_are_over()
+        await self.log_manager.markers.broker_registered()
         await services.controller.start()
 
     async def _let_others_lead(self) -> None:
         """Power was lost, or a directory was empty: see `power_loss`."""
         coordination, manager = self._ports.coordination, self.log_manager
-        doubtful = [directory.path for directory in manager.directories if directory.is_doubtful]
+        doubtful = [directory.path for directory in manager.directories if directory.is_power_loss_suspected]
         logs = [log.topic_partition for log in manager.logs]
         lost = [log.topic_partition for log in manager.logs if log.disk.path in doubtful]
         absent: list[TopicPartition] = []
-        if manager.has_new_directory:
+        if manager.markers.has_new_directory:
             known = {*logs, *manager.offline_logs}
             absent = [tp for tp in await assigned(coordination, self.broker_id) if tp not in known]
         await until_out_of_sync(
@@ -558,7 +558,9 @@ class Broker:
         if unclean in changed and self.config[unclean] and self._controller is not None:
             self._controller.unclean_election_allowed(None)
         self.log_manager.cordoned = self.config.cordoned_log_dirs
-        self.log_manager.moves.max_bytes_per_second = self.config["replica.alter.log.dirs.io.max.bytes.per.second"]
+        self.log_manager.future_replicas.copying.max_bytes_per_second = self.config[
+            "replica.alter.log.dirs.io.max.bytes.per.second"
+        ]
         if self._replica_manager is not None:
             rate = self.config["ottla.replica.recreate.max.bytes.per.second"]
             self._replica_manager.recreations.max_bytes_per_second = rate
@@ -636,7 +638,7 @@ class Broker:
         self._ports.workers.close()
         if state != "stopped":
             self._ports.coordination.abandon()
-        for disk in self.log_manager.disks:
+        for disk in self.log_manager.access.disks:
             disk.close()
         self._ports.clock.cancel_all()
 

@@ -86,7 +86,9 @@ class Readmission:
                 if self._waiting:
                     await self._clock.sleep(_ASK_AGAIN_S)
                 else:
-                    await self._replica_manager.log_manager.returns.settled()  # others may come back meanwhile
+                    await (
+                        self._replica_manager.log_manager.markers.reopened_replicas_reported()
+                    )  # others may come back meanwhile
         finally:
             self._is_running = False
 
@@ -196,13 +198,13 @@ class Readmission:
                 continue
             for index, replicas in sorted(assignment.partitions.items()):
                 partition = TopicPartition(topic, index)
-                if self._broker_id not in replicas or not manager.may_be_lost_with(partition, paths):
+                if self._broker_id not in replicas or not manager.may_be_in(partition, paths):
                     continue
                 try:
                     command = await read_command(self._coordination, partition, assignment)
                     if command is None or command.isr != (self._broker_id,):
                         continue
-                    await manager.begin_anew(partition, command.topic_id)
+                    await manager.recreate(partition, command.topic_id)
                 except (KafkaError, znodes.ZnodeError) as error:
                     refused[partition] = str(error)
                     if self._refused.get(partition) != str(error):

@@ -55,7 +55,7 @@ class Cramped:
 
     async def relieve(self) -> None:
         self._monkeypatch.undo()
-        self._node.log_manager.judged(self._node.disk.path, ONLINE)
+        self._node.log_manager.access.apply(self._node.disk.path, ONLINE)
         await until(lambda: not self._log.is_full, "there is room again")
 
 

@@ -19,7 +19,7 @@ from ottla_broker.replication.local_replicas.commands import StopCommand
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
-from ottla_broker.storage.log_dirs.states import DirectoryState, Verdict
+from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState
 from tests.broker.replication import fleet as fleets
 from tests.broker.replication.fleet import Fleet, Node, until
 
@@ -45,8 +45,8 @@ async def try_to_swap(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def swap(move: Any, take_over: Any) -> bool:
         return False
 
-    monkeypatch.setattr(manager.log_manager.moves, "swap", swap)
-    move: Any = SimpleNamespace(current=fleet.nodes[2].partition("orders").log, is_over=False)
+    monkeypatch.setattr(manager.log_manager.future_replicas, "swap", swap)
+    move: Any = SimpleNamespace(current=fleet.nodes[2].partition("orders").log, is_finished=False)
     assert not await manager.moves._finish(move)
 
 
@@ -96,7 +96,7 @@ class TwoDirectories(Node):
 
     def kill(self) -> None:
         super().kill()
-        for disk in self.log_manager.disks:
+        for disk in self.log_manager.access.disks:
             disk.close()
 
 
@@ -123,7 +123,7 @@ async def test_the_controller_hears_of_a_replica_that_has_left_a_full_directory(
     manager, storage = node.manager, node.log_manager
     full = node.partition("orders").log.disk.path
     there = next(path for path in storage.paths if path != full)
-    storage.judged(full, Verdict(DirectoryState.FULL, "less free than the reserve"))
+    storage.access.apply(full, DirectoryDecision(DirectoryState.FULL, "less free than the reserve"))
     assert await fleet.command("orders", to=[1]) == {1: [ErrorCode.KAFKA_STORAGE_ERROR]}
     await fleet.elect("orders", 2, (2,), to=[2])
     await manager.stop_replicas(1, [StopCommand(TP, 1, False)])
@@ -156,7 +156,7 @@ async def test_a_follower_goes_on_when_the_copys_directory_fails_in_the_moment_o
     assert await manager.moves.alter({TP: there}) == {TP: ErrorCode.NONE}
     await has_failed.wait()
     async with manager._commands:
-        assert storage.moves.under_way == [] and node.partition("orders").log.disk.path == here
+        assert storage.future_replicas.in_progress == [] and node.partition("orders").log.disk.path == here
         assert manager._fetchers.follows(TP)
     assert [type(error) for error in node.failures] == [OSError]
     node.failures.clear()

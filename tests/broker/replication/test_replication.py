@@ -20,7 +20,7 @@ from ottla_broker.records.record import Record
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log_dirs.replica_registry import Remade
+from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica
 from tests.broker.replication.fleet import INTERNAL, Fleet, Node, batch, fetch_request, produce_request, until
 from tests.broker.storage.logs import read_bytes
 
@@ -572,7 +572,7 @@ async def test_a_replica_that_is_made_anew_while_a_command_waits_does_not_lead_w
     asked = node.clock.spawn(node.manager.apply_leadership(1, [command]), name="LeaderAndIsr")
     await until(lambda: follower._is_stopped, "the command waits")
     home = node.partition("orders").log.disk.path
-    node.log_manager.record_files.take_down(orders, Remade(home, True, ("/gone",)))
+    node.log_manager.registry.record(orders, RecreatedReplica(home, True, ("/gone",)))
     is_stopped.set()
     assert await asked == {orders: ErrorCode.KAFKA_STORAGE_ERROR}
     assert not node.partition("orders").is_leader

@@ -70,8 +70,8 @@ class Readmitting:
             ME, self.coordination, self.clock, self.replicas, self.dynamic_config, self._report, logger
         )
         self._spawn, self.clock.spawn = self.clock.spawn, self._noting_spawn  # type: ignore[method-assign]
-        self.log_manager._on_directory_failure = lambda path, error: self.replicas.directory_failed()
-        self.log_manager._on_directory_return = self._on_return
+        self.log_manager.access._on_failure = lambda path, error: self.replicas.directory_failed()
+        self.log_manager.reopening._on_reopened = self._on_return
 
     def _nobody(self, *_: Any) -> Any:
         raise ConnectionError("nobody is there")
@@ -185,7 +185,7 @@ async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_wa
     state = znodes.PartitionState(OTHER, 1, 1, (OTHER,))
     await broker.coordination.set(znodes.PartitionState.path(*partition), state.encode())
     await until(lambda: not path.joinpath("ottla.power-lost").exists(), "the doubt is over")
-    assert not broker.log_manager.is_doubtful
+    assert not broker.log_manager.markers.is_power_loss_suspected
 
 
 async def test_a_partition_that_begins_anew_leads_although_the_coordination_was_away_behind_it(
@@ -259,16 +259,16 @@ async def test_a_log_that_lost_its_tail_does_not_lead_while_it_is_written_down_t
     await broker.write(elsewhere, 0, b"old")
     broker.disks.fail(0)
     lose_tail(log)
-    await broker.log_manager.begin_anew(elsewhere, bytes(16), broker.disks.paths[1], is_filling=True)
+    await broker.log_manager.recreate(elsewhere, bytes(16), broker.disks.paths[1], is_catching_up=True)
     command = LeadershipCommand(partition, log.topic_id or bytes(16), ME, 0, 0, 1, (ME, OTHER), (ME, OTHER), False)
     answers: list[Any] = []
-    save = broker.log_manager.record_files.save
+    save = broker.log_manager.registry.save
 
     async def ask_and_save() -> None:
         answers.append(await broker.replicas.apply_leadership(1, [command]))
         await save()
 
-    monkeypatch.setattr(broker.log_manager.record_files, "save", ask_and_save)
+    monkeypatch.setattr(broker.log_manager.registry, "save", ask_and_save)
     await give_back(broker.disks, 0)
     assert broker.log_manager.states.is_live(broker.disks.paths[0])
     assert answers == [{partition: ErrorCode.KAFKA_STORAGE_ERROR}]

@@ -108,7 +108,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
     partition = await broker.topic("t", OTHER, (OTHER,), (ME, OTHER))
     assert await broker.tell(partition) is ErrorCode.KAFKA_STORAGE_ERROR
     broker.say(partition)
-    get, make = broker.coordination.get, broker.log_manager.creation.make
+    get, make = broker.coordination.get, broker.log_manager.creation.create
 
     async def get_late(path: str, *arguments: Any) -> Any:
         found = await get(path, *arguments)
@@ -123,7 +123,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
     if moment == "before it is made":
         monkeypatch.setattr(broker.coordination, "get", get_late)
     else:
-        monkeypatch.setattr(broker.log_manager.creation, "make", make_late)
+        monkeypatch.setattr(broker.log_manager.creation, "create", make_late)
     await broker.recreating._pass()
     assert broker.replicas.partition(*partition) is None and broker.log_manager.get(partition) is None
 

@@ -17,7 +17,7 @@ from ottla_broker.server.remade_replicas import RemadeReplicas
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
-from ottla_broker.storage.log_dirs.states import DirectoryState, Verdict
+from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState
 from tests.broker.storage.logs import batch, read_values, written
 from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
@@ -33,7 +33,7 @@ class Disks(Broker):
     async def start(self, broker_id: int = 1, cluster_id: str = "cluster-A") -> LogManager:
         await self.manager.inspect()
         await self.manager.claim(broker_id, cluster_id)
-        await RemadeReplicas(broker_id, self.coordination, self.manager.record_files).recall()
+        await RemadeReplicas(broker_id, self.coordination, self.manager.registry).recall()
         await self.manager.load()
         return self.manager
 
@@ -91,14 +91,14 @@ async def broker(disks: Disks) -> Disks:
     log.append_as_leader(batch(b"old"), 0)
     await written(log)
     disks.fail(0)
-    anew = await manager.begin_anew(T0, TOPIC_ID, disks.paths[1], is_filling=True)
+    anew = await manager.recreate(T0, TOPIC_ID, disks.paths[1], is_catching_up=True)
     anew.append_as_leader(batch(b"new"), 0)
     await written(anew)
     return disks
 
 
 async def test_the_older_copy_is_not_taken_for_the_replica_when_the_newer_ones_disk_is_away(broker: Disks) -> None:
-    await broker.manager.creation.filled(T0)
+    await broker.manager.registry.caught_up(T0)
     manager = await broker.restart_with(0)
     assert manager.get(T0) is None
     with pytest.raises(KafkaError, match="may be on an offline directory"):
@@ -117,7 +117,7 @@ async def test_one_that_never_had_everything_leaves_the_older_copy_what_it_was(b
 
 async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
     """Both were live together since: the newest copy is the one that is there now."""
-    await broker.manager.creation.filled(T0)
+    await broker.manager.registry.caught_up(T0)
     manager = await broker.restart()
     await manager.delete(T0)
     manager.prefer(T0, broker.paths[0])
@@ -129,8 +129,8 @@ async def test_what_a_directory_knows_later_counts_more(broker: Disks) -> None:
 async def test_a_replica_does_not_count_as_full_while_the_coordination_does_not_take_that(broker: Disks) -> None:
     await broker.coordination.close()
     with pytest.raises(KafkaError, match="/ottla/remade-replicas/1"):
-        await broker.manager.creation.filled(T0)
-    assert broker.manager.creation.is_filling(T0)
+        await broker.manager.registry.caught_up(T0)
+    assert broker.manager.registry.is_catching_up(T0)
 
 
 async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordination_any_more(
@@ -142,16 +142,16 @@ async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordi
         is_asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(broker.manager.record_files, "keep_elsewhere", never)
-    filled = broker.manager.creation.filled
+    monkeypatch.setattr(broker.manager.registry, "save_elsewhere", never)
+    filled = broker.manager.registry.caught_up
     ending = broker.clock.spawn(filled(T0), name="filled")
     await asyncio.wait_for(is_asked.wait(), 60)
     ending.cancel()
     await asyncio.wait([ending])
-    assert broker.manager.creation.is_filling(T0)
+    assert broker.manager.registry.is_catching_up(T0)
     monkeypatch.undo()
     await filled(T0)
-    assert not (await broker.restart()).creation.is_filling(T0)
+    assert not (await broker.restart()).registry.is_catching_up(T0)
 
 
 @pytest.mark.parametrize("disks", [3], indirect=True)
@@ -159,17 +159,17 @@ async def test_a_replica_does_not_count_as_full_when_nobody_waits_for_the_coordi
 async def test_older_copies_of_a_replica_that_was_deleted_are_no_logs_when_their_disks_are_back(
     broker: Disks, is_there_again: bool
 ) -> None:
-    await broker.manager.creation.filled(T0)
+    await broker.manager.registry.caught_up(T0)
     broker.fail(1)
     if is_there_again:
-        await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[2], is_filling=True)
-        await broker.manager.creation.filled(T0)
+        await broker.manager.recreate(T0, TOPIC_ID, broker.paths[2], is_catching_up=True)
+        await broker.manager.registry.caught_up(T0)
     await broker.manager.delete(T0)
     manager = await broker.restart()
     assert manager.get(T0) is None
     for path in broker.paths[:2]:
         assert not has_log(path)
-    assert manager.record.remade == {}
+    assert manager.registry.registry.recreated == {}
 
 
 async def test_a_log_whose_directory_fails_in_the_moment_it_is_made_is_made_on_another_one(
@@ -177,15 +177,15 @@ async def test_a_log_whose_directory_fails_in_the_moment_it_is_made_is_made_on_a
 ) -> None:
     """Its last call had succeeded, and another log's had not."""
     manager = disks.manager
-    on = manager.creation.on
+    create_files = manager.creation.create_files
 
     async def fail_behind(disk: Disk, *arguments: Any) -> Log:
-        log = await on(disk, *arguments)
+        log = await create_files(disk, *arguments)
         if disk.path == disks.paths[0]:
             disks.fail(0)
         return log
 
-    monkeypatch.setattr(manager.creation, "on", fail_behind)
+    monkeypatch.setattr(manager.creation, "create_files", fail_behind)
     manager.prefer(T0, disks.paths[0])
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     assert log.disk.path == disks.paths[1] and not log.is_failed
@@ -205,10 +205,10 @@ async def test_what_was_begun_on_a_directory_that_failed_over_it_is_not_the_log_
     monkeypatch.setattr(failing, "fsync_directory", fail)
     manager.prefer(T0, failing.path)
     if not has_another:
-        manager.states.apply(other, Verdict(DirectoryState.FULL, "full"), 0)
+        manager.states.apply(other, DirectoryDecision(DirectoryState.FULL, "full"), 0)
         with pytest.raises(KafkaError):
             await manager.get_or_create(T0, TOPIC_ID, True)
-        manager.states.apply(other, Verdict(DirectoryState.ONLINE, ""), 0)
+        manager.states.apply(other, DirectoryDecision(DirectoryState.ONLINE, ""), 0)
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     assert log.disk.path == other and has_log(failing.path)
     log.append_as_leader(batch(b"a"), 0)

@@ -77,7 +77,7 @@ async def test_a_log_that_goes_from_a_full_directory_takes_no_other_ones_start_a
     for partition in (T0, T1):
         log = await ten_records(broker, partition)
         await log.advance_log_start_offset(5)
-    await broker.manager.checkpoint_recovery_points(broker.manager.disk(broker.paths[0]))
+    await broker.manager.checkpoints.write_recovery_points(broker.manager.disk(broker.paths[0]))
     refused.append(LOG_START_OFFSETS)
     await broker.manager.delete(T0)
     manager = await broker.restart()

@@ -58,7 +58,7 @@ async def _filled(broker: Broker) -> LogManager:
         log.state.clean_offset = 2
         await log.flush()
         await log.advance_log_start_offset(1)
-        await manager.checkpoint_clean_offsets(log.disk)
+        await manager.checkpoints.write_clean_offsets(log.disk)
     await manager.close(5)
     return manager
 

@@ -87,10 +87,10 @@ async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(bro
     before = descriptors()
     assert len(log.segments) > 20
     disk = broker.disks[broker.paths[0]]
-    await manager.chores.close_idle_segments(disk)  # all of them have just been read
+    await manager.background_tasks.close_idle_segments(disk)  # all of them have just been read
     assert descriptors() == before
     assert await read_values(log, 90) == everything[90:]
-    await manager.chores.close_idle_segments(disk)
+    await manager.background_tasks.close_idle_segments(disk)
     await disk.exists("")  # the lane has done all that was asked of it before
     assert before - descriptors() > len(log.segments) // 2
     assert await read_values(log, 0) == everything

@@ -173,7 +173,7 @@ async def test_a_chore_that_failed_once_is_done_again(broker: Broker) -> None:
         done.set()
 
     manager = await broker.start()
-    manager.chores._every(1, chore)
+    manager.background_tasks._every(1, chore)
     async with asyncio.timeout(60):
         await done.wait()
     assert failures == ["one bad log"]

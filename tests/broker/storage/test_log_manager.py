@@ -23,6 +23,7 @@ from ottla_broker.storage.log_dirs import loading as directory_loading
 from ottla_broker.storage.log_dirs import recovery_threads as log_recovery
 from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError, broker_id_of, cluster_id_of
 from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.states import ONLINE, DirectoryState
 from tests.broker.storage.logs import ManualClock, batch, read_values, until, written
@@ -65,12 +66,12 @@ class Broker:
     def stop(self) -> None:
         """As kill -9 would."""
         self.clock.cancel_all()
-        for disk in self.manager.disks:
+        for disk in self.manager.access.disks:
             disk.close()
         self.workers.close()
 
     async def restart(self, **who: Any) -> LogManager:
-        disks = self.manager.disks
+        disks = self.manager.access.disks
         self.stop()
         await until(lambda: all(disk.has_ended for disk in disks))  # a failed one lets its lock go on its own thread
         self.make()
@@ -178,10 +179,10 @@ async def test_a_directory_that_fails_when_the_doubts_are_over_keeps_no_broker_f
     for name in ("d0", "d1"):
         (tmp_path / name / "ottla.boot-id").write_text("another boot")
     manager = await broker.restart()
-    assert manager.is_doubtful
+    assert manager.markers.is_power_loss_suspected
     manager.disk(broker.paths[0]).give_up(OSError(errno.EIO, "gone"))
-    await manager.doubts_are_over()
-    assert manager.offline_paths == [broker.paths[0]] and not manager.is_doubtful
+    await manager.markers.broker_registered()
+    assert manager.offline_paths == [broker.paths[0]] and not manager.markers.is_power_loss_suspected
     assert not (tmp_path / "d1" / "ottla.power-lost").exists()
 
 
@@ -199,7 +200,7 @@ async def test_a_directory_that_fails_while_it_is_loaded_leaves_no_log_behind(
     await manager.close()
 
     is_one_loaded = asyncio.Event()
-    adopt = LogManager.adopt
+    add = LogTable.add
 
     async def open_or_fail(**keywords: Any) -> Log:
         if keywords["topic_partition"] == bad:
@@ -207,12 +208,12 @@ async def test_a_directory_that_fails_while_it_is_loaded_leaves_no_log_behind(
             raise OSError(errno.EIO, "Input/output error")
         return await open_log(**keywords)
 
-    def adopt_and_tell(manager: LogManager, log: Log) -> None:
-        adopt(manager, log)
+    def add_and_report(table: LogTable, log: Log) -> None:
+        add(table, log)
         if log.topic_partition in failing:
             is_one_loaded.set()
 
-    monkeypatch.setattr(LogManager, "adopt", adopt_and_tell)
+    monkeypatch.setattr(LogTable, "add", add_and_report)
 
     monkeypatch.setattr(directory_loading, "open_log", open_or_fail)
     manager = await broker.restart()
@@ -291,7 +292,7 @@ async def test_long_tails_are_recovered_in_workers_and_the_log_and_the_progress_
         await written(log)
     monkeypatch.setattr(log_recovery, "_WORKER_RECOVERY_BYTES", 100)
     monkeypatch.setattr(log_recovery, "_JOB_BYTES", 100)
-    monkeypatch.setattr(log_recovery, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(log_recovery, "_REPORT_INTERVAL_S", 0.0)
     manager = await broker.restart()
     for partition in range(4):
         again = manager.get(TopicPartition("t", partition))
@@ -303,7 +304,9 @@ async def test_long_tails_are_recovered_in_workers_and_the_log_and_the_progress_
         assert one.uses_workers and one.scanned_bytes == one.tail_bytes > 2 * 50 * 60
         told = [line for line in broker.notices if line.startswith(f"recovery of log directory {path}")]
         assert len(told) > 4, "one line for each part of a log"
-        assert any(line.startswith(f"log directory {path} was not closed in order: 2 logs") for line in broker.notices)
+        assert any(
+            line.startswith(f"log directory {path} was not shut down cleanly: 2 logs") for line in broker.notices
+        )
 
 
 async def test_one_recovery_per_thread_and_directory_runs_at_a_time(
@@ -351,7 +354,7 @@ async def test_directories_that_were_set_aside_are_named_at_every_start(make: Ma
     broker = make()
     manager = await broker.start()
     await manager.get_or_create(T0, TOPIC_ID, True)
-    await manager.set_aside(T0)
+    await manager.make_stray(T0)
     (aside,) = (path.name for path in (tmp_path / "d0").iterdir() if path.name.endswith("-stray"))
     manager = await broker.restart()
     assert [line for line in broker.notices if aside in line and str(tmp_path / "d0") in line]
@@ -484,13 +487,13 @@ async def test_what_a_failed_directory_has_lost_is_no_gap_of_compaction(make: Ma
         log.append_as_leader(batch(value * 60), 0)
     await written(log)
     log.maybe_advance_high_watermark(3)
-    await manager.chores.flush_due()
+    await manager.background_tasks.flush_due()
     first, second, third = [Path(home, "t-0", f"{offset:020}.log") for offset in (0, 1, 2)]
     manager.directory_failed(log.disk, OSError(errno.EIO, "Input/output error", home))
     await until(lambda: broker.disks[home].has_ended)  # what is under way holds the directory
     for lost in (second, third):  # what its page cache held; the names stand
         os.truncate(lost, 0)
-    await manager.returns.bring_back(home, DirectoryDisk(home))
+    await manager.reopening.reopen(home, DirectoryDisk(home))
     back = manager.get(T0)
     assert back is not None and back.log_end_offset == 1 and first.stat().st_size
     assert await read_values(back, 0) == [(0, b"a" * 60)]
@@ -546,10 +549,10 @@ async def test_the_recovery_point_is_checkpointed_after_a_flush(make: Make, tmp_
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     log.append_as_leader(batch(b"a", b"b"), 0)
     await written(log)
-    await manager.checkpoint_recovery_points(log.disk)
+    await manager.checkpoints.write_recovery_points(log.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
-    await manager.chores.flush_due()
-    await manager.checkpoint_recovery_points(log.disk)
+    await manager.background_tasks.flush_due()
+    await manager.checkpoints.write_recovery_points(log.disk)
     assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
 
 
@@ -574,7 +577,7 @@ async def test_a_topic_made_anew_does_not_begin_with_what_a_deletion_could_not_p
     with pytest.raises(KafkaError):
         await manager.delete(T0)
     monkeypatch.setattr(os, "rename", rename)
-    manager.judged(log.disk.path, ONLINE)
+    manager.access.apply(log.disk.path, ONLINE)
     if is_repeated:
         await manager.delete(T0)
         assert [name for name, is_directory, _ in await log.disk.list() if is_directory and name == "t-0"] == []
@@ -611,7 +614,7 @@ async def test_what_could_not_be_put_away_does_not_keep_the_broker_from_starting
     await written(log)
     relieve = refuse_other_names(monkeypatch, "-delete", "-stray")
     with pytest.raises(KafkaError):
-        await (manager.set_aside if is_kept else manager.delete)(T0)
+        await (manager.make_stray if is_kept else manager.delete)(T0)
     assert manager.states[home].state is DirectoryState.FULL
     for _ in range(2):
         with pytest.raises(KafkaError) as caught:
@@ -638,7 +641,7 @@ async def test_a_stray_that_could_not_be_put_away_goes_with_the_partition(
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     relieve = refuse_other_names(monkeypatch, "-stray")
     with pytest.raises(KafkaError):
-        await manager.set_aside(T0)
+        await manager.make_stray(T0)
     relieve()
     await manager.delete(T0)
     names = [name for name, is_directory, _ in await log.disk.list() if is_directory]

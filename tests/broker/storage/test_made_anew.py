@@ -17,7 +17,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.recovery import Recovered
 from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
-from ottla_broker.storage.log_dirs.monitor import DirectoryWatch
+from ottla_broker.storage.log_dirs.monitor import DirectoryMonitor
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.states import ONLINE
 from tests.broker.storage.logs import batch, read_values, written
@@ -59,8 +59,8 @@ def fail(broker: Broker, number: int) -> None:
 async def give_back(broker: Broker, number: int) -> None:
     """The directory works again, and the broker takes it at once."""
     path = broker.paths[number]
-    watch: DirectoryWatch = broker.manager._watch
-    while reason := await watch._try_to_return(path):
+    watch: DirectoryMonitor = broker.manager.monitor
+    while reason := await watch._try_to_reopen(path):
         assert reason == "a call on it has still not returned", reason
         await broker.clock.sleep(0.01)
 
@@ -119,43 +119,43 @@ def exchange_id(path: str | Path) -> str:
 
 async def test_a_replica_made_anew_is_the_one_that_counts_after_a_restart_with_both_copies(broker: Broker) -> None:
     fail(broker, 0)
-    log = await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    log = await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     assert log.log_end_offset == 0
     await write(log, b"new")
     manager = await broker.restart()
     found = manager.get(T0)
     assert found is not None and found.disk.path == broker.paths[1] and await values(found) == [b"new"]
     assert names(broker, 0) == ["t-0.stray"]
-    assert manager.creation.is_filling(T0)
+    assert manager.registry.is_catching_up(T0)
 
 
 async def test_it_may_lead_only_once_it_has_been_filled_whatever_restarts_lie_between(broker: Broker) -> None:
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
-    assert (await broker.restart()).creation.is_filling(T0)
-    await broker.manager.creation.filled(T0)
-    assert not broker.manager.creation.is_filling(T0)
-    assert not (await broker.restart()).creation.is_filling(T0)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
+    assert (await broker.restart()).registry.is_catching_up(T0)
+    await broker.manager.registry.caught_up(T0)
+    assert not broker.manager.registry.is_catching_up(T0)
+    assert not (await broker.restart()).registry.is_catching_up(T0)
 
 
 async def test_a_broker_that_ended_before_the_new_copy_was_made_keeps_the_old_one(broker: Broker) -> None:
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     broker.stop()
     shutil.rmtree(Path(broker.paths[1], "t-0"))
     broker.make()
     manager = await broker.start()
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"old", b"older"]
-    assert not manager.creation.is_filling(T0)
+    assert not manager.registry.is_catching_up(T0)
 
 
 async def test_the_old_copy_is_set_aside_when_its_directory_returns(broker: Broker) -> None:
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await give_back(broker, 0)
     assert names(broker, 0) == ["t-0.stray"] and names(broker, 1) == ["t-0"]
-    assert (await broker.restart()).creation.is_filling(T0)
+    assert (await broker.restart()).registry.is_catching_up(T0)
 
 
 async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_taken_for_the_replica(
@@ -163,7 +163,7 @@ async def test_a_copy_whose_successor_is_on_a_directory_that_failed_too_is_not_t
 ) -> None:
     """The newest copy is on d1, which is away; the one on d0 is older, and the third directory remembers it."""
     fail(broker, 0)
-    await write(await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1]), b"new")
+    await write(await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1]), b"new")
     fail(broker, 1)
     await give_back(broker, 0)
     assert names(broker, 0) == ["t-0.stray"]
@@ -186,7 +186,7 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     filled counted, and nobody led what the other one alone had in sync (fleet 58377)."""
     fail(broker, 0)
     fail(broker, 2)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     broker.stop()
     take_away(broker, 1)
     broker.make()
@@ -194,7 +194,7 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"old", b"older"]
     for number in range(made_since):
-        await manager.begin_anew(TopicPartition("u", number), TOPIC_ID, broker.paths[0], is_filling=True)
+        await manager.recreate(TopicPartition("u", number), TOPIC_ID, broker.paths[0], is_catching_up=True)
     await write(found, b"newer")
     broker.stop()
     put_back(broker, 1)
@@ -202,20 +202,20 @@ async def test_directories_that_were_away_in_turn_stand_together_again(broker: B
     manager = await broker.start()
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"old", b"older", b"newer"]
-    assert not manager.creation.is_filling(T0)
+    assert not manager.registry.is_catching_up(T0)
 
 
 async def test_one_that_is_here_is_not_made_anew(broker: Broker) -> None:
     with pytest.raises(KafkaError) as caught:
-        await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+        await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_what_an_offline_directory_held_does_not_stand_against_a_namesake_made_meanwhile(broker: Broker) -> None:
     """A person gave the directory up, or the topic was deleted and made again: the start finds both copies."""
     fail(broker, 0)
-    log = await broker.manager.begin_anew(T0, OTHER_TOPIC_ID)
-    assert not broker.manager.creation.is_filling(T0)
+    log = await broker.manager.recreate(T0, OTHER_TOPIC_ID)
+    assert not broker.manager.registry.is_catching_up(T0)
     home = log.disk.path
     found = (await broker.restart()).get(T0)
     assert found is not None and found.disk.path == home and found.topic_id == OTHER_TOPIC_ID
@@ -225,7 +225,7 @@ async def test_what_an_offline_directory_held_does_not_stand_against_a_namesake_
 async def test_what_was_deleted_does_not_return_with_the_directory_of_an_older_copy(broker: Broker) -> None:
     """It would be served: the older copy of a partition that the controller believes gone here."""
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1])
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1])
     await broker.manager.delete(T0)
     await give_back(broker, 0)
     assert broker.manager.get(T0) is None
@@ -236,17 +236,17 @@ async def test_what_was_deleted_does_not_return_with_the_directory_of_an_older_c
 
 async def test_a_deleted_replica_leaves_nothing_that_its_namesake_would_be_taken_for(broker: Broker) -> None:
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await broker.manager.delete(T0)
     await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
-    assert not broker.manager.creation.is_filling(T0)
-    assert not (await broker.restart()).creation.is_filling(T0)
+    assert not broker.manager.registry.is_catching_up(T0)
+    assert not (await broker.restart()).registry.is_catching_up(T0)
 
 
 async def test_a_deletion_that_fails_half_way_leaves_the_newest_copy_the_one_that_counts(broker: Broker) -> None:
     """Else the next start finds the partition twice and nobody to tell which is the older one."""
     fail(broker, 0)
-    await write(await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1]), b"new")
+    await write(await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1]), b"new")
     in_the_way = Path(broker.paths[1], "recovery-point-offset-checkpoint.tmp")
     make_directory(in_the_way)
     with pytest.raises(KafkaError):
@@ -267,7 +267,7 @@ async def test_what_a_directory_that_lost_power_brings_back_is_not_taken_for_who
     write_text(path, "no directory")
     broker.make()
     returned: list[dict[TopicPartition, bool]] = []
-    broker.manager._on_directory_return = lambda _, logs: returned.append(dict(logs))
+    broker.manager.reopening._on_reopened = lambda _, logs: returned.append(dict(logs))
     manager = await broker.start()
     assert manager.offline_paths == [path]
     remove(path)
@@ -279,14 +279,14 @@ async def test_what_a_directory_that_lost_power_brings_back_is_not_taken_for_who
 async def test_a_replica_that_is_being_filled_is_not_moved(broker: Broker) -> None:
     """The next start would not find it where the record says that it is being filled, and let it lead."""
     fail(broker, 0)
-    log = await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    log = await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await give_back(broker, 0)
     other = broker.manager.disk(broker.paths[2])
     with pytest.raises(KafkaError, match="does not have every record yet") as caught:
-        await broker.manager.moves.begin(log, other)
+        await broker.manager.future_replicas.create(log, other)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    await broker.manager.creation.filled(T0)
-    assert await broker.manager.moves.begin(log, other) is not None
+    await broker.manager.registry.caught_up(T0)
+    assert await broker.manager.future_replicas.create(log, other) is not None
 
 
 async def test_another_directory_at_a_path_is_a_failed_directory_and_may_be_accepted(broker: Broker) -> None:
@@ -301,7 +301,7 @@ async def test_another_directory_at_a_path_is_a_failed_directory_and_may_be_acce
     assert "has directory.id AAAAA" in reason and before in reason
     with pytest.raises(KafkaError):
         await manager.get_or_create(T0, TOPIC_ID, False)
-    assert "the one that failed has" in await manager._watch._try_to_return(broker.paths[0])
+    assert "the one that failed has" in await manager.monitor._try_to_reopen(broker.paths[0])
 
     broker.settings = LogManagerSettings(may_format=(broker.paths[0],))
     manager = await broker.restart()
@@ -362,9 +362,9 @@ async def test_a_copy_of_before_is_no_move_of_a_replica_that_was_made_anew(
     manager.prefer(T0, broker.paths[0])
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     await write(log, b"old", b"older")
-    assert await manager.moves.begin(log, manager.disk(broker.paths[1])) is not None
+    assert await manager.future_replicas.create(log, manager.disk(broker.paths[1])) is not None
     fail(broker, 0)
-    await write(await manager.begin_anew(T0, TOPIC_ID, broker.paths[2], is_filling=True), b"new")
+    await write(await manager.recreate(T0, TOPIC_ID, broker.paths[2], is_catching_up=True), b"new")
 
     broker.stop()
     away = str(broker.paths[0]) + "-away"
@@ -372,12 +372,12 @@ async def test_a_copy_of_before_is_no_move_of_a_replica_that_was_made_anew(
     write_text(broker.paths[0], "no directory")
     broker.make()
     manager = await broker.start()
-    for known in manager.moves.under_way:  # what a command of the controller does
-        manager.moves.run(known, lambda one: manager.moves.swap(one, lambda log: None))
+    for known in manager.future_replicas.in_progress:  # what a command of the controller does
+        manager.future_replicas.run(known, lambda one: manager.future_replicas.swap(one, lambda log: None))
     async with asyncio.timeout(60):
-        while manager.moves.under_way:
+        while manager.future_replicas.in_progress:
             await broker.clock.sleep(0.01)
-    await manager.moves.cancel(T0)
+    await manager.future_replicas.cancel(T0)
     broker.stop()
     remove(broker.paths[0])
     move(away, broker.paths[0])
@@ -385,7 +385,7 @@ async def test_a_copy_of_before_is_no_move_of_a_replica_that_was_made_anew(
     manager = await broker.start()
     found = manager.get(T0)
     assert found is not None and await values(found) == [b"new"]
-    assert manager.creation.is_filling(T0)
+    assert manager.registry.is_catching_up(T0)
     broker.stop()
     await broker.workers.wait_closed()
 
@@ -395,7 +395,7 @@ async def test_a_replica_of_another_topic_is_not_taken_for_one_that_is_being_fil
 ) -> None:
     """Its predecessor was deleted while no directory had room for the record that said so."""
     fail(broker, 0)
-    await broker.manager.begin_anew(T0, TOPIC_ID, broker.paths[1], is_filling=True)
+    await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await give_back(broker, 0)
     write_file = disk_calls.write_file
 
@@ -407,30 +407,30 @@ async def test_a_replica_of_another_topic_is_not_taken_for_one_that_is_being_fil
         await broker.manager.delete(T0)
     monkeypatch.setattr(disk_calls, "write_file", write_file)
     for path in broker.paths:
-        broker.manager.judged(path, ONLINE)
+        broker.manager.access.apply(path, ONLINE)
     await broker.manager.delete(T0)  # asked for again
     broker.manager.prefer(T0, broker.paths[1])
     await broker.manager.get_or_create(T0, OTHER_TOPIC_ID, True)
-    assert not (await broker.restart()).creation.is_filling(T0), "nobody may ever lead it"
+    assert not (await broker.restart()).registry.is_catching_up(T0), "nobody may ever lead it"
 
 
 async def test_a_directory_whose_return_ends_with_a_worker_is_tried_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the kernel takes the process that recovers its longest log, for lack of memory."""
-    recover = broker.manager._recovery.run
+    recover = broker.manager.recovery_threads.run
 
     async def dies(*arguments: Any) -> Recovered:
         raise RuntimeError("a worker process died")
 
-    monkeypatch.setattr(broker.manager._recovery, "run", dies)
+    monkeypatch.setattr(broker.manager.recovery_threads, "run", dies)
     fail(broker, 0)
-    path, watch = broker.paths[0], broker.manager._watch
-    while (reason := await watch._try_to_return(path)) == "a call on it has still not returned":
+    path, watch = broker.paths[0], broker.manager.monitor
+    while (reason := await watch._try_to_reopen(path)) == "a call on it has still not returned":
         await broker.clock.sleep(0.01)
     assert reason == "a worker process died" and broker.manager.offline_paths == [path]
     assert broker.manager.progress.current == []
-    monkeypatch.setattr(broker.manager._recovery, "run", recover)
+    monkeypatch.setattr(broker.manager.recovery_threads, "run", recover)
     await give_back(broker, 0)
     log = broker.manager.get(T0)
     assert log is not None and await values(log) == [b"old", b"older"]

@@ -21,7 +21,7 @@ from ottla_broker.storage.cleaner.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.timestamps import TimestampLookup
-from ottla_broker.storage.log_dirs.future_replicas import Move
+from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.states import ONLINE
@@ -56,23 +56,23 @@ def values(first: int, end: int) -> list[tuple[int, bytes | None]]:
     return [(number, b"%d" % number) for number in range(first, end)]
 
 
-async def begun(broker: Broker, log: Log) -> Move:
+async def begun(broker: Broker, log: Log) -> FutureReplica:
     (other,) = [path for path in broker.paths if path != log.disk.path]
-    move = await broker.manager.moves.begin(log, broker.disks[other])
+    move = await broker.manager.future_replicas.create(log, broker.disks[other])
     assert move is not None
     return move
 
 
-async def swapped(broker: Broker, move: Move) -> Log:
+async def swapped(broker: Broker, move: FutureReplica) -> Log:
     """Runs the move to its end, the old directory put away included."""
     arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
 
-    async def finish(one: Move) -> bool:
-        return await broker.manager.moves.swap(one, arrived.set_result)
+    async def finish(one: FutureReplica) -> bool:
+        return await broker.manager.future_replicas.swap(one, arrived.set_result)
 
-    broker.manager.moves.run(move, finish)
+    broker.manager.future_replicas.run(move, finish)
     log = await asyncio.wait_for(arrived, 60)
-    await broker.manager.moves.cancel(T0)  # returns once the move has been concluded
+    await broker.manager.future_replicas.cancel(T0)  # returns once the move has been concluded
     return log
 
 
@@ -144,7 +144,7 @@ async def test_what_is_cut_off_the_log_is_cut_off_the_copy(broker: Broker) -> No
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    await broker.manager.moves._copy(move)
+    await broker.manager.future_replicas.copying.copy(move)
     assert move.future.log_end_offset == 20
     await log.truncate_to(12)
     assert move.future.log_end_offset == 12
@@ -167,7 +167,7 @@ async def test_deleted_records_are_gone_from_the_copy_before_that_is_confirmed(b
     assert log.local_low_watermark == 0
     await log.advance_log_start_offset(8)  # the copy is empty: it begins there
     assert (log.local_low_watermark, move.future.log_start_offset, move.future.log_end_offset) == (8, 8, 8)
-    await broker.manager.moves._copy(move)
+    await broker.manager.future_replicas.copying.copy(move)
     await log.advance_log_start_offset(11)
     assert log.local_low_watermark == 11
     checkpoint = Path(move.future.disk.path) / "log-start-offset-checkpoint"
@@ -204,12 +204,12 @@ async def test_a_move_goes_on_after_a_crash(broker: Broker) -> None:
     manager = await broker.start()
     log = await filled(manager, 50)
     move = await begun(broker, log)
-    manager.moves.max_bytes_per_second = 1
-    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    manager.future_replicas.copying.max_bytes_per_second = 1
+    manager.future_replicas.run(move, lambda one: manager.future_replicas.swap(one, lambda log: None))
     await until(lambda: move.future.log_end_offset)
     copied = move.future.log_end_offset
     manager = await broker.restart()
-    again = manager.moves.get(T0)
+    again = manager.future_replicas.get(T0)
     assert again is not None and again.current is manager.get(T0) and again.current.future is again.future
     assert copied <= again.future.log_end_offset < 50
     assert await read_values(await swapped(broker, again), 0) == values(0, 50)
@@ -220,13 +220,13 @@ async def test_a_copy_that_holds_more_than_the_log_is_cut_after_a_crash(broker: 
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    await manager.moves._copy(move)
+    await manager.future_replicas.copying.copy(move)
     move.current.state.future = None  # the future replica is not truncated, as after a power loss
     await log.truncate_to(11)
     log.append_as_leader(batch(b"other", timestamp=1), 1)
     await written(log)
     manager = await broker.restart()
-    again = manager.moves.get(T0)
+    again = manager.future_replicas.get(T0)
     assert again is not None and again.future.log_end_offset == 0  # same end, other records: from the start again
     assert (await read_values(await swapped(broker, again), 0))[10:] == [(10, b"10"), (11, b"other")]
 
@@ -238,7 +238,7 @@ async def test_of_two_copies_the_one_that_took_over_is_kept(broker: Broker, is_m
     log = await filled(manager)
     move = await begun(broker, log)
     old, new = Path(log.disk.path), Path(move.future.disk.path)
-    await manager.moves._copy(move)
+    await manager.future_replicas.copying.copy(move)
     name = move.future.directory
     broker.stop()
     (new / name).rename(new / "t-0")
@@ -267,7 +267,7 @@ async def test_a_copy_whose_partition_is_gone_goes_too(broker: Broker) -> None:
     (Path(log.disk.path) / "t-0").rename(Path(log.disk.path) / "t-0.abc-delete")
     broker.make()
     manager = await broker.start()
-    assert manager.get(T0) is None and manager.moves.get(T0) is None
+    assert manager.get(T0) is None and manager.future_replicas.get(T0) is None
     assert [directories(path) for path in broker.paths] == [[], []]
     assert move.future.directory.endswith("-future")
 
@@ -276,11 +276,11 @@ async def test_deletion_of_the_partition_ends_its_move(broker: Broker) -> None:
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    manager.moves.max_bytes_per_second = 1
-    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    manager.future_replicas.copying.max_bytes_per_second = 1
+    manager.future_replicas.run(move, lambda one: manager.future_replicas.swap(one, lambda log: None))
     await asyncio.sleep(0.01)
     await manager.delete(T0)
-    assert move.is_over and manager.moves.get(T0) is None
+    assert move.is_finished and manager.future_replicas.get(T0) is None
     await until(lambda: not any(directories(path) for path in broker.paths))
 
 
@@ -289,13 +289,13 @@ async def test_another_destination_replaces_a_move_and_the_own_directory_ends_it
     manager = await broker.start()
     log = await filled(manager)
     first, second = (broker.disks[path] for path in broker.paths if path != log.disk.path)
-    move = await manager.moves.begin(log, first)
-    assert move is not None and await manager.moves.begin(log, first) is move
-    other = await manager.moves.begin(log, second)
-    assert other is not None and other.future.disk is second and move.is_over and log.future is other.future
-    assert [move.future for move in manager.moves.under_way] == [other.future]
-    assert await manager.moves.begin(log, log.disk) is None
-    assert manager.moves.under_way == [] and log.future is None
+    move = await manager.future_replicas.create(log, first)
+    assert move is not None and await manager.future_replicas.create(log, first) is move
+    other = await manager.future_replicas.create(log, second)
+    assert other is not None and other.future.disk is second and move.is_finished and log.future is other.future
+    assert [move.future for move in manager.future_replicas.in_progress] == [other.future]
+    assert await manager.future_replicas.create(log, log.disk) is None
+    assert manager.future_replicas.in_progress == [] and log.future is None
     await append(log, 20, 1)
     broker.stop()
     await broker.workers.wait_closed()
@@ -306,15 +306,15 @@ async def test_a_failing_destination_ends_the_move_and_not_the_replica(broker: B
     log = await filled(manager)
     move = await begun(broker, log)
     manager.directory_failed(move.future.disk, OSError(errno.EIO, "broken"))
-    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
-    await until(lambda: move.is_over)
+    manager.future_replicas.run(move, lambda one: manager.future_replicas.swap(one, lambda log: None))
+    await until(lambda: move.is_finished)
     assert [path for path, _ in broker.failures] == [move.future.disk.path]
-    assert manager.moves.get(T0) is None and log.future is None
+    assert manager.future_replicas.get(T0) is None and log.future is None
     assert not manager.is_on_offline_directory(T0)
     await append(log, 20, 1)
     await log.truncate_to(5)
     with pytest.raises(KafkaError) as caught:
-        await manager.moves.begin(log, move.future.disk)
+        await manager.future_replicas.create(log, move.future.disk)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -322,11 +322,11 @@ async def test_a_full_destination_holds_the_copy_back_until_there_is_room(broker
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    manager.directory_full(move.future.disk, OSError(errno.ENOSPC, "no room"))
+    manager.access.directory_full(move.future.disk, OSError(errno.ENOSPC, "no room"))
     moving = asyncio.ensure_future(swapped(broker, move))
     await asyncio.sleep(0.05)
-    assert move.lag == 20 and move.failure is None and not move.is_over
-    manager.judged(move.future.disk.path, ONLINE)
+    assert move.lag == 20 and move.failure is None and not move.is_finished
+    manager.access.apply(move.future.disk.path, ONLINE)
     assert await read_values(await moving, 0) == values(0, 20)
 
 
@@ -338,21 +338,21 @@ async def test_a_level_copy_does_not_take_the_logs_place_while_its_directory_is_
     arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
     refused: list[bool] = []
 
-    async def finish(one: Move) -> bool:
+    async def finish(one: FutureReplica) -> bool:
         if not refused:
-            manager.directory_full(one.future.disk, OSError(errno.ENOSPC, "no room"))
-        has_swapped = await manager.moves.swap(one, arrived.set_result)
+            manager.access.directory_full(one.future.disk, OSError(errno.ENOSPC, "no room"))
+        has_swapped = await manager.future_replicas.swap(one, arrived.set_result)
         refused.append(not has_swapped)
         return has_swapped
 
-    manager.moves.run(move, finish)
+    manager.future_replicas.run(move, finish)
     await until(lambda: refused)
     assert refused == [True] and manager.get(T0) is log and not log.is_full
     await append(log, 20, 1)
-    manager.judged(move.future.disk.path, ONLINE)
+    manager.access.apply(move.future.disk.path, ONLINE)
     moved = await asyncio.wait_for(arrived, 60)
     assert await read_values(moved, 0) == values(0, 21)
-    await manager.moves.cancel(T0)
+    await manager.future_replicas.cancel(T0)
 
 
 async def test_a_move_that_waits_for_room_lets_others_make_it(tmp_path: Path) -> None:
@@ -363,15 +363,15 @@ async def test_a_move_that_waits_for_room_lets_others_make_it(tmp_path: Path) ->
     await append(other, 0, 5)
     full = other.disk
     (roomy,) = [broker.disks[path] for path in broker.paths if path not in (log.disk.path, full.path)]
-    waiting = await manager.moves.begin(log, full)
-    manager.directory_full(full, OSError(errno.ENOSPC, "no room"))
-    away = await manager.moves.begin(other, roomy)
+    waiting = await manager.future_replicas.create(log, full)
+    manager.access.directory_full(full, OSError(errno.ENOSPC, "no room"))
+    away = await manager.future_replicas.create(other, roomy)
     assert waiting is not None and away is not None
-    manager.moves.run(waiting, lambda one: manager.moves.swap(one, lambda log: None))
+    manager.future_replicas.run(waiting, lambda one: manager.future_replicas.swap(one, lambda log: None))
     arrived: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
-    manager.moves.run(away, lambda one: manager.moves.swap(one, arrived.set_result))
+    manager.future_replicas.run(away, lambda one: manager.future_replicas.swap(one, arrived.set_result))
     assert (await asyncio.wait_for(arrived, 60)).disk is roomy
-    await manager.moves.cancel(other.topic_partition)
+    await manager.future_replicas.cancel(other.topic_partition)
     broker.stop()
     await broker.workers.wait_closed()
 
@@ -382,14 +382,14 @@ async def test_a_rate_holds_the_copy_back_and_a_new_one_is_in_force_at_once(brok
     log.append_as_leader(batch(bytes(400)), 0)
     await written(log)
     move = await begun(broker, log)
-    manager.moves.max_bytes_per_second = 10
+    manager.future_replicas.copying.max_bytes_per_second = 10
     pieces: list[int] = []
-    manager.moves.on_copied = pieces.append
+    manager.future_replicas.copying.on_copied = pieces.append
     moving = asyncio.ensure_future(swapped(broker, move))
     await until(lambda: pieces)
     await asyncio.sleep(0.05)
     assert len(pieces) == 1 and move.lag == 3  # one batch is more than a second's worth
-    manager.moves.max_bytes_per_second = 2**63 - 1
+    manager.future_replicas.copying.max_bytes_per_second = 2**63 - 1
     moved = await moving
     assert moved.log_end_offset == 4 and sum(pieces) == log.size_bytes
 
@@ -398,12 +398,12 @@ async def test_checkpoints_speak_of_the_copy_where_it_stands(broker: Broker) -> 
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    await manager.moves._copy(move)
+    await manager.future_replicas.copying.copy(move)
     await move.future.flush()
-    await manager.checkpoint_recovery_points(move.future.disk)
+    await manager.checkpoints.write_recovery_points(move.future.disk)
     checkpoint = Path(move.future.disk.path) / "recovery-point-offset-checkpoint"
     assert checkpoint.read_text() == "0\n1\nt 0 20\n"
-    await manager.moves.cancel(T0)
+    await manager.future_replicas.cancel(T0)
     assert checkpoint.read_text() == "0\n0\n"
 
 
@@ -414,20 +414,20 @@ async def test_a_copy_that_waits_is_not_taken_for_the_log_that_is_made_anew_besi
     log = await filled(manager)
     move = await begun(broker, log)
 
-    async def not_yet(one: Move) -> bool:
+    async def not_yet(one: FutureReplica) -> bool:
         return False
 
-    manager.moves.run(move, not_yet)
+    manager.future_replicas.run(move, not_yet)
     await until(lambda: move.lag == 0)
     await move.future.flush()
-    manager.moves.max_bytes_per_second = 0
+    manager.future_replicas.copying.max_bytes_per_second = 0
     await append(log, 20, 1)
     target = move.future.disk
     manager.directory_failed(log.disk, OSError(errno.EIO, "broken"))
-    anew = await manager.begin_anew(T0, TOPIC_ID, target.path, is_filling=True)
-    assert manager.moves.under_way == [] and anew.future is None
+    anew = await manager.recreate(T0, TOPIC_ID, target.path, is_catching_up=True)
+    assert manager.future_replicas.in_progress == [] and anew.future is None
     await append(anew, 0, 1)
-    await manager.checkpoint_recovery_points(target)
+    await manager.checkpoints.write_recovery_points(target)
     assert (Path(target.path) / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
 
 
@@ -437,28 +437,28 @@ async def test_a_directory_that_fails_while_a_move_begins_refuses_it(
 ) -> None:
     manager = await broker.start()
     log = await filled(manager)
-    open_future = manager.open_future
+    create_files = manager.creation.create_files
 
-    async def opened(disk: Disk, partition: TopicPartition, name: str, source: Log) -> Log:
-        future = await open_future(disk, partition, name, source)
+    async def created(disk: Disk, *arguments: Any) -> Log:
+        future = await create_files(disk, *arguments)
         manager.directory_failed(log.disk if is_source else disk, OSError(errno.EIO, "broken"))
         return future
 
-    monkeypatch.setattr(manager, "open_future", opened)
+    monkeypatch.setattr(manager.creation, "create_files", created)
     with pytest.raises(KafkaError) as caught:
         await begun(broker, log)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert manager.moves.under_way == [] and log.future is None
+    assert manager.future_replicas.in_progress == [] and log.future is None
 
 
 async def test_an_orderly_stop_keeps_the_copy_for_the_next_start(broker: Broker) -> None:
     manager = await broker.start()
     log = await filled(manager)
     move = await begun(broker, log)
-    await manager.moves._copy(move)
+    await manager.future_replicas.copying.copy(move)
     await manager.close()
     manager = await broker.restart()
-    again = manager.moves.get(T0)
+    again = manager.future_replicas.get(T0)
     assert again is not None and manager.progress.recovered == 0 and again.lag == 0
     assert await read_values(await swapped(broker, again), 0) == values(0, 20)
 
@@ -499,16 +499,16 @@ class Cleaner:
     def resume(self, partition: TopicPartition) -> None:
         self.asked.append(("resume", partition))
 
-    def has_moved(self, partition: TopicPartition, source: Any, destination: Any) -> None:
+    def alter_checkpoint_dir(self, partition: TopicPartition, source: Any, destination: Any) -> None:
         self.asked.append(("moved", source.path, destination.path))
 
 
 async def test_a_log_is_not_cleaned_while_it_moves(broker: Broker) -> None:
     manager = await broker.start()
-    cleaner = manager.moves.cleaning = Cleaner()
+    cleaner = manager.future_replicas.cleaning = Cleaner()
     log = await filled(manager)
     await begun(broker, log)
-    await manager.moves.cancel(T0)
+    await manager.future_replicas.cancel(T0)
     assert cleaner.asked == [("pause", T0), ("resume", T0)]
     moved = await swapped(broker, await begun(broker, log))
     assert cleaner.asked[2:] == [("pause", T0), ("moved", log.disk.path, moved.disk.path), ("resume", T0)]
@@ -518,12 +518,12 @@ async def test_a_log_is_not_cleaned_while_it_moves(broker: Broker) -> None:
 async def test_a_log_whose_move_is_refused_is_cleaned_on(tmp_path: Path) -> None:
     broker = Broker(tmp_path, 3, SMALL_SEGMENTS, LogManagerSettings())
     manager = await broker.start()
-    cleaner = manager.moves.cleaning = Cleaner()
+    cleaner = manager.future_replicas.cleaning = Cleaner()
     log = await filled(manager)
     away, other = [path for path in broker.paths if path != log.disk.path]
     manager.directory_failed(manager.disk(away), OSError(errno.EIO, "gone", away))
     with pytest.raises(KafkaError, match="while a log directory is offline"):
-        await manager.moves.begin(log, manager.disk(other))
+        await manager.future_replicas.create(log, manager.disk(other))
     assert cleaner.asked == [("pause", T0), ("resume", T0)]
     broker.stop()
     await broker.workers.wait_closed()
@@ -555,12 +555,12 @@ async def test_a_key_that_was_deleted_stays_so_when_its_log_begins_to_move_while
     cleaning = asyncio.ensure_future(cleaner.clean_dirtiest())
     await is_looking.wait()
     move = await begun(broker, log)
-    manager.moves.max_bytes_per_second = 1
+    manager.future_replicas.copying.max_bytes_per_second = 1
     moving = asyncio.ensure_future(swapped(broker, move))
     await until(lambda: move.lag == 1)
     may_go_on.set()
     await cleaning
-    manager.moves.max_bytes_per_second = 2**63 - 1
+    manager.future_replicas.copying.max_bytes_per_second = 2**63 - 1
     moved = await moving
     for _ in range(2):
         moved.append_as_leader(keyed((b"stays", b"1")), 0, is_prepared=True)
@@ -582,11 +582,11 @@ async def test_a_deleted_key_does_not_come_back_with_the_copy_of_a_move_that_was
         await written(log)
     await close_segment(log)
     move = await begun(broker, log)
-    manager.moves.max_bytes_per_second = 100
-    manager.moves.run(move, lambda one: manager.moves.swap(one, lambda log: None))
+    manager.future_replicas.copying.max_bytes_per_second = 100
+    manager.future_replicas.run(move, lambda one: manager.future_replicas.swap(one, lambda log: None))
     await until(lambda: move.lag == 1)
     manager.directory_failed(move.future.disk, OSError(errno.EIO, "broken"))
-    await until(lambda: move.is_over)
+    await until(lambda: move.is_finished)
     for _ in range(2):
         log.append_as_leader(keyed((b"new", b"1")), 0, is_prepared=True)
         await close_segment(log)
@@ -598,7 +598,7 @@ async def test_a_deleted_key_does_not_come_back_with_the_copy_of_a_move_that_was
     broker.make()
     broker.clock.wall_ms = now_ms
     manager = await broker.start()
-    taken_back = manager.moves.get(T0)
+    taken_back = manager.future_replicas.get(T0)
     assert taken_back is not None
     moved = await swapped(broker, taken_back)
     assert b"gone" not in [key for _, key, _ in pairs(await consume(moved))]

@@ -217,7 +217,7 @@ async def test_retention_bytes_counts_for_each_partition(broker: Broker) -> None
     logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(3)]
     for log in logs:
         await fill(log, *[broker.clock.wall_ms] * 40)
-    assert await manager.chores.delete_old_segments() > 0
+    assert await manager.background_tasks.delete_old_segments() > 0
     assert all(600 <= log.size_bytes < 900 for log in logs)
 
 
@@ -311,11 +311,11 @@ async def test_a_log_is_flushed_when_flush_ms_have_passed(broker: Broker) -> Non
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
     await fill(log, broker.clock.wall_ms)
     broker.clock.wall_ms += 4_999
-    await manager.chores.flush_due()
+    await manager.background_tasks.flush_due()
     assert log.flushed_offset == 0
     broker.clock.wall_ms += 1
-    await manager.chores.flush_due()
+    await manager.background_tasks.flush_due()
     assert log.flushed_offset == 1
     await fill(log, broker.clock.wall_ms)
-    await manager.chores.flush_due()
+    await manager.background_tasks.flush_due()
     assert log.flushed_offset == 1, "the next one is due five seconds after this one"

@@ -40,7 +40,7 @@ async def moved(broker: Broker, number: int) -> Log:
     """t-0 is on that directory."""
     current = broker.manager.get(T0)
     assert current is not None
-    move = await broker.manager.moves.begin(current, broker.disks[broker.paths[number]])
+    move = await broker.manager.future_replicas.create(current, broker.disks[broker.paths[number]])
     assert move is not None
     return await swapped(broker, move)
 
@@ -72,15 +72,15 @@ def rename(old: str, new: str) -> None:
 
 def fail_the_old_copys_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """d0 fails when the old copy there is to be renamed."""
-    moves = broker.manager.moves
-    put_away = moves._put_away
+    swap = broker.manager.future_replicas._swap
+    rename_replaced = swap._rename_replaced
 
     async def fails(old: Log) -> None:
         if old.disk.path == broker.paths[0]:
             raise OSError(errno.EIO, "Input/output error", old.disk.path)
-        await put_away(old)
+        await rename_replaced(old)
 
-    monkeypatch.setattr(moves, "_put_away", fails)
+    monkeypatch.setattr(swap, "_rename_replaced", fails)
 
 
 async def test_a_move_that_is_refused_leaves_the_mark_that_tells_the_newer_copy(
@@ -126,7 +126,7 @@ async def test_an_old_copy_that_was_away_when_the_new_one_was_found_never_serves
         killed.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(broker.manager.moves, "_put_away", put_away)
+    monkeypatch.setattr(broker.manager.future_replicas._swap, "_rename_replaced", put_away)
     moving = asyncio.ensure_future(moved(broker, 1))
     await asyncio.wait_for(killed.wait(), 60)
     manager = await restart_without(broker, 0)
@@ -194,7 +194,7 @@ async def test_an_old_copy_without_room_for_another_name_goes_before_the_newer_o
     relieve = refuse_renames(monkeypatch, broker.paths[0], "-delete")
     await moved(broker, 1)
     manager = broker.manager
-    take_away = manager.set_aside if is_kept else manager.delete
+    take_away = manager.make_stray if is_kept else manager.delete
     if has_room:
         relieve()
     else:
@@ -204,7 +204,7 @@ async def test_an_old_copy_without_room_for_another_name_goes_before_the_newer_o
             await manager.get_or_create(T0, OTHER_TOPIC_ID, True)
         assert [directories(path) for path in broker.paths] == [["t-0"], ["t-0"], []]
         relieve()
-        broker.manager.judged(broker.paths[0], ONLINE)
+        broker.manager.access.apply(broker.paths[0], ONLINE)
     if not is_kept or has_room:
         await take_away(T0)
     again = await manager.get_or_create(T0, OTHER_TOPIC_ID, True)
@@ -251,15 +251,15 @@ async def test_a_move_that_was_taken_back_without_room_is_not_gone_on_with(
     manager = broker.manager
     log = manager.get(T0)
     assert log is not None
-    move = await manager.moves.begin(log, broker.disks[broker.paths[1]])
+    move = await manager.future_replicas.create(log, broker.disks[broker.paths[1]])
     assert move is not None
     refuse_renames(monkeypatch, broker.paths[1], "-delete")
     wanted = broker.disks[broker.paths[2]] if is_elsewhere else log.disk
-    assert (await manager.moves.begin(log, wanted) is not None) == is_elsewhere
+    assert (await manager.future_replicas.create(log, wanted) is not None) == is_elsewhere
     assert manager.states[broker.paths[1]].state is DirectoryState.FULL
     assert directories(broker.paths[1]) == []
     manager = await broker.restart()
-    goes_on = manager.moves.get(T0)
+    goes_on = manager.future_replicas.get(T0)
     assert (None if goes_on is None else goes_on.future.disk.path) == (broker.paths[2] if is_elsewhere else None)
     assert not broker.failures
 
@@ -285,20 +285,20 @@ async def test_a_log_that_has_moved_away_takes_nothing_back_where_it_has_gone(
     monkeypatch.setattr(disk_calls, "append_to", append_to)
 
     has_taken_over, may_go_on = asyncio.Event(), asyncio.Event()
-    settle_in = broker.manager.moves._settle_in
+    settle_in = broker.manager.future_replicas._swap._await_small_files
 
     async def waits(new: Log, written: Sequence[asyncio.Future[Any]]) -> None:
         has_taken_over.set()
         await may_go_on.wait()
         await settle_in(new, written)
 
-    monkeypatch.setattr(broker.manager.moves, "_settle_in", waits)
+    monkeypatch.setattr(broker.manager.future_replicas._swap, "_await_small_files", waits)
     moving = asyncio.ensure_future(moved(broker, 1))
     await asyncio.wait_for(has_taken_over.wait(), 60)
     new = broker.manager.get(T0)
     assert new is not None and new.disk.path == broker.paths[1] and new.log_end_offset == 18
     await append(new, 18, 3)
-    broker.manager.judged(broker.paths[0], ONLINE)
+    broker.manager.access.apply(broker.paths[0], ONLINE)
     for _ in range(10):
         await new.disk.exists("t-0")
     may_go_on.set()

@@ -25,7 +25,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log_dirs.future_replicas import Move
+from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 _LONGEST_HOLD_S = 1.0
@@ -90,7 +90,7 @@ class LogMoves:
         self._report = report
         self._replicas = replicas
         self._log_manager = replicas.log_manager
-        self._moves = replicas.log_manager.moves
+        self._moves = replicas.log_manager.future_replicas
         self._clock = clock
         self._commands = commands
         self._fetchers = fetchers
@@ -105,7 +105,7 @@ class LogMoves:
             copied.inc(size)
             rate.record(size, clock.monotonic())
 
-        self._moves.on_copied = on_copied
+        self._moves.copying.on_copied = on_copied
         metrics.gauge(
             "kafka_server_alterlogdirsreplication_byte_rate",
             "Bytes per second copied from one log directory to another.",
@@ -113,17 +113,17 @@ class LogMoves:
         )
         moves = self._moves
         metrics.gauge(
-            "ottla_replica_moves", "Replicas on their way to another log directory.", lambda: len(moves.under_way)
+            "ottla_replica_moves", "Replicas on their way to another log directory.", lambda: len(moves.in_progress)
         )
         metrics.gauge(
             "kafka_server_replicaalterlogdirsmanager_maxlag",
             "Most records that a copy in another log directory lacks.",
-            lambda: max((move.lag for move in moves.under_way), default=0),
+            lambda: max((move.lag for move in moves.in_progress), default=0),
         )
         metrics.gauge(
             "kafka_server_replicaalterlogdirsmanager_failedpartitionscount",
             "Moves that stand still because of an error.",
-            lambda: sum(move.failure is not None for move in moves.under_way),
+            lambda: sum(move.failure is not None for move in moves.in_progress),
         )
 
     # AlterReplicaLogDirs
@@ -166,7 +166,7 @@ class LogMoves:
             if log is None:
                 manager.prefer(tp, path)
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is not here yet; {path} is remembered for it.")
-        move = await self._moves.begin(log, manager.disk(path))
+        move = await self._moves.create(log, manager.disk(path))
         if move is not None:
             self._logger.info("%s moves from %s to %s", tp, log.disk.path, path)
             self._moves.run(move, self._finish)
@@ -180,12 +180,12 @@ class LogMoves:
 
     # The swap
 
-    async def _finish(self, move: Move) -> bool:
+    async def _finish(self, move: FutureReplica) -> bool:
         tp = move.current.topic_partition
         async with self._commands:
             partition = self._replicas.partition(*tp)
-            if move.is_over or partition is None or partition.log is not move.current:
-                return move.is_over
+            if move.is_finished or partition is None or partition.log is not move.current:
+                return move.is_finished
             await self._fetchers.remove([tp])
             self.held[tp.topic, tp.partition] = []
             swap = self._clock.spawn(self._moves.swap(move, partition.take_log), name=f"swap {tp}")

@@ -17,7 +17,7 @@ from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.recreation_rules import Target
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log_dirs.log_manager import LogManager
-from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, MoveThrottle
+from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, CopyThrottle
 
 _FILLED_AT_ONCE = 16
 """Few at a time, so that the first are in sync long before the last."""
@@ -48,7 +48,7 @@ class Recreations:
         self._logger = logger
         self.max_bytes_per_second = NO_LIMIT
         """ottla.replica.recreate.max.bytes.per.second, as it is now."""
-        self._throttle = MoveThrottle(clock, lambda: self.max_bytes_per_second)
+        self._throttle = CopyThrottle(clock, lambda: self.max_bytes_per_second)
         self._sizes: dict[TopicPartition, int] = {}
         """Bytes that each replica being filled had on the directory that failed, where that is known."""
         self.waiting: dict[TopicPartition, str] = {}
@@ -76,10 +76,10 @@ class Recreations:
     @property
     def filling(self) -> Collection[TopicPartition]:
         """Replicas made anew that have not had everything yet."""
-        return self._log_manager.record_files.filling
+        return self._log_manager.registry.catching_up
 
     def is_filling(self, partition: TopicPartition) -> bool:
-        return self._log_manager.creation.is_filling(partition)
+        return self._log_manager.registry.is_catching_up(partition)
 
     def without_log(self, told_offline: Collection[TopicPartition]) -> list[TopicPartition]:
         """Partitions of this broker that are on a failed directory, or might be: the controller was told so."""
@@ -125,7 +125,7 @@ class Recreations:
         """The replica anew, empty; nobody follows with it yet. KafkaError KAFKA_STORAGE_ERROR when the directory does
         not take it, or the failed one is just coming back."""
         self._sizes[partition] = self.size_bytes(partition)
-        await self._log_manager.begin_anew(partition, topic_id, path, is_filling=True)
+        await self._log_manager.recreate(partition, topic_id, path, is_catching_up=True)
 
     # What a follower that is being filled asks (`follower.Filling`)
 
@@ -144,7 +144,7 @@ class Recreations:
 
     async def filled(self, partition: TopicPartition) -> None:
         """It has everything that was committed: durable when this returns. KafkaError."""
-        await self._log_manager.creation.filled(partition)
+        await self._log_manager.registry.caught_up(partition)
         self._sizes.pop(partition, None)
         self._done.inc()
         self._logger.info("%s: made anew, it has caught up", partition)

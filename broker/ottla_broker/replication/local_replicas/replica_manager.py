@@ -407,7 +407,7 @@ class ReplicaManager:
             for tp in partitions:
                 if not self._is_stopped and self.partition(*tp) is None:
                     self._held.pop(tp, None)
-                    await self._take_away(self.log_manager.set_aside, tp)
+                    await self._take_away(self.log_manager.make_stray, tp)
 
     def _is_newer(self, command: LeadershipCommand, told_only: bool) -> bool:
         partition = self.partition(*command.topic_partition)
@@ -515,7 +515,7 @@ class ReplicaManager:
                 (log.topic_id or b"").hex(),
                 command.topic_id.hex(),
             )
-            await self.log_manager.set_aside(tp)
+            await self.log_manager.make_stray(tp)
         return await self.log_manager.get_or_create(tp, command.topic_id, command.is_new)
 
     def _carry_out(self, command: LeadershipCommand, log: Log) -> Partition:
@@ -570,7 +570,7 @@ class ReplicaManager:
                 await self._fetchers.remove([tp])
                 self._forget(partition)
                 self._tell_listeners([], [partition])
-                await self._take_away(self.log_manager.set_aside, tp)
+                await self._take_away(self.log_manager.make_stray, tp)
 
     async def _stop_strays(self, commands: Sequence[LeadershipCommand]) -> list[Partition]:
         named = {command.topic_partition for command in commands}
@@ -584,7 +584,7 @@ class ReplicaManager:
             tp = log.topic_partition
             if tp not in named and self.partition(*tp) is None:
                 self.logger.warning("%s was found on disk and is not assigned to this broker: setting it aside", tp)
-                await self._take_away(self.log_manager.set_aside, tp)
+                await self._take_away(self.log_manager.make_stray, tp)
         return stray
 
     async def _take_away(self, how: Callable[[TopicPartition], Awaitable[None]], tp: TopicPartition) -> ErrorCode:

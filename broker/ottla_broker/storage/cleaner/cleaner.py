@@ -96,7 +96,7 @@ class LogCleaner:
         self._scheduler: asyncio.Task[Any] | None = None
         self._is_closed = False
         self._last_round = clock.monotonic()
-        log_manager.moves.cleaning = self
+        log_manager.future_replicas.cleaning = self
         self.gauges = _Gauges(metrics, log_manager, self.uncleanable_bytes, self._since_last_round_s)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class LogCleaner:
     def resume(self, partition: TopicPartition) -> None:
         self._paused.pop(partition, None)
 
-    def has_moved(self, partition: TopicPartition, source: Disk, destination: Disk) -> None:
+    def alter_checkpoint_dir(self, partition: TopicPartition, source: Disk, destination: Disk) -> None:
         """The copy is as clean as the log was. Its checkpoint is written with the next cleaning: until then, after a
         crash, all of it counts as dirty."""
         before, now = self._paused.get(partition), self._log_manager.get(partition)
@@ -312,7 +312,7 @@ class LogCleaner:
         if log.truncation_count == truncations and not log.is_failed:
             log.state.clean_offset = cleaned.end
             try:
-                await self._log_manager.checkpoint_clean_offsets(log.disk)
+                await self._log_manager.checkpoints.write_clean_offsets(log.disk)
             except OSError as error:
                 self._log_manager.directory_failed(log.disk, error)
 

@@ -1,17 +1,18 @@
-"""Making logs: on which directory, the files of an empty log, and replicas that are made anew while another one fails.
+"""Creates logs: reserves a log directory, makes the files of an empty log, and creates future logs (KIP-113).
 
-A log that is made while directories are offline may have an older copy there. That is noted in the record of the
-directories first (`directory_record.py`), durably, so that the copy is known for what it is when it is found again. A
-crash after the note and before the log leaves nothing that counts. Not here: which choice is right (`placement.py`),
-which replicas are made anew (`replication/recreation.py`), finding logs (`log_manager.py`).
+While a directory is offline it may hold an older log of the partition. The replica registry records that first,
+durably, so that the older log is known as stale when the directory is back. A crash between that record and the new log
+leaves nothing that counts.
+
+Not here: the choice of the directory (`placement.py`), which replicas are recreated (`replication.local_replicas`),
+finding a log (`log_manager.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
@@ -24,179 +25,188 @@ from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.state import LogOwner
+from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
+from ottla_broker.storage.log_dirs.log_table import LogTable
 from ottla_broker.storage.log_dirs.placement import candidates, place
-from ottla_broker.storage.log_dirs.recovery_threads import LogRecovery
+from ottla_broker.storage.log_dirs.recovery_threads import RecoveryThreads
+from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.removal import LogRemoval
-from ottla_broker.storage.log_dirs.replica_registry import NOWHERE, DirectoryRecordFiles, Remade
+from ottla_broker.storage.log_dirs.replica_registry import RecreatedReplica
 from ottla_broker.storage.log_dirs.states import DirectoryStates
 
 NO_TOPIC_ID = bytes(16)
 
 _NOTICE_S = 10.0
 
-_MOST_PREFERRED = 65_536
+_MAX_PREFERRED = 65_536
 """Directories remembered for replicas that do not exist yet."""
 
 
-class CreationKeeper(LogOwner, Protocol):
-    """What making a log asks of the log manager, beside what each log asks of it."""
-
-    states: DirectoryStates
-    cordoned: Sequence[str]
-    removal: LogRemoval
-
-    def disk(self, path: str) -> Disk: ...
-
-    def is_in_use(self, disk: Disk) -> bool:
-        """Whether the directory is live, and this is the Disk by which it is."""
-        ...
-
-    async def guarded(self, disk: Disk, work: Awaitable[Any]) -> Any:
-        """Awaits calls on a directory; an OSError takes it offline and becomes KAFKA_STORAGE_ERROR."""
-        ...
-
-    @property
-    def homes(self) -> list[str]:
-        """The directory of every log, the copies that are being made too."""
-        ...
-
-
 class LogCreation:
-    """See the module. `logs` are the logs of the broker, to which a new one is added."""
+    """See the module. On the broker's loop.
+
+    Args:
+        owner: what the logs call.
+        table: the logs, to which a new one is added.
+        removal: frees the partition's name before a log is created.
+        recovery: for an unfinished log of the same name that a crash left.
+        config_of: the configuration of a topic's logs.
+        cordoned: the paths of cordoned.log.dirs now (KIP-1066).
+        max_replicas: how many logs the broker may have, None without a limit.
+        notice: writes a line to the broker's log.
+    """
 
     def __init__(
         self,
-        keeper: CreationKeeper,
+        owner: LogOwner,
+        *,
+        access: DirectoryAccess,
+        states: DirectoryStates,
+        table: LogTable,
+        removal: LogRemoval,
+        recovery: RecoveryThreads,
+        registry: ReplicaRegistryFiles,
         clock: Clock,
-        logs: dict[TopicPartition, Log],
-        recovery: LogRecovery,
         config_of: Callable[[str], LogConfig],
-        files: DirectoryRecordFiles,
-        max_replicas: int | None = None,
+        cordoned: Callable[[], Sequence[str]],
+        max_replicas: int | None,
+        notice: Callable[[str], None],
     ) -> None:
-        """`max_replicas`: as many logs as the broker may hold, None without a limit."""
-        self._max_replicas = max_replicas
-        self._keeper = keeper
-        self._clock = clock
-        self._logs = logs
+        self._owner = owner
+        self._access = access
+        self._states = states
+        self._table = table
+        self._removal = removal
         self._recovery = recovery
+        self._registry = registry
+        self._clock = clock
         self._config_of = config_of
-        self._files = files
-        self.under_way: dict[TopicPartition, asyncio.Future[Log]] = {}
-        """Logs being made; each future is done, or cancelled, when it is over."""
+        self._cordoned = cordoned
+        self._max_replicas = max_replicas
+        self._notice = notice
+        self.in_progress: dict[TopicPartition, asyncio.Future[Log]] = {}
+        """Logs that are being created; each future is done, or cancelled, when that is over."""
         self._reserved: dict[TopicPartition, str] = {}
         self._preferred: dict[TopicPartition, str] = {}
-        self._left: dict[TopicPartition, str] = {}
-        """Directories that may hold what was begun of a log that could not be made, and not be deleted either."""
+        self._undeleted: dict[TopicPartition, str] = {}
+        """Directories that may hold files of a log that could be neither finished nor deleted."""
         self._next_notice = float("-inf")
-        self._begun: dict[TopicPartition, None] = {}
-        """Logs over whose making a directory failed, which may hold what was begun."""
+        self._unfinished: dict[TopicPartition, None] = {}
+        """Logs whose directory failed while they were created, and may hold files of them."""
 
-    async def make(
-        self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_filling: bool = False
+    async def create(
+        self, partition: TopicPartition, topic_id: bytes, path: str | None = None, *, is_catching_up: bool = False
     ) -> Log:
-        """An empty log, on `path` or wherever a new one goes. `is_filling`: others have its records, and it may not
-        lead before `filled`. KafkaError KAFKA_STORAGE_ERROR when the broker holds as many as it may, no directory takes
-        it, or one that is full holds what was to go of the partition and has no room for another name."""
+        """Creates an empty log.
+
+        Args:
+            path: the log directory, None for the one that `placement` chooses.
+            is_catching_up: other replicas have its records, and it must not lead before it is caught up.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR when the broker has as many logs as it may, when no directory takes the log,
+                or when a full directory has no room to rename an older log of the partition.
+        """
         self._check_count(partition)
         creation: asyncio.Future[Log] = self._clock.create_future()
-        self.under_way[partition] = creation
-        before = self._files.record.remade.get(partition)
+        self.in_progress[partition] = creation
+        before = self._registry.registry.recreated.get(partition)
         try:
-            await self._keeper.removal.make_way(partition, self._config_of(partition.topic).file_delete_delay_ms)
-            log = await self._make(partition, topic_id, path, is_filling=is_filling)
-            self._keeper.removal.succeeded(partition)
-            self._logs[partition] = log
+            await self._removal.free_name(partition, self._config_of(partition.topic).file_delete_delay_ms)
+            log = await self._create(partition, topic_id, path, is_catching_up=is_catching_up)
+            self._removal.log_created(partition)
+            self._table.current[partition] = log
             self._preferred.pop(partition, None)
-            self._begun.pop(partition, None)
+            self._unfinished.pop(partition, None)
             return log
         except BaseException:
-            self._files.take_down(partition, before)
+            self._registry.record(partition, before)
             raise
         finally:
-            del self.under_way[partition]
+            del self.in_progress[partition]
             creation.cancel()
 
     def _check_count(self, partition: TopicPartition) -> None:
-        """The controller counts too, but not for topics that are written into ZooKeeper by other programs, or by an
-        Apache broker that is controller. Before a file is touched: the descriptors that are left are for what is
-        here."""
-        most = self._max_replicas
-        if most is None or len(self._logs) + len(self.under_way) < most:
+        """Before any file is touched: the remaining descriptors are for the existing logs. The controller counts too,
+        but not topics that other programs write into ZooKeeper, nor when an Apache broker is the controller."""
+        limit = self._max_replicas
+        if limit is None or len(self._table.current) + len(self.in_progress) < limit:
             return
         reason = (
-            f"this broker holds {most} partition replicas, as many as it may (ottla.max.partition.replicas; without "
+            f"this broker holds {limit} partition replicas, as many as it may (ottla.max.partition.replicas; without "
             "the key, half of the limit of open files)"
         )
         now = self._clock.monotonic()
         if now >= self._next_notice:
             self._next_notice = now + _NOTICE_S
-            self._keeper.notice(
+            self._notice(
                 f"{partition}, and perhaps others, cannot be created: {reason}. Delete topics, move partitions to "
                 "other brokers, or raise the limit (ulimit -n, LimitNOFILE) and start the broker again"
             )
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {reason}")
 
-    async def _make(self, partition: TopicPartition, topic_id: bytes, path: str | None, *, is_filling: bool) -> Log:
-        states = self._keeper.states
-        left = self._left.get(partition)
-        if left is not None and states.is_live(left):
-            # Before another directory takes the log: a start that finds the partition twice is refused.
-            await self._keeper.guarded(self._keeper.disk(left), self._delete(self._keeper.disk(left), str(partition)))
-        self._left.pop(partition, None)
+    async def _create(
+        self, partition: TopicPartition, topic_id: bytes, path: str | None, *, is_catching_up: bool
+    ) -> Log:
+        states = self._states
+        undeleted = self._undeleted.get(partition)
+        if undeleted is not None and states.is_live(undeleted):
+            # Before another directory takes the log: a start that finds the partition twice fails.
+            other = self._access.disk(undeleted)
+            await self._access.guarded(other, _delete(other, str(partition)))
+        self._undeleted.pop(partition, None)
         while True:
-            disk = await self._place(partition, path)
+            disk = await self._reserve(partition, path)
             try:
                 if states.offline:
-                    self._files.take_down(partition, Remade(disk.path, is_filling, tuple(states.offline)))
-                    await self._files.save()
+                    replica = RecreatedReplica(disk.path, is_catching_up, tuple(states.offline))
+                    self._registry.record(partition, replica)
+                    await self._registry.save()
                 else:
-                    self._files.take_down(partition, None)
-                    # Also what a deletion could not save: a start would take this log for the one before.
-                    await self._files.save_if_changed()
-                if partition in self._begun:
-                    # That directory may be all that the next start finds, and what was begun there would be the log.
-                    await self._files.keep_elsewhere()
-                log: Log = await self._keeper.guarded(disk, self._new(disk, partition, topic_id))
-                if not self._keeper.is_in_use(disk):
-                    # Since the last call for it succeeded: nobody has told this log, which was not known yet.
+                    self._registry.record(partition, None)
+                    # Also what a deletion could not save: a start would take this log for the deleted one.
+                    await self._registry.save_if_changed()
+                if partition in self._unfinished:
+                    # The next start may find only that directory, and would take its files for the log.
+                    await self._registry.save_elsewhere()
+                log: Log = await self._access.guarded(disk, self._create_in(disk, partition, topic_id))
+                if not self._access.is_in_use(disk):
+                    # It failed after the last call for this log, which was not in the table and has not failed with it.
                     raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory {disk.path} is offline")
                 return log
             except KafkaError:
                 if not states.is_live(disk.path):
-                    self._begun[partition] = None
-                # The directory has failed over it, or is full: another one takes the log, as long as there is one.
+                    self._unfinished[partition] = None
+                # The directory has failed or is full: another one takes the log, as long as there is one.
                 if path is not None or disk.path in states.placeable or not states.placeable:
                     raise
             finally:
                 del self._reserved[partition]
 
-    async def _new(self, disk: Disk, partition: TopicPartition, topic_id: bytes) -> Log:
+    async def _create_in(self, disk: Disk, partition: TopicPartition, topic_id: bytes) -> Log:
         """Raises OSError, KafkaError."""
         name = str(partition)
         if await disk.exists(name):
-            # No log of this name is known: one was to go, and could not.
+            # No open log has this name: its directory could not be renamed.
             await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
         try:
-            return await self.on(disk, partition, name, topic_id)
+            return await self.create_files(disk, partition, name, topic_id)
         except (OSError, KafkaError) as error:
             if isinstance(error, KafkaError) or is_sound(error):
-                # What was begun goes, for good: another directory may take the log, and a start that finds the
-                # partition twice is refused.
-                self._left[partition] = disk.path
-                await self._delete(disk, name)
-                del self._left[partition]
+                # Deletes the files for good: another directory may take the log, and a start that finds the partition
+                # twice fails.
+                self._undeleted[partition] = disk.path
+                await _delete(disk, name)
+                del self._undeleted[partition]
             raise
 
-    async def _delete(self, disk: Disk, name: str) -> None:
-        await disk.delete(name)
-        await disk.fsync_directory()
-
-    async def on(
+    async def create_files(
         self, disk: Disk, partition: TopicPartition, name: str, topic_id: bytes, marker: bytes | None = None
     ) -> Log:
-        """The files of an empty log in the directory `name`, found again after a crash; `marker` is that of a move.
-        Raises OSError."""
+        """Creates the files of an empty log in the directory `name`, which a start after a crash finds.
+
+        `marker`: the content of the marker file of a future log. Raises OSError.
+        """
         config = self._config_of(partition.topic)
         await disk.make_directory(name)
         if marker is not None:
@@ -206,84 +216,54 @@ class LogCreation:
             directory=name,
             disk=disk,
             clock=self._clock,
-            owner=self._keeper,
+            owner=self._owner,
             config=config,
             recover=partial(self._recovery.run, disk, name, config, True),
-            notice=self._keeper.notice,
+            notice=self._notice,
         )
         await log.wait_until_open()
         if topic_id != NO_TOPIC_ID and log.topic_id is None:
             log.state.topic_id = topic_id
             await disk.write_file(f"{name}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-        # A flushed record is in a directory that is found again.
+        # A start must find the directory of every flushed record.
         await disk.fsync_directory()
         return log
 
-    # -- where --------------------------------------------------------------------------------------------------
+    # -- the directory ----------------------------------------------------------------------------------------------
 
-    async def _place(self, partition: TopicPartition, path: str | None) -> Disk:
-        """The directory for a new log, reserved for it: logs being created count, so that fifty at once are spread."""
-        keeper = self._keeper
+    async def _reserve(self, partition: TopicPartition, path: str | None) -> Disk:
+        """Reserves the directory of a new log. Reservations count as replicas, so that fifty creations at the same time
+        are spread."""
         if path is not None:
             self._reserved[partition] = path
-            return keeper.disk(path)
-        live = keeper.states.placeable
-        # Asked before counting, so that no other creation comes between the count and the reservation.
-        free: Mapping[str, int] = {one: await self._free_bytes(one) for one in live}
-        homes = [*keeper.homes, *self._reserved.values()]
-        placement = place(candidates(live, homes, free, keeper.cordoned), self._preferred.get(partition))
+            return self._access.disk(path)
+        online = self._states.placeable
+        # Before counting, so that no other creation comes between the count and the reservation.
+        free: Mapping[str, int] = {one: await self._free_bytes(one) for one in online}
+        replica_paths = [*self._table.paths, *self._reserved.values()]
+        placement = place(candidates(online, replica_paths, free, self._cordoned()), self._preferred.get(partition))
         if placement.path is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be created: {placement.reason}")
         self._reserved[partition] = placement.path
-        return keeper.disk(placement.path)
+        return self._access.disk(placement.path)
 
     async def _free_bytes(self, path: str) -> int:
-        """As last looked at: one that hangs keeps no creation in another one waiting."""
-        known = self._keeper.states[path].free_bytes
+        """From the last space check: a directory that hangs must not delay a creation in another one."""
+        known = self._states[path].free_bytes
         if known >= 0:
             return known
-        disk = self._keeper.disk(path)
-        found: int = await self._keeper.guarded(disk, disk.free_bytes())
+        disk = self._access.disk(path)
+        found: int = await self._access.guarded(disk, disk.free_bytes())
         return found
 
     def prefer(self, partition: TopicPartition, path: str) -> None:
-        """AlterReplicaLogDirs before the replica exists: it is to be created in this directory. Kept in memory only."""
+        """AlterReplicaLogDirs names a directory before the replica exists: it is created there. Kept in memory only."""
         self._preferred.pop(partition, None)
-        while len(self._preferred) >= _MOST_PREFERRED:
+        while len(self._preferred) >= _MAX_PREFERRED:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[partition] = path
 
-    # -- replicas that were made anew ---------------------------------------------------------------------------
 
-    def is_filling(self, partition: TopicPartition) -> bool:
-        """It was made anew and has not had everything that was committed yet."""
-        return partition in self._files.filling
-
-    async def filled(self, partition: TopicPartition) -> None:
-        """It has everything that was committed, and may lead like any other, also after a restart. KafkaError; a call
-        that is cancelled leaves it one that is being filled, too."""
-        if self.is_filling(partition):
-            before = self._files.record.remade[partition]
-            self._files.take_down(partition, before._replace(is_filling=False))
-            try:
-                await self._files.save()
-                if before.replaces:
-                    # Its home may fail and the other directory be all that the next start finds.
-                    await self._files.keep_elsewhere()
-            except (KafkaError, asyncio.CancelledError):
-                self._files.take_down(partition, before)
-                raise
-
-    async def outlived(self, partition: TopicPartition, home: str, paths: tuple[str, ...]) -> None:
-        """The log on `home` is not made anew, but newer than a copy that the offline `paths` may hold: durable when
-        this returns. KafkaError."""
-        self._files.take_down(partition, Remade(home, False, paths))
-        await self._files.save()
-        await self._files.keep_elsewhere()  # that directory may be all that the next start finds
-
-    async def forget(self, partition: TopicPartition) -> None:
-        """The log goes: one that is made later under its name must not be taken for it, nor a copy that a directory
-        which is offline may hold; of a replica that was made anew several do. KafkaError."""
-        if partition in self._files.record.remade:
-            self._files.take_down(partition, Remade(NOWHERE, False, tuple(self._keeper.states.offline)))
-            await self._files.save()
+async def _delete(disk: Disk, name: str) -> None:
+    await disk.delete(name)
+    await disk.fsync_directory()

@@ -1,7 +1,8 @@
-"""Loading one log directory at a start or after its repair: what lies in it, the logs opened, checkpoints put right.
+"""Loads all logs of one log directory, at a start or when the directory is reopened, and corrects its checkpoints.
 
-Several directories are loaded at once, and of each several logs. Not here: whose directory it is (`log_directory.py`),
-one log (`loading.py`), where a recovery runs (`log_recovery.py`), and what a failure means (`log_manager.py`).
+Several directories load at the same time, and several logs of each. Not here: who owns the directory
+(`log_directory.py`), opening one log (`storage/log/loading.py`), where a recovery runs (`recovery_threads.py`), what
+follows from a failure (`startup.py`, `reopening.py`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.checkpoint_files import CheckpointFiles, exceeds
+from ottla_broker.storage.files.checkpoint_files import exceeds
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.files.directory_contents import BATCH, ContentsReader
 from ottla_broker.storage.files.names import (
@@ -30,41 +31,37 @@ from ottla_broker.storage.files.names import (
 )
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
-from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.recovery import gaps_of
 from ottla_broker.storage.log.state import LogOwner
+from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory, mark_recovered
-from ottla_broker.storage.log_dirs.recovery_threads import LogRecovery
+from ottla_broker.storage.log_dirs.log_table import LogTable
+from ottla_broker.storage.log_dirs.recovery_threads import RecoveryThreads
 
 _LOADS_PER_DIRECTORY = 4
 
 
-class LoadingKeeper(LogOwner, Protocol):
-    """What the loader asks of the log manager, beside what each log asks of it."""
-
-    def adopt(self, log: Log) -> None:
-        """A log has been opened. LogDirectoryError when there is another one of its partition."""
-        ...
-
-    def all_logs_in(self, disk: Disk) -> list[Log]:
-        """Those of one directory so far, copies that are being made there included."""
-        ...
-
-
 class DirectoryLoader:
-    """See the module. `config_of` gives a topic's log configuration."""
+    """See the module. Adds the logs that it opens to the table.
+
+    Args:
+        owner: what the logs call.
+        config_of: the configuration of a topic's logs.
+        threads: num.recovery.threads.per.data.dir.
+    """
 
     def __init__(
         self,
-        keeper: LoadingKeeper,
+        owner: LogOwner,
+        table: LogTable,
         clock: Clock,
-        checkpoints: CheckpointFiles,
-        recovery: LogRecovery,
+        checkpoints: LogCheckpoints,
+        recovery: RecoveryThreads,
         config_of: Callable[[str], LogConfig],
         threads: int,
     ) -> None:
-        """`threads` is num.recovery.threads.per.data.dir."""
-        self._keeper = keeper
+        self._owner = owner
+        self._table = table
         self._clock = clock
         self._checkpoints = checkpoints
         self._recovery = recovery
@@ -72,32 +69,30 @@ class DirectoryLoader:
         self._config_of = config_of
         self._threads = threads
         self._configs: dict[str, LogConfig] = {}
-        """Of the topics of the logs being loaded, as long as nothing changes."""
-        self.copies: dict[tuple[str, str], TopicPartition | None] = {}
-        """(path, name) of copies of interrupted moves to the partition; None for those of no use."""
-        self.futures: dict[TopicPartition, Log] = {}
-        """Those copies, loaded, until the moves take them back."""
+        """By topic, until a configuration changes or all logs are loaded."""
+        self.future_logs: dict[tuple[str, str], TopicPartition | None] = {}
+        """(path, name) of each future log that the last broker left, with its partition; None: delete it."""
 
     def forget_configs(self) -> None:
-        """A topic's configuration has changed, or all is loaded."""
+        """Reads the configuration of every topic again from now on."""
         self._configs.clear()
 
-    async def begin_life(self, directory: LogDirectory) -> None:
-        """Before anything is loaded. Raises OSError."""
+    async def prepare(self, directory: LogDirectory) -> None:
+        """Deletes the clean-shutdown file, before anything is loaded. Raises OSError."""
         if directory.was_clean:
-            # Gone before anything is touched: a crash from here on is an unclean one.
+            # First of all: a crash from here on is an unclean shutdown.
             await directory.disk.delete(CLEAN_SHUTDOWN)
-        # Where it was not clean, a partition whose creation was interrupted may hold records from here on: it must be
-        # found again.
+        # After an unclean shutdown the name of a partition directory may not be durable, and the log in it gets records
+        # from now on: the next start must find it.
         await directory.disk.fsync_directory()
 
     async def load(self, directory: LogDirectory) -> None:
-        """Opens the directory's logs and hands them over. Raises LogDirectoryError, OSError."""
+        """Opens the logs of the directory. Raises LogDirectoryError, OSError."""
         disk = directory.disk
         recovery_points, is_point_known = await self._read_recovery_points(directory)
-        start_offsets = await self._read_or_forget(disk, LOG_START_OFFSETS, "every log begins with its first segment")
-        high_watermarks = await self._read_or_forget(disk, HIGH_WATERMARKS, "they are agreed with the other replicas")
-        clean_offsets = await self._read_or_forget(disk, CLEAN_OFFSETS, "compaction looks at every log as a whole")
+        start_offsets = await self._read_or_delete(disk, LOG_START_OFFSETS, "every log starts with its first segment")
+        high_watermarks = await self._read_or_delete(disk, HIGH_WATERMARKS, "the leaders report them again")
+        clean_offsets = await self._read_or_delete(disk, CLEAN_OFFSETS, "compaction reads every log from its start")
         found: list[tuple[TopicPartition, str]] = []
         strays: list[str] = []
         for name, is_directory, _ in await disk.list():
@@ -107,21 +102,21 @@ class DirectoryLoader:
                 strays.append(name)
             elif is_directory and (partition := parse_partition_directory(name)) is not None:
                 found.append((partition, name))
-            elif (disk.path, name) in self.copies:
-                copied = self.copies[disk.path, name]
-                if copied is not None:
-                    found.append((copied, name))
+            elif (disk.path, name) in self.future_logs:
+                future_of = self.future_logs[disk.path, name]
+                if future_of is not None:
+                    found.append((future_of, name))
                 else:
-                    self._keeper.notice(f"{name} in {disk.path} is of no use any more and is deleted")
+                    self._owner.notice(f"{name} in {disk.path} is of no use any more and is deleted")
                     await disk.delete(name)
         if strays:
-            self._keeper.notice(
-                f"log directory {disk.path} holds {len(strays)} partition directories that were set aside and nobody "
-                f"reads: {', '.join(strays)}; look whether the records are wanted, then delete them"
+            self._owner.notice(
+                f"log directory {disk.path} holds {len(strays)} stray partition directories that nobody reads: "
+                f"{', '.join(strays)}; check whether the records are needed, then delete them"
             )
         self._progress.total += len(found)
         if not directory.was_clean:
-            await self._recovery.survey(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
+            await self._recovery.measure(disk, [(name, recovery_points.get(tp, 0)) for tp, name in found])
         may_have_holes = directory.lost_power or directory.has_failed
         remaining: Iterator[tuple[TopicPartition, str]] = iter(found)
         reader = ContentsReader(disk, [name for _, name in found]) if directory.was_clean else None
@@ -129,7 +124,7 @@ class DirectoryLoader:
         async def load_some() -> None:
             for partition, name in remaining:
                 self._progress.current.append(name)
-                # One configuration for all partitions of a topic: there may be thousands.
+                # One value for all partitions of a topic: there may be thousands.
                 config = self._configs.get(partition.topic) or self._config_of(partition.topic)
                 self._configs[partition.topic] = config
                 try:
@@ -138,7 +133,7 @@ class DirectoryLoader:
                         directory=name,
                         disk=disk,
                         clock=self._clock,
-                        owner=self._keeper,
+                        owner=self._owner,
                         config=config,
                         recovery_point=recovery_points.get(partition, 0),
                         log_start_offset=start_offsets.get(partition, 0),
@@ -150,24 +145,24 @@ class DirectoryLoader:
                             gaps_of(config.is_compacted, may_have_holes, is_point_known=is_point_known),
                         ),
                         contents=None if reader is None else await reader.of(name),
-                        notice=self._keeper.notice,
+                        notice=self._owner.notice,
                     )
                 finally:
-                    self._progress.current.remove(name)  # also of one that is tried again later
+                    self._progress.current.remove(name)  # also after a failure
                 log.state.clean_offset = min(clean_offsets.get(partition, 0), log.log_end_offset)
                 self._progress.loaded += 1
-                if (disk.path, name) in self.copies:
-                    self.futures[partition] = log
+                if (disk.path, name) in self.future_logs:
+                    self._table.loaded_future[partition] = log
                     continue
-                self._keeper.adopt(log)
+                self._table.add(log)
 
-        # After an orderly end hardly any log waits for the disk: as many at once as one read brings.
+        # After a clean shutdown hardly any log waits for the disk: as many at once as one read brings.
         at_once = BATCH if directory.was_clean else max(_LOADS_PER_DIRECTORY, self._threads)
         await all_or_first_error(self._clock, [load_some] * at_once, f"load {disk.path}")
-        await self._take_back(disk, recovery_points, start_offsets, high_watermarks, clean_offsets)
+        await self._correct_checkpoints(disk, recovery_points, start_offsets, high_watermarks, clean_offsets)
         await mark_recovered(directory)
 
-    async def _take_back(
+    async def _correct_checkpoints(
         self,
         disk: Disk,
         recovery_points: dict[TopicPartition, int],
@@ -175,44 +170,44 @@ class DirectoryLoader:
         high_watermarks: dict[TopicPartition, int],
         clean_offsets: dict[TopicPartition, int],
     ) -> None:
-        """Writes anew the checkpoints that say more than the logs hold, before anything is appended. Raises OSError.
+        """Rewrites the checkpoints whose offsets are beyond the logs, before anything is appended. Raises OSError.
 
-        A log may end below them: its truncation was interrupted, or its directory was removed. What is written from
-        here on at those offsets would, after a crash, be taken for durable (and not be scanned), for committed, or for
-        deleted.
+        A log may end below its checkpointed offsets: its truncation was interrupted, or its directory was removed.
+        Records that are appended at those offsets would count as durable (and not be scanned), as committed, or as
+        deleted after a crash.
         """
-        logs = self._keeper.all_logs_in(disk)
+        logs = self._table.checkpointed_logs_in(disk)
         if exceeds(recovery_points, {log.topic_partition: log.recovery_point for log in logs}):
-            await self._keeper.checkpoint_recovery_points(disk)
+            await self._checkpoints.write_recovery_points(disk)
         if exceeds(start_offsets, {log.topic_partition: log.log_start_offset for log in logs}):
-            await self._keeper.checkpoint_log_start_offsets(disk)
+            await self._checkpoints.write_log_start_offsets(disk)
         if exceeds(high_watermarks, {log.topic_partition: log.high_watermark for log in logs}):
-            await self._keeper.checkpoint_high_watermarks_in(disk)
+            await self._checkpoints.write_high_watermarks(disk)
         if exceeds(clean_offsets, {log.topic_partition: log.clean_offset for log in logs}):
-            await self._keeper.checkpoint_clean_offsets(disk)
+            await self._checkpoints.write_clean_offsets(disk)
 
-    async def _read_or_forget(self, disk: Disk, name: str, what_follows: str) -> dict[TopicPartition, int]:
-        """One of the offset checkpoints; of one that is damaged nothing is known, as with Apache Kafka."""
+    async def _read_or_delete(self, disk: Disk, name: str, consequence: str) -> dict[TopicPartition, int]:
+        """One offset checkpoint; a damaged file is deleted and counts as empty, as with Apache Kafka."""
         try:
             return await self._checkpoints.read(disk, name)
         except CheckpointError as error:
-            self._keeper.notice(f"{error}: the file goes and is written anew; {what_follows}")
+            self._owner.notice(f"{error}: the file is deleted and will be rewritten; {consequence}")
             await disk.delete(name)
             return {}
 
     async def _read_recovery_points(self, directory: LogDirectory) -> tuple[dict[TopicPartition, int], bool]:
-        """And whether there is such a checkpoint. Without a readable one every log is scanned from its start."""
+        """The recovery points, and whether there is such a file. Without one every log is scanned from its start."""
         try:
             is_there = await directory.disk.exists(RECOVERY_POINTS)
             return await self._checkpoints.read(directory.disk, RECOVERY_POINTS), is_there
         except CheckpointError as error:
-            self._keeper.notice(f"{error}: every log of {directory.path} is recovered from its start")
+            self._owner.notice(f"{error}: every log of {directory.path} is recovered from its start")
             directory.was_clean = False
             return {}, False
 
 
 async def all_or_first_error(clock: Clock, works: list[Callable[[], Coroutine[Any, Any, None]]], name: str) -> None:
-    """All at once; the first exception ends the others and is raised."""
+    """Runs all at the same time; the first exception cancels the others and is raised."""
     tasks = [clock.spawn(_outcome(work), name=name) for work in works]
     try:
         for task in asyncio.as_completed(tasks):

@@ -1,10 +1,10 @@
-"""A log directory before its logs: its lock, whose it is (meta.properties), and how its last broker ended.
+"""A log directory before its logs are loaded: its lock, its owner (meta.properties), and how the last broker stopped.
 
-    inspect → (broker id and cluster id become known) → check → claim → load → mark_recovered
+    inspect → (broker id and cluster id become known) → check → claim → load logs → mark_recovered
 
-Formatting needs leave: a directory that should hold a broker's data and comes back empty, say because a host started
-without its mount, must not give us empty logs. `ottla.log.dirs.format` names the directories that may be empty;
-without the key all may, as with Apache Kafka.
+A directory that should hold a broker's data and is empty, because a host started without its mount for instance, must
+not give the broker empty logs. So only directories that `ottla.log.dirs.format` names may be formatted; without the
+key every directory may, as with Apache Kafka.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ class LogDirectoryError(Exception):
     """The broker must not start on these directories; the message says which and why."""
 
 
+@dataclass(slots=True)
+class BrokerIdentity:
+    """The broker that the log directories belong to; -1 and "" before it has claimed them."""
+
+    broker_id: int = -1
+    cluster_id: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
     """`meta.properties` as written in ZooKeeper mode (version 0). None where the file has no such line."""
@@ -46,24 +54,24 @@ class MetaProperties:
 
 @dataclass(slots=True)
 class LogDirectory:
-    """What one directory says of itself. `meta` is None when it was never formatted."""
+    """What the files of one directory say about it. `meta` is None when it was never formatted."""
 
     disk: Disk
     meta: MetaProperties | None
     has_logs: bool
     """Whether there are partition directories."""
     was_clean: bool
-    """The last broker ended in order."""
+    """The last broker on it shut down cleanly."""
     previous_broker_epoch: int
-    """From the clean-shutdown marker, -1 without (KIP-966)."""
+    """From the clean-shutdown file; -1 without one. Source: KIP-966."""
     lost_power: bool
-    """No clean end, and the kernel has started anew since: what was not flushed may be gone."""
-    is_doubtful: bool = False
-    """Power was lost, now or before an earlier start that has not come to its registration."""
+    """No clean shutdown, and the kernel has booted since: what was not flushed may be gone."""
+    is_power_loss_suspected: bool = False
+    """Power was lost, before this start or before an earlier one that did not get to its registration."""
     has_failed: bool = False
-    """It was offline in this life of the broker: of what was not flushed anything may be gone, as with the power."""
+    """It was offline in this incarnation of the broker: what was not flushed may be gone, as after a power loss."""
     is_new: bool = False
-    """It was empty, now or at an earlier start that has not come to its registration."""
+    """It was empty, at this start or at an earlier one that did not get to its registration."""
 
     @property
     def path(self) -> str:
@@ -71,10 +79,12 @@ class LogDirectory:
 
 
 async def inspect(disk: Disk) -> LogDirectory:
-    """Makes the directory where it is absent, takes its lock and reads what it says.
+    """Creates the directory if it is absent, takes its lock and reads its files.
 
-    Raises LogDirectoryError when another process holds it or meta.properties is of a version to come, OSError when it
-    cannot be read at all, or its meta.properties is damaged: nobody can tell whose it is, which concerns it alone.
+    Raises:
+        LogDirectoryError: another process holds the lock, or meta.properties has an unknown version.
+        OSError: the directory cannot be read, or its meta.properties is damaged: its owner is unknown, which concerns
+            this directory alone.
     """
     await disk.make_directory("")
     if not await disk.lock():
@@ -95,7 +105,7 @@ async def inspect(disk: Disk) -> LogDirectory:
         was_clean=was_clean,
         previous_broker_epoch=epoch,
         lost_power=lost_power,
-        is_doubtful=lost_power or POWER_LOST in entries,
+        is_power_loss_suspected=lost_power or POWER_LOST in entries,
         is_new=meta is None or NEW_DIRECTORY in entries,
     )
 
@@ -112,7 +122,7 @@ def _parse_meta(path: str, data: bytes) -> MetaProperties:
     except ValueError:
         raise _damaged(path, f"broker.id {broker_id!r} is no number") from None
     if meta == MetaProperties(None, None, None):
-        raise _damaged(path, "neither broker.id nor cluster.id nor directory.id stands in it")
+        raise _damaged(path, "it has neither broker.id nor cluster.id nor directory.id")
     return meta
 
 
@@ -126,7 +136,7 @@ def _damaged(path: str, why: str) -> OSError:
 
 
 def broker_id_of(directories: Sequence[LogDirectory]) -> int | None:
-    """The broker id that the directories agree on, None when none is formatted. LogDirectoryError when they differ."""
+    """The broker id of the directories, None when none is formatted. Raises LogDirectoryError when they differ."""
     found = [(one.path, one.meta.broker_id) for one in directories if one.meta and one.meta.broker_id is not None]
     for path, broker_id in found[1:]:
         if broker_id != found[0][1]:
@@ -138,7 +148,7 @@ def broker_id_of(directories: Sequence[LogDirectory]) -> int | None:
 
 
 def cluster_id_of(directories: Sequence[LogDirectory]) -> str | None:
-    """The cluster id that the directories agree on, None when none names one. LogDirectoryError when they differ."""
+    """The cluster id of the directories, None when none has one. Raises LogDirectoryError when they differ."""
     found = [(one.path, one.meta.cluster_id) for one in directories if one.meta and one.meta.cluster_id is not None]
     for path, cluster_id in found[1:]:
         if cluster_id != found[0][1]:
@@ -149,25 +159,27 @@ def cluster_id_of(directories: Sequence[LogDirectory]) -> str | None:
     return found[0][1] if found else None
 
 
-def lacks_leave(directories: Sequence[LogDirectory], may_format: Collection[str] | None) -> dict[str, str]:
+def without_format_permission(
+    directories: Sequence[LogDirectory], may_format: Collection[str] | None
+) -> dict[str, str]:
     """The directories that are not formatted and must not be, each with the reason. Pure.
 
-    `may_format`: the paths of `ottla.log.dirs.format`, None without the key (then all may be, as with Apache Kafka).
+    `may_format`: the paths of `ottla.log.dirs.format`; None without the key: every directory may be formatted.
     """
     if may_format is None:
         return {}
     return {
         directory.path: f"log directory {directory.path} has no meta.properties, and ottla.log.dirs.format does not "
-        "name it: it may be a mount that did not come back. It is not formatted without leave"
+        "name it: it may be a mount that did not come back. It is not formatted without permission"
         for directory in directories
         if directory.meta is None and directory.path not in may_format
     }
 
 
 def check(directories: Sequence[LogDirectory], broker_id: int, cluster_id: str) -> None:
-    """Whether broker `broker_id` of cluster `cluster_id` may use these directories. Pure.
+    """Checks that these directories belong to broker `broker_id` of cluster `cluster_id`, or to nobody. Pure.
 
-    Raises LogDirectoryError, with both ids where a directory belongs to somebody else.
+    Raises LogDirectoryError with both ids when a directory belongs to another broker or cluster.
     """
     for directory in directories:
         meta = directory.meta
@@ -195,12 +207,12 @@ def check(directories: Sequence[LogDirectory], broker_id: int, cluster_id: str) 
 
 
 async def claim(directory: LogDirectory, broker_id: int, cluster_id: str, clock: Clock) -> None:
-    """After `check`: writes meta.properties where something is missing in it. Raises OSError."""
+    """Formats the directory: writes meta.properties if something is missing there. After `check`. Raises OSError."""
     old = directory.meta
     directory_id = old.directory_id if old is not None else None
     meta = MetaProperties(broker_id, cluster_id, directory_id or encode_uuid(clock.uuid4().bytes))
     if old is None:
-        await directory.disk.write_file(NEW_DIRECTORY, b"")  # first: a start that is killed behind it has it again
+        await directory.disk.write_file(NEW_DIRECTORY, b"")  # first: a start that is killed after it finds it again
     if meta != old:
         values = {
             "broker.id": str(broker_id),
@@ -213,9 +225,9 @@ async def claim(directory: LogDirectory, broker_id: int, cluster_id: str, clock:
 
 
 async def mark_recovered(directory: LogDirectory) -> None:
-    """Writes this boot's id: what a power loss may have taken has been looked for in every log. Raises OSError.
+    """Writes the boot id of the kernel once every log of the directory is recovered. Raises OSError.
 
-    Not before, so that a start that is killed in the middle of it still counts as the one after the power loss.
+    Not earlier: a start that is killed during recovery must not hide the power loss from the next start.
     """
     if directory.lost_power:
         await directory.disk.write_file(POWER_LOST, b"")

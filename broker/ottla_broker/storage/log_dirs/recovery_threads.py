@@ -1,11 +1,10 @@
-"""Where a broker's recoveries run, how many at once, and how far they are (KIP-25: num.recovery.threads.per.data.dir).
+"""Runs the recoveries of a broker: where, how many at a time, and how far they are.
 
-Short tails are scanned on the loop: a worker process takes longer to start. As soon as the tails of a directory are
-longer together, its logs are recovered by jobs of the Workers, each directory on its own, as many at once as
-num.recovery.threads.per.data.dir says. A job of a long log comes back after some segments and is sent again, so that
-progress is told in the log and in /status while it goes on.
+Short tails are scanned on the loop: a worker process takes longer to start. When the tails of a directory are longer
+together, worker jobs recover its logs, as many at a time for each directory as num.recovery.threads.per.data.dir says.
+The job of a long log returns after some segments and is started again, so that the log and /status report progress.
 
-Not here: the scan itself (`recovery.py`).
+Not here: the scan itself (`storage/log/recovery.py`).
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ _WORKER_RECOVERY_BYTES = 64 * 1024 * 1024
 """Longer tails are scanned in worker processes, so that the loop keeps answering."""
 
 _JOB_BYTES = 256 * 1024 * 1024
-"""After about so many bytes a job comes back to tell how far it is."""
+"""After about this many bytes a job returns to report its progress."""
 
-_TELL_EVERY_S = 10.0
+_REPORT_INTERVAL_S = 10.0
 
 
 @dataclass(slots=True)
 class DirectoryProgress:
-    """One log directory that is being recovered: bytes of tails found, and scanned so far."""
+    """One log directory that is being recovered: bytes of the tails of its logs, and bytes scanned so far."""
 
     tail_bytes: int = 0
     scanned_bytes: int = 0
-    told_at: float = 0.0
+    reported_at: float = 0.0
     uses_workers: bool = False
 
 
 @dataclass(slots=True)
 class LoadProgress:
-    """How far loading is, for /status. Counts of logs; bytes that recoveries will read, have read, cut and dropped."""
+    """How far loading is, for /status: numbers of logs; bytes that recoveries have to scan, have scanned, have cut."""
 
     total: int = 0
     loaded: int = 0
@@ -51,13 +50,13 @@ class LoadProgress:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     current: list[str] = field(default_factory=list)
-    """Directories of the partitions being loaded."""
+    """The names of the partition directories that are being loaded."""
     directories: dict[str, DirectoryProgress] = field(default_factory=dict)
-    """By path: the log directories that did not end in order."""
+    """By path: the log directories that were not shut down cleanly."""
 
 
-class LogRecovery:
-    """The recoveries of one broker. `progress` is the log manager's."""
+class RecoveryThreads:
+    """See the module. `progress` is updated while recoveries run."""
 
     def __init__(
         self,
@@ -74,12 +73,12 @@ class LogRecovery:
         self._threads = max(1, threads_per_directory)
         self._slots: dict[str, asyncio.Semaphore] = {}
 
-    async def survey(self, disk: Disk, logs: Sequence[tuple[str, int]]) -> None:
-        """Before the logs of a directory are recovered: how much there is to read. Raises OSError.
+    async def measure(self, disk: Disk, logs: Sequence[tuple[str, int]]) -> None:
+        """Measures how much there is to scan in a directory, before its logs are recovered. Raises OSError.
 
-        `logs`: (partition directory, recovery point).
+        `logs`: (name of the partition directory, recovery point).
         """
-        found = DirectoryProgress(told_at=self._clock.monotonic())
+        found = DirectoryProgress(reported_at=self._clock.monotonic())
         for name, recovery_point in logs:
             found.tail_bytes += await tail_bytes(disk, name, recovery_point)
         found.uses_workers = found.tail_bytes >= _WORKER_RECOVERY_BYTES
@@ -87,15 +86,19 @@ class LogRecovery:
         self.progress.tail_bytes += found.tail_bytes
         if found.uses_workers:
             self._notice(
-                f"log directory {disk.path} was not closed in order: {len(logs)} logs to recover, "
-                f"{_mib(found.tail_bytes)} MiB to read, {self._threads} at once"
+                f"log directory {disk.path} was not shut down cleanly: {len(logs)} logs to recover, "
+                f"{_mib(found.tail_bytes)} MiB to read, {self._threads} at a time"
             )
 
     async def run(
         self, disk: Disk, name: str, config: LogConfig, may_have_gaps: bool | None, recovery_point: int
     ) -> Recovered:
-        """Recovers one log from `recovery_point` on, here or in a worker. Raises OSError, RuntimeError (its worker
-        died)."""
+        """Recovers one log from `recovery_point` on, here or in a worker.
+
+        Raises:
+            OSError: a call on the directory failed.
+            RuntimeError: the worker died.
+        """
         directory = self.progress.directories.setdefault(disk.path, DirectoryProgress())
         arguments = (name, recovery_point, config.index_interval_bytes, may_have_gaps)
         if directory.uses_workers or await tail_bytes(disk, name, recovery_point) >= _WORKER_RECOVERY_BYTES:
@@ -112,7 +115,7 @@ class LogRecovery:
         if found.cut_bytes:
             self._notice(
                 f"recovery of {name} in {disk.path}: {found.cut_bytes} bytes after offset {found.next_offset} were not "
-                f"whole and have been cut off, {found.dropped_segments} segments with them"
+                f"intact and are truncated, with {found.dropped_segments} segments"
             )
         return found
 
@@ -125,8 +128,8 @@ class LogRecovery:
             found = await self._workers.run(RECOVERY_JOB, disk.path, *arguments, found, _JOB_BYTES)
             self._count(directory, found.scanned_bytes - before)
             now = self._clock.monotonic()
-            if now - directory.told_at >= _TELL_EVERY_S:
-                directory.told_at = now
+            if now - directory.reported_at >= _REPORT_INTERVAL_S:
+                directory.reported_at = now
                 self._notice(
                     f"recovery of log directory {disk.path}: {_mib(directory.scanned_bytes)} of "
                     f"{_mib(directory.tail_bytes)} MiB read, {self.progress.loaded} of {self.progress.total} logs "

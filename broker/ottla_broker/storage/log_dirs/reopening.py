@@ -1,157 +1,180 @@
-"""The return of a log directory that was offline, while the broker runs: whose it is, what counts of it, its logs.
+"""Reopens a log directory that was offline, while the broker runs: checks that it is the same one and loads its logs.
 
-Not here: when it is tried (`directory_watch.py`), and what becomes of its replicas (`replication/offline.py`).
+A replica may have been recreated or deleted while the directory was offline; its log there is stale and is renamed to
+`-stray`. Not here: when a directory is reopened (`monitor.py`), what the replicas do then (`replication`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
+from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import LogDisk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.names import POWER_LOST, STRAY_DIRECTORY, parse_partition_directory, set_aside_name
-from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.files.names import STRAY_DIRECTORY, parse_partition_directory, set_aside_name
+from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
+from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from ottla_broker.storage.log_dirs.log_directory import (
+    BrokerIdentity,
     LogDirectory,
     LogDirectoryError,
     check,
     claim,
     inspect,
-    lacks_leave,
+    without_format_permission,
 )
+from ottla_broker.storage.log_dirs.log_table import LogTable, OfflineLog
+from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
+from ottla_broker.storage.log_dirs.states import DirectoryStates
 
-if TYPE_CHECKING:
-    from ottla_broker.storage.log_dirs.log_manager import LogManager, OfflineLog
 
+class DirectoryReopening:
+    """See the module. On the broker's loop.
 
-class DirectoryReturns:
-    """Of one broker: `logs` and `offline` are the manager's, which changes with a return."""
+    Args:
+        directories: the live directories; one that is reopened is added.
+        identity: of this broker.
+        creating: the partitions whose logs are being created.
+        may_format: `ottla.log.dirs.format`, None without the key.
+        on_reopened: notifies the broker: the directory, its logs, and whether each has every record that it had. In the
+            turn of the loop in which the logs can be found: no command may come first.
+        notice: writes a line to the broker's log.
+    """
 
     def __init__(
         self,
-        manager: LogManager,
-        disks: dict[str, LogDisk],
-        logs: dict[TopicPartition, Log],
-        offline: dict[TopicPartition, OfflineLog],
+        directories: list[LogDirectory],
+        identity: BrokerIdentity,
+        *,
+        access: DirectoryAccess,
+        states: DirectoryStates,
+        table: LogTable,
+        registry: ReplicaRegistryFiles,
+        loader: DirectoryLoader,
+        clock: Clock,
+        creating: Collection[TopicPartition],
+        may_format: Collection[str] | None,
+        on_reopened: Callable[[str, Mapping[TopicPartition, bool]], None],
+        notice: Callable[[str], None],
     ) -> None:
-        self._manager = manager
-        self._disks = disks
-        self._logs = logs
-        self._offline = offline
-        self._under_way: dict[str, None] = {}
+        self._directories = directories
+        self._identity = identity
+        self._access = access
+        self._states = states
+        self._table = table
+        self._registry = registry
+        self._loader = loader
+        self._clock = clock
+        self._creating = creating
+        self._may_format = may_format
+        self._on_reopened = on_reopened
+        self._notice = notice
+        self._in_progress: dict[str, None] = {}
         self._deleted: dict[str, dict[TopicPartition, None]] = {}
-        """By directory that is offline: what was deleted meanwhile, of which it may hold a copy."""
+        """By path of an offline directory: the partitions that were deleted since, of which it may hold a log."""
 
-    def deleted(self, partition: TopicPartition) -> None:
-        """A copy of it in a directory that is offline now does not count any more."""
-        for path in self._disks:
-            if not self._manager.states.is_live(path):
-                self._deleted.setdefault(path, {})[partition] = None
+    def record_deletion(self, partition: TopicPartition) -> None:
+        """A log of the partition in a directory that is offline now is stale."""
+        for path in self._states.offline:
+            self._deleted.setdefault(path, {})[partition] = None
 
-    def is_returning(self, partition: TopicPartition) -> bool:
-        """It is on a directory that is being loaded: it must not be made elsewhere."""
-        known = self._offline.get(partition)
-        return known is not None and known.path in self._under_way
+    def is_reopening(self, partition: TopicPartition) -> bool:
+        """Whether the directory of the partition is being loaded: then it must not be recreated elsewhere."""
+        known = self._table.offline.get(partition)
+        return known is not None and known.path in self._in_progress
 
-    async def bring_back(
-        self, path: str, disk: LogDisk, tell: Callable[[dict[TopicPartition, bool]], None] = lambda logs: None
-    ) -> None:
-        """Loads an offline directory from `disk`, as after an unclean end; it is live when this returns.
+    async def reopen(self, path: str, disk: LogDisk) -> None:
+        """Loads an offline directory from `disk`, as after an unclean shutdown; it is live when this returns.
 
-        `tell` takes its logs, and whether each holds all that it did, in the moment in which they can be found: no
-        command may come before one that lacks something is known for that. Copies of partitions that live elsewhere by
-        now, or were made anew elsewhere, are renamed `-stray` first. It stays offline with LogDirectoryError (it is not
-        the directory that failed), CheckpointError, OSError.
+        Raises:
+            LogDirectoryError: it is not the directory that failed.
+            CheckpointError, OSError: its files are damaged, or a call failed.
+            In all cases the directory stays offline.
         """
-        self._under_way[path] = None
+        self._in_progress[path] = None
         try:
-            await self._bring_back(path, disk, tell)
+            directory = await self._inspect(path, disk)
+            self._access.replace_disk(path, disk)
+            try:
+                await self._load(directory)
+            except BaseException:
+                for partition in [tp for tp, log in self._table.current.items() if log.disk is disk]:
+                    del self._table.current[partition]
+                raise
+            self._on_reopened(path, self._admit(directory))
+            try:
+                await self._registry.directory_reopened(directory)
+            except KafkaError as error:
+                # The directory is offline or full again. The renamed logs stay strays; the next start records its id.
+                self._notice(error.message)
         finally:
-            del self._under_way[path]
+            del self._in_progress[path]
 
-    async def _bring_back(self, path: str, disk: LogDisk, tell: Callable[[dict[TopicPartition, bool]], None]) -> None:
-        manager = self._manager
+    async def _inspect(self, path: str, disk: LogDisk) -> LogDirectory:
+        """Raises as `reopen`."""
         directory = await inspect(disk)
         directory.has_failed = True
-        status = manager.states[path]
-        without_leave = lacks_leave([directory], manager.settings.may_format)
+        known_id = self._states[path].directory_id
+        not_permitted = without_format_permission([directory], self._may_format)
         directory_id = None if directory.meta is None else directory.meta.directory_id
-        if path in without_leave:
-            raise LogDirectoryError(without_leave[path])
-        if status.directory_id is not None and directory_id != status.directory_id:
+        if path in not_permitted:
+            raise LogDirectoryError(not_permitted[path])
+        if known_id is not None and directory_id != known_id:
             raise LogDirectoryError(
-                f"log directory {path} has directory.id {directory_id}, the one that failed has {status.directory_id}"
+                f"log directory {path} has directory.id {directory_id}, the one that failed has {known_id}"
             )
-        check([*(one for one in manager.directories if manager.states.is_live(one.path)), directory], *manager.identity)
-        await manager.record_files.look(disk)
-        await claim(directory, *manager.identity, manager.clock)
-        self._disks[path] = disk
-        try:
-            for name, is_directory, _ in await disk.list():
-                partition = parse_partition_directory(name) if is_directory else None
-                if partition is not None and not self._counts(partition, path):
-                    manager.notice(
-                        f"{partition} lives elsewhere by now or was deleted: its copy in {path} is set aside"
-                    )
-                    await disk.rename(name, set_aside_name(partition, manager.clock.uuid4().hex, STRAY_DIRECTORY))
-            await manager.loader.begin_life(directory)
-            await manager.loader.load(directory)
-        except BaseException:
-            for partition in [partition for partition, log in self._logs.items() if log.disk is disk]:
-                del self._logs[partition]
-            raise
-        tell(self._admit(directory))
-        try:
-            await manager.record_files.seen(directory)
-        except KafkaError as error:
-            # Told by the manager. What is set aside stays so, and a directory's id is noted at the next start.
-            manager.notice(error.message)
+        others = [one for one in self._directories if self._states.is_live(one.path)]
+        check([*others, directory], self._identity.broker_id, self._identity.cluster_id)
+        await self._registry.read(disk)  # a damaged one keeps the directory offline
+        await claim(directory, self._identity.broker_id, self._identity.cluster_id, self._clock)
+        return directory
 
-    async def settled(self) -> None:
-        """Every replica that came back has been held against its partition's state: nobody takes it for what it was
-        before the power was lost, and a start that finds that written down would wait for nothing."""
-        # One that was live at the start waits for the registration (`LogManager.doubts_are_over`); one that comes back
-        # while the others are written is not settled yet.
-        back = [directory for directory in self._manager.directories if directory.is_doubtful and directory.has_failed]
-        for directory in back:
-            directory.is_doubtful = False
-            await self._manager.on_live(directory.path, lambda disk: disk.delete(POWER_LOST))
+    async def _load(self, directory: LogDirectory) -> None:
+        """Renames the stale logs, then loads the others. Raises as `reopen`."""
+        disk = directory.disk
+        for name, is_directory, _ in await disk.list():
+            partition = parse_partition_directory(name) if is_directory else None
+            if partition is not None and self._is_stale(partition, directory.path):
+                self._notice(
+                    f"{partition} was deleted, or is in another log directory now: its log in {directory.path} is "
+                    "stale and becomes a stray"
+                )
+                await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+        await self._loader.prepare(directory)
+        await self._loader.load(directory)
 
-    def _counts(self, partition: TopicPartition, path: str) -> bool:
-        """Whether the copy at `path` is still the replica. If so, it is not to be found, nor made elsewhere, before all
-        of the directory is loaded."""
-        manager = self._manager
+    def _is_stale(self, partition: TopicPartition, path: str) -> bool:
+        """Whether the log at `path` is not the replica any more. One that is the replica is recorded as offline there:
+        it is not found, nor created elsewhere, until the whole directory is loaded."""
         if partition in self._deleted.get(path, ()):
-            return False
-        remade = manager.record.remade.get(partition)
-        if partition in self._logs or partition in manager.creation.under_way:
-            return False
-        if remade is not None and path in remade.replaces:
-            return False
-        return self._offline.setdefault(partition, manager.unknown_log(path)).path == path
+            return True
+        recreated = self._registry.registry.recreated.get(partition)
+        if partition in self._table.current or partition in self._creating:
+            return True
+        if recreated is not None and path in recreated.replaces:
+            return True
+        return self._table.find_offline(partition, path).path != path
 
     def _admit(self, directory: LogDirectory) -> dict[TopicPartition, bool]:
-        manager = self._manager
+        """Makes the directory live. Returns its logs, and whether each has every record that it had."""
         path = directory.path
-        had = {partition: one for partition, one in self._offline.items() if one.path == path}
-        for partition in had:
-            del self._offline[partition]
-        manager.directories = [one for one in manager.directories if one.path != path] + [directory]
-        manager.states[path].directory_id = None if directory.meta is None else directory.meta.directory_id
-        manager.states.returned(path, manager.clock.now_ms())
+        offline = self._table.offline
+        known = {partition: log for partition, log in offline.items() if log.path == path}
+        for partition in known:
+            del offline[partition]
+        self._directories[:] = [one for one in self._directories if one.path != path] + [directory]
+        self._states[path].directory_id = None if directory.meta is None else directory.meta.directory_id
+        self._states.reopened(path, self._clock.now_ms())
         self._deleted.pop(path, None)
-        unknown = manager.unknown_log(path)
         logs: dict[TopicPartition, bool] = {}
-        for log in manager.all_logs_in(directory.disk):
+        for log in self._table.checkpointed_logs_in(directory.disk):
             partition = log.topic_partition
-            before = had.get(partition, unknown)
-            # Consumers have seen it; the checkpoint may be older.
+            before = known.get(partition, OfflineLog(path))
+            # Consumers have seen this high watermark; the checkpoint may be older.
             log.maybe_advance_high_watermark(before.high_watermark)
-            is_filling = manager.creation.is_filling(partition)
-            # After a loss of power its end may be gone, and of one that was away since the start nobody knows.
-            has_its_end = log.log_end_offset >= before.log_end_offset and not directory.is_doubtful
-            logs[partition] = has_its_end and not is_filling
-        manager.notice(f"log directory {path} is back with {len(logs)} logs")
+            # After a power loss its last records may be gone; of a log that was offline since the start nobody knows.
+            has_its_end = log.log_end_offset >= before.log_end_offset and not directory.is_power_loss_suspected
+            logs[partition] = has_its_end and not self._registry.is_catching_up(partition)
+        self._notice(f"log directory {path} is reopened with {len(logs)} logs")
         return logs

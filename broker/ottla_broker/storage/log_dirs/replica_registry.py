@@ -1,115 +1,115 @@
-"""What a broker knows of its log directories as a whole: the directory.id of each, and which replicas were made anew.
+"""What a broker knows about its log directories as a whole: the directory.id of each, and its recreated replicas.
 
-The record is the file `ottla.directories` in every live directory of a broker that has several; the one with the
-highest revision counts. So the directories that work remember those that do not: which directory has to be at a path,
-and that a copy found there later is no longer the replica. Pure, but for `DirectoryRecordFiles`, which reads and
-writes. Not here: making replicas anew (`log_manager.py`), and why (`replication/recreation.py`).
+A replica is recreated when its directory fails while the broker runs. The failed directory may still hold an older log
+of it, so the other directories must remember that the older log is stale, and a start must find it. They do so in the
+replica registry: the file `ottla.directories` in every live directory of a broker that has several; the highest
+revision counts.
 
-Worked example: d0 fails, the replica t-0 is made anew on d1, catches up, and d0 comes back.
+Pure: values, their JSON, and the decisions of a start. Not here: the files (`registry_files.py`), renaming stale logs
+(`stray_replicas.py`), and which replicas are recreated (`replication.local_replicas`).
+
+Worked example: /d0 fails, t-0 is recreated on /d1, catches up, and /d0 is reopened.
 
     >>> t0 = TopicPartition("t", 0)
-    >>> remade = {t0: Remade("/d1", is_filling=True, replaces=("/d0",))}
-    >>> settle(remade, {"/d1": [t0], "/d2": []}, ["/d0", "/d1", "/d2"])      # a start while /d0 is offline
-    Settled(aside=[], remade={TopicPartition(topic='t', partition=0): Remade(home='/d1', is_filling=True, \
-replaces=('/d0',))})
-    >>> settle(remade, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])             # it ended before t-0 was on /d1
-    Settled(aside=[], remade={})
-    >>> settle({t0: Remade("/d1", False, ("/d0",))}, {"/d0": [t0], "/d1": [t0]}, ["/d0", "/d1"])
-    Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
-    >>> settle({t0: Remade(NOWHERE, False, ("/d0",))}, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])     # deleted meanwhile
-    Settled(aside=[('/d0', TopicPartition(topic='t', partition=0))], remade={})
+    >>> recreated = {t0: RecreatedReplica("/d1", is_catching_up=True, replaces=("/d0",))}
+    >>> reconcile(recreated, {"/d1": [t0], "/d2": []}, ["/d0", "/d1", "/d2"])      # a start while /d0 is offline
+    Reconciliation(stale=[], recreated={TopicPartition(topic='t', partition=0): RecreatedReplica(path='/d1', \
+is_catching_up=True, replaces=('/d0',))})
+    >>> reconcile(recreated, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])             # t-0 never got to /d1
+    Reconciliation(stale=[], recreated={})
+    >>> reconcile({t0: RecreatedReplica("/d1", False, ("/d0",))}, {"/d0": [t0], "/d1": [t0]}, ["/d0", "/d1"])
+    Reconciliation(stale=[('/d0', TopicPartition(topic='t', partition=0))], recreated={})
+    >>> reconcile({t0: RecreatedReplica(DELETED, False, ("/d0",))}, {"/d0": [t0], "/d1": []}, ["/d0", "/d1"])
+    Reconciliation(stale=[('/d0', TopicPartition(topic='t', partition=0))], recreated={})
 """
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla_broker.ports.disk import Disk
-from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import CheckpointError
-from ottla_broker.storage.files.names import DIRECTORY_RECORD
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 
 _VERSION = 1
 
-NOWHERE = ""
-"""The home of a replica that was made anew and has been deleted since."""
+DELETED = ""
+"""The path of a replica that was recreated and then deleted."""
 
 
-class Remade(NamedTuple):
-    """A replica that was made anew, empty, while directories were offline that may hold an older copy of it."""
+class RecreatedReplica(NamedTuple):
+    """A replica that started empty while directories were offline that may hold an older log of it."""
 
-    home: str
-    """The directory it was made on, or NOWHERE."""
-    is_filling: bool
-    """It has not yet had everything that was committed: it must not lead."""
+    path: str
+    """Its log directory, or DELETED."""
+    is_catching_up: bool
+    """It lacks records that are committed: it must not lead."""
     replaces: tuple[str, ...]
-    """Directories that have not been seen since: a copy there is older than this one."""
+    """Directories that have been offline since: a log of the partition there is stale."""
 
 
 @dataclass(slots=True)
-class DirectoryRecord:
-    """`ids`: directory.id by path. `revision` grows with every write, and at a start without some directory to the time
-    in milliseconds: what that one says when it is back is older, however much was written there before.
+class ReplicaRegistry:
+    """The value. `ids`: directory.id by path.
+
+    `revision` grows with every write. A start without some directory raises it to the time in milliseconds: then what
+    that directory says when it is back is older, whatever was written there before.
     """
 
     revision: int = 0
     ids: dict[str, str] = field(default_factory=dict)
-    remade: dict[TopicPartition, Remade] = field(default_factory=dict)
+    recreated: dict[TopicPartition, RecreatedReplica] = field(default_factory=dict)
 
 
-class Settled(NamedTuple):
-    """Copies to be set aside, (directory, partition), and what is still to be remembered when they are."""
+class Reconciliation(NamedTuple):
+    """Stale logs, (directory, partition), and the recreated replicas to remember once these are renamed."""
 
-    aside: list[tuple[str, TopicPartition]]
-    remade: dict[TopicPartition, Remade]
+    stale: list[tuple[str, TopicPartition]]
+    recreated: dict[TopicPartition, RecreatedReplica]
 
 
-def encode(record: DirectoryRecord) -> bytes:
+def encode(registry: ReplicaRegistry) -> bytes:
     """
-    >>> decode("x", encode(DirectoryRecord(3, {"/d0": "abc"}))).ids
+    >>> decode("x", encode(ReplicaRegistry(3, {"/d0": "abc"}))).ids
     {'/d0': 'abc'}
     """
     return json.dumps(
         {
             "version": _VERSION,
-            "revision": record.revision,
-            "ids": record.ids,
-            "remade": [
+            "revision": registry.revision,
+            "ids": registry.ids,
+            "recreated": [
                 {
                     "topic": partition.topic,
                     "partition": partition.partition,
-                    "home": one.home,
-                    "filling": one.is_filling,
-                    "replaces": list(one.replaces),
+                    "path": replica.path,
+                    "catchingUp": replica.is_catching_up,
+                    "replaces": list(replica.replaces),
                 }
-                for partition, one in record.remade.items()
+                for partition, replica in registry.recreated.items()
             ],
         },
         indent=0,
     ).encode()
 
 
-def decode(name: str, data: bytes) -> DirectoryRecord:
-    """Raises CheckpointError with the file's name."""
+def decode(name: str, data: bytes) -> ReplicaRegistry:
+    """Raises CheckpointError with the name of the file."""
     try:
         raw = json.loads(data)
         if raw["version"] != _VERSION:
             raise CheckpointError(f"{name}: version {raw['version']} is not known, only {_VERSION}")
-        return DirectoryRecord(
+        return ReplicaRegistry(
             int(raw["revision"]),
             {str(path): str(directory_id) for path, directory_id in raw["ids"].items()},
             {
-                TopicPartition(str(one["topic"]), int(one["partition"])): Remade(
-                    str(one["home"]), bool(one["filling"]), tuple(map(str, one["replaces"]))
+                TopicPartition(str(one["topic"]), int(one["partition"])): RecreatedReplica(
+                    str(one["path"]), bool(one["catchingUp"]), tuple(map(str, one["replaces"]))
                 )
-                for one in raw["remade"]
+                for one in raw["recreated"]
             },
         )
     except CheckpointError:
@@ -118,12 +118,13 @@ def decode(name: str, data: bytes) -> DirectoryRecord:
         raise CheckpointError(f"{name}: {error!r}") from None
 
 
-def foreign(
+def find_replaced_directories(
     ids: Mapping[str, str], directories: Iterable[LogDirectory], may_format: Collection[str] | None
 ) -> dict[str, str]:
-    """The directories that have another directory.id than the one that was at their path, each with the reason.
+    """The directories with another directory.id than the one known for their path, each with the reason.
 
-    `may_format`: the paths of `ottla.log.dirs.format`, at which anything may be; None without the key: any path.
+    `may_format`: the paths of `ottla.log.dirs.format`, at which any directory is accepted; None without the key: at
+    every path.
     """
     found: dict[str, str] = {}
     for directory in directories:
@@ -138,169 +139,28 @@ def foreign(
     return found
 
 
-def settle(
-    remade: Mapping[TopicPartition, Remade],
+def reconcile(
+    recreated: Mapping[TopicPartition, RecreatedReplica],
     present: Mapping[str, Collection[TopicPartition]],
     configured: Sequence[str],
-) -> Settled:
-    """What a start makes of the record; `present` are the partitions of every directory that is live.
+) -> Reconciliation:
+    """Compares the registry with what a start finds.
 
-    A replica whose home works and does not have it was never made: an older copy is the newest there is. A home that is
-    no longer in log.dirs is forgotten likewise. Of one that was deleted no copy counts.
-    """
-    aside: list[tuple[str, TopicPartition]] = []
-    left: dict[TopicPartition, Remade] = {}
-    for partition, one in remade.items():
-        was_never_made = one.home in present and partition not in present[one.home]
-        if one.home != NOWHERE and (one.home not in configured or was_never_made):
-            continue
-        aside += [(path, partition) for path in one.replaces if partition in present.get(path, ())]
-        replaces = tuple(path for path in one.replaces if path in configured and path not in present)
-        if one.is_filling or replaces:
-            left[partition] = one._replace(replaces=replaces)
-    return Settled(aside, left)
-
-
-class DirectoryRecordFiles:
-    """The record of one broker and its files.
+    A recreated replica whose directory is live and does not hold it was never created: an older log is the newest there
+    is. The same holds when its directory is no longer in log.dirs. Every log of a deleted replica is stale.
 
     Args:
-        paths: those of log.dirs. Of a single one there is nothing to tell others: no file is written.
-        live: gives the Disks of the live directories.
-        guarded: awaits a call on one of them; KafkaError when it fails.
+        present: the partitions in every live directory.
+        configured: the paths of log.dirs.
     """
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        live: Callable[[], Sequence[Disk]],
-        guarded: Callable[[Disk, Awaitable[object]], Awaitable[object]],
-    ) -> None:
-        self.record = DirectoryRecord()
-        self.filling: dict[TopicPartition, None] = {}
-        """Those of `record.remade` that are being filled."""
-        self.unfilled: dict[str, list[TopicPartition]] = {}
-        """By path, the replicas that the directory's own file calls unfinished and its own: nobody has ever counted on
-        these. Nobody else may know of them, when the directory failed while they were being filled."""
-        self.has_changed = False
-        """Something was taken down that is not saved yet."""
-        self.keep_elsewhere: Callable[[], Awaitable[None]] = _nowhere
-        """Makes the record durable where no directory of this broker can take it along. KafkaError."""
-        self._paths = paths
-        self._live = live
-        self._guarded = guarded
-        self._lock = asyncio.Lock()
-        self._asked = 0
-        self._written = 0
-
-    async def read(self, directory: LogDirectory) -> None:
-        """Takes one directory's file in, if it is newer than what is known. Raises OSError, also for a damaged one."""
-        disk = directory.disk
-        found = await self.look(disk)
-        if found is not None:
-            self.unfilled[disk.path] = [
-                partition for partition, one in found.remade.items() if one.is_filling and one.home == disk.path
-            ]
-            if found.revision > self.record.revision:
-                self.record = found
-                self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
-
-    async def look(self, disk: Disk) -> DirectoryRecord | None:
-        """What one directory's file says, None without one. Raises OSError, EINVAL when it is damaged: which of the
-        directory's logs were being filled is not known then, and the directory is not used."""
-        if len(self._paths) == 1 or not await disk.exists(DIRECTORY_RECORD):
-            return None
-        try:
-            return decode(f"{disk.path}/{DIRECTORY_RECORD}", await disk.read_file(DIRECTORY_RECORD))
-        except CheckpointError as error:
-            raise OSError(
-                errno.EINVAL,
-                f"damaged: {error}; delete the file when every log of the directory is complete, or has other replicas",
-                f"{disk.path}/{DIRECTORY_RECORD}",
-            ) from error
-
-    def recall(self, found: DirectoryRecord) -> None:
-        """Takes in, if it is newer than every directory's, what was kept elsewhere of the replicas made anew; not of
-        the ids: whose directory is at a path is for the directories alone to tell."""
-        if len(self._paths) > 1 and found.revision > self.record.revision:
-            self.record.revision = found.revision
-            self.record.remade = found.remade
-            self.filling = {partition: None for partition, one in found.remade.items() if one.is_filling}
-            self.has_changed = True
-
-    def go_on_without_some(self, now_ms: int) -> None:
-        """The broker starts with a directory offline; not saved yet. Behind `recall`, which the time would outdo."""
-        self.record.revision = max(self.record.revision, now_ms)
-        self.has_changed = True
-
-    async def note(self, directory: LogDirectory) -> None:
-        """Takes down whose directory is at the path; not saved yet."""
-        directory_id = None if directory.meta is None else directory.meta.directory_id
-        if directory_id is not None and self.record.ids.get(directory.path) != directory_id:
-            self.record.ids[directory.path] = directory_id
-            self.has_changed = True
-
-    async def seen(self, directory: LogDirectory) -> None:
-        """The directory is back and its older copies are set aside: saves that. KafkaError."""
-        await self.note(directory)
-        for partition, one in list(self.record.remade.items()):
-            if directory.path in one.replaces:
-                replaces = tuple(path for path in one.replaces if path != directory.path)
-                self.take_down(partition, one._replace(replaces=replaces))
-        await self.save_if_changed()
-
-    def take_down(self, partition: TopicPartition, remade: Remade | None) -> None:
-        """Not saved yet. What neither is being filled nor may have an older copy anywhere needs no remembering."""
-        known = self.record.remade
-        if remade is not None and not remade.is_filling and not remade.replaces:
-            remade = None
-        if known.get(partition) == remade:
-            return
-        self.has_changed = True
-        if remade is None:
-            del known[partition]
-        else:
-            known[partition] = remade
-        if remade is not None and remade.is_filling:
-            self.filling[partition] = None
-        else:
-            self.filling.pop(partition, None)
-
-    async def save_if_changed(self) -> None:
-        """See `save`; nothing happens when nothing was taken down since."""
-        if self.has_changed:
-            await self.save()
-
-    async def save(self) -> None:
-        """The record as it is now is durable in every live directory, a full one perhaps excepted, when this returns.
-
-        Calls that come while a write is under way share the next one. KafkaError KAFKA_STORAGE_ERROR when no directory
-        has taken it.
-        """
-        if len(self._paths) == 1:
-            return
-        self._asked += 1
-        asked = self._asked
-        async with self._lock:
-            if self._written >= asked:
-                return
-            covered = self._asked
-            self.has_changed = False
-            self.record.revision += 1
-            data = encode(self.record)
-            results = await asyncio.gather(*[self._write(disk, data) for disk in self._live()])
-            if not any(results):
-                self.has_changed = True
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory takes the record of the directories")
-            self._written = covered
-
-    async def _write(self, disk: Disk, data: bytes) -> bool:
-        try:
-            await self._guarded(disk, disk.write_file(DIRECTORY_RECORD, data))
-        except KafkaError:
-            return False  # told by the manager: it is offline, or full
-        return True
-
-
-async def _nowhere() -> None:
-    return
+    stale: list[tuple[str, TopicPartition]] = []
+    left: dict[TopicPartition, RecreatedReplica] = {}
+    for partition, replica in recreated.items():
+        was_never_created = replica.path in present and partition not in present[replica.path]
+        if replica.path != DELETED and (replica.path not in configured or was_never_created):
+            continue
+        stale += [(path, partition) for path in replica.replaces if partition in present.get(path, ())]
+        replaces = tuple(path for path in replica.replaces if path in configured and path not in present)
+        if replica.is_catching_up or replaces:
+            left[partition] = replica._replace(replaces=replaces)
+    return Reconciliation(stale, left)

@@ -1,0 +1,86 @@
+"""All logs of a broker by partition: current logs, future logs (KIP-113), replaced logs, and logs that are offline.
+
+The table opens, writes and deletes nothing; the other modules of this package do and record the result here. Everything
+runs on the broker's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla_broker.ports.disk import Disk
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
+
+
+class OfflineLog(NamedTuple):
+    """What is known of a log whose directory is offline; -1 where nothing is known."""
+
+    path: str
+    log_end_offset: int = -1
+    high_watermark: int = -1
+    size_bytes: int = -1
+
+
+class LogTable:
+    """See the module. A partition is in `current` or in `offline`, never in both."""
+
+    def __init__(self) -> None:
+        self.current: dict[TopicPartition, Log] = {}
+        """The logs that serve requests, in the order in which they were loaded or created."""
+        self.future: dict[TopicPartition, Log] = {}
+        """The logs that will replace the current ones."""
+        self.replaced: dict[TopicPartition, Log] = {}
+        """Logs that a future log has replaced and whose directories are not renamed yet."""
+        self.loaded_future: dict[TopicPartition, Log] = {}
+        """Future logs that a start has opened and not resumed yet."""
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.on_logs_offline: Callable[[str, Sequence[TopicPartition]], None] = lambda path, partitions: None
+        """Called with a directory and the partitions that are in `offline` from now on, in the same turn of the
+        loop."""
+
+    def add(self, log: Log) -> None:
+        """Adds a log that was loaded. Raises LogDirectoryError when another directory has the partition too."""
+        other = self.current.get(log.topic_partition)
+        if other is not None:
+            raise LogDirectoryError(
+                f"partition {log.topic_partition} is in two log directories, {other.disk.path} and {log.disk.path}; "
+                "one of them must be moved away"
+            )
+        self.current[log.topic_partition] = log
+
+    def logs_in(self, disk: Disk) -> list[Log]:
+        """The current and future logs of one directory, as DescribeLogDirs reports them."""
+        return [log for log in (*self.current.values(), *self.future.values()) if log.disk is disk]
+
+    def checkpointed_logs_in(self, disk: Disk) -> list[Log]:
+        """Every log that the checkpoints of the directory have an entry for."""
+        tables = (self.current, self.future, self.replaced, self.loaded_future)
+        return [log for table in tables for log in table.values() if log.disk is disk]
+
+    @property
+    def paths(self) -> list[str]:
+        """The directory of each current and each future log."""
+        return [log.disk.path for log in (*self.current.values(), *self.future.values())]
+
+    def take_offline(self, disk: Disk) -> list[Log]:
+        """Moves the current logs of a directory that is offline to `offline`. Returns every log of the directory."""
+        failed = self.checkpointed_logs_in(disk)
+        lost = [log for log in failed if self.current.get(log.topic_partition) is log]
+        for log in lost:
+            self.offline[log.topic_partition] = OfflineLog(
+                disk.path, log.log_end_offset, log.high_watermark, log.size_bytes
+            )
+            del self.current[log.topic_partition]
+        self.on_logs_offline(disk.path, [log.topic_partition for log in lost])
+        return failed
+
+    def find_offline(self, partition: TopicPartition, path: str) -> OfflineLog:
+        """The offline log of a partition; one that nobody knew is recorded as offline in `path`."""
+        known = self.offline.get(partition)
+        if known is None:
+            known = self.offline[partition] = OfflineLog(path)
+            self.on_logs_offline(path, [partition])
+        return known
