@@ -68,7 +68,7 @@ def is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
     return not found or set(found) <= set(_overridden(snapshot, desired))
 
 
-def overridden(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
+def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
     """What is not as declared and stays so, object by object."""
     found: dict[str, None] = {}
     for obj in desired:

@@ -9,7 +9,7 @@ import pytest
 
 from ottla_operator.api.objects import SECRET, Obj, ResourceKind
 from ottla_operator.effects.ports import ApiError
-from ottla_operator.planning import concerns as planning
+from ottla_operator.planning import concerns
 from tests.operator.fleet import Fleet
 
 
@@ -38,7 +38,7 @@ async def test_a_configuration_that_a_mistake_elsewhere_withholds_is_not_said_to
 ) -> None:
     fleet = await _running()
     with monkeypatch.context() as broken:
-        broken.setattr(planning, concern, _raise)
+        broken.setattr(concerns, concern, _raise)
         fleet.edit("spec.brokers.config", {"min.insync.replicas": 1})
         await fleet.converge()
         assert fleet.condition(condition)[:2] == ("Unknown", "InternalError")
@@ -55,7 +55,7 @@ async def test_racks_that_cannot_be_decided_leave_no_condition_that_says_all_bro
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fleet = await _running()
-    monkeypatch.setattr(planning, "decide_identities", _raise)
+    monkeypatch.setattr(concerns, "decide_identities", _raise)
     fleet.edit("spec.brokers.replicas", 4)
     await fleet.converge()
     assert fleet.condition("BrokersReady")[:2] == ("Unknown", "DesiredStateUnknown")
@@ -83,7 +83,7 @@ async def test_a_declaration_that_cannot_be_served_is_not_said_to_be_rolled_out(
 async def test_a_pass_that_fails_whole_leaves_no_old_word_that_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = await _running()
     with monkeypatch.context() as broken:
-        broken.setattr(planning, "ensemble_size", _raise)
+        broken.setattr(concerns, "ensemble_size", _raise)
         with pytest.raises(RuntimeError):
             await fleet.step()
     assert fleet.condition("Ready")[:2] == ("Unknown", "InternalError")

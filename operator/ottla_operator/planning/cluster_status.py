@@ -1,0 +1,113 @@
+"""The status of a KafkaCluster: its brokers, the roll, the conditions and Ready, which sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import (
+    BROKERS_READY,
+    CONFIG_VALID,
+    DISKS_READY,
+    NOT_NEEDED_FOR_READY,
+    RACKS_READY,
+    READY,
+    ZOOKEEPER_READY,
+    reason_of_ready,
+)
+from ottla_operator.api.conditions import Condition, condition_false, condition_true, invalid_spec, merged
+from ottla_operator.api.objects import Obj, dig, has_condition
+from ottla_operator.planning.brokers import BrokersDecision
+from ottla_operator.planning.disks import DisksDecision
+from ottla_operator.planning.identity import Identities
+from ottla_operator.planning.services import bootstrap_address, selector_text
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.roller import machine
+
+_FIELDS_OF = {
+    ZOOKEEPER_READY: ("spec.zookeeper",),
+    RACKS_READY: ("spec.brokers.racks", "spec.brokers.rackKey"),
+    BROKERS_READY: ("spec.brokers.replicas", "spec.brokers.resources", "metadata"),
+    DISKS_READY: ("spec.brokers.disks",),
+    CONFIG_VALID: ("spec.brokers.config",),
+}
+"""The fields of spec whose problems each condition reports; Ready reports the problems of all others."""
+
+
+def cluster_status(
+    snapshot: Snapshot,
+    conditions: Sequence[Condition],
+    identities: Identities,
+    disks: DisksDecision,
+    brokers: BrokersDecision,
+    roll: machine.Roll | None,
+    contested: Sequence[str],
+) -> Obj:
+    """The whole new status.
+
+    Args:
+        conditions: at least one of each type but Ready, in the order in which Ready looks at them.
+        contested: the fields that others change back at each write, object by object.
+    """
+    found = _one_of_each(conditions)
+    generation = int(dig(snapshot.resource, "metadata", "generation") or 0)
+    shown = []
+    for broker_id, rack in identities.racks.items():
+        pod = snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
+        entry: Obj = {"id": broker_id, "rack": rack, "ready": pod is not None and has_condition(pod, "Ready")}
+        if node := dig(pod, "spec", "nodeName"):
+            entry["node"] = node
+        if reasons := brokers.pending.get(broker_id):
+            entry["pending"] = list(reasons)
+        entry["disks"] = [
+            {"name": claim.disk, "claim": claim.name, "state": claim.state} for claim in disks.claims.get(broker_id, ())
+        ]
+        shown.append(entry)
+    if snapshot.cluster.paused:
+        roll = machine.from_status(snapshot.status("roll"))
+    found.append(_ready(snapshot, found, contested))
+    status: Obj = {
+        "observedGeneration": generation,
+        "bootstrap": bootstrap_address(snapshot),
+        "replicas": len(identities.racks),
+        "readyReplicas": sum(1 for entry in shown if entry["ready"]),
+        "selector": selector_text(snapshot.cluster.name),
+        "brokers": shown,
+        "conditions": merged(snapshot.status("conditions"), found, generation, snapshot.now),
+    }
+    cluster_id = snapshot.kafka.cluster_id if snapshot.kafka is not None else snapshot.status("clusterId")
+    if cluster_id:
+        status["clusterId"] = cluster_id
+    if roll is not None:
+        status["roll"] = roll.to_status()
+    return status
+
+
+def _one_of_each(conditions: Iterable[Condition]) -> list[Condition]:
+    """One condition of each type, the first that is not True: a concern that raised has its InternalError there."""
+    kept: dict[str, Condition] = {}
+    for condition in conditions:
+        before = kept.get(condition.type)
+        if before is None or before.status == "True":
+            kept[condition.type] = condition
+    return list(kept.values())
+
+
+def _ready(snapshot: Snapshot, found: list[Condition], contested: Sequence[str]) -> Condition:
+    """Ready: the first condition that is not True and is needed gives its reason."""
+    if snapshot.cluster.paused:
+        return condition_false(READY, "Paused", "spec.paused: nothing is changed")
+    claimed = {problem for kind in _FIELDS_OF.values() for problem in snapshot.problems_below(*kind)}
+    if others := [problem for problem in snapshot.problems if problem not in claimed]:
+        return invalid_spec(READY, others)
+    for condition in found:
+        if condition.status != "True" and condition.type not in NOT_NEEDED_FOR_READY:
+            return condition_false(
+                READY,
+                reason_of_ready(condition.type, condition.reason),
+                condition.message,
+            )
+    if contested:
+        message = f"something else changes it at each write; tried again every ten minutes: {'; '.join(contested)}"
+        return condition_false(READY, "ChangedByOthers", message)
+    return condition_true(READY)

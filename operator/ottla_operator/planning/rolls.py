@@ -1,0 +1,175 @@
+"""What the next step of a roll writes and deletes: the state machine of `roller.machine`, fed from the snapshot.
+
+ZooKeeper servers are rolled before brokers; there is one roll at a time. Here the members of a roll are read from
+StatefulSets and pods, and the machine's decision becomes objects, a guarded deletion and the condition Rolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import ROLLED
+from ottla_operator.api.conditions import Condition, condition_false, condition_true
+from ottla_operator.api.objects import (
+    POD,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    has_condition,
+    is_terminating,
+    label,
+    name_of,
+    uid_of,
+)
+from ottla_operator.planning.brokers import (
+    BrokersDecision,
+    has_current_revision,
+    pending_reasons,
+    revisions_known,
+    template_is_current,
+)
+from ottla_operator.planning.pods import trouble
+from ottla_operator.planning.preferred_leaders import restores_leaders
+from ottla_operator.planning.progress import PATIENCE_S
+from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
+from ottla_operator.roller import machine
+from ottla_operator.roller.leader_elections import PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class RollPlan:
+    """`roll`: what status.roll becomes, None when nothing is rolled. `elect`: partitions to elect leaders of."""
+
+    decision: ConcernDecision
+    roll: machine.Roll | None
+    elect: tuple[PartitionId, ...] = ()
+
+
+def decide_roll(
+    snapshot: Snapshot,
+    servers: Mapping[int, Obj],
+    brokers: BrokersDecision,
+    not_to_stop: Mapping[str, frozenset[int]],
+    failed: Sequence[str],
+) -> RollPlan:
+    """The next step of the roll under way, or the first of a new one.
+
+    Args:
+        servers: the StatefulSet of each ZooKeeper server as it should be.
+        not_to_stop: by role, the members whose pod must not be deleted: a volume would go with it.
+        failed: the condition types of the concerns that could not say what should run.
+    """
+    recorded = machine.from_status(snapshot.status("roll"))
+    decided = machine.RollDecision(None)
+    desired: tuple[Obj, ...] = ()
+    deletion: Deletion | None = None
+    for role, wanted in ((names.ZOOKEEPER, servers), (names.BROKER, brokers.stateful_sets)):
+        if recorded is not None and recorded.role != role:
+            continue
+        facts = machine.RollFacts(
+            role=role,
+            members=_members(snapshot, wanted, not_to_stop[role]),
+            kafka=snapshot.kafka,
+            has_partitions=role == names.BROKER,
+            now=snapshot.now,
+            roll_id=f"r{dig(snapshot.resource, 'metadata', 'generation') or 0}",
+            restores_leaders=restores_leaders(snapshot),
+            refused_elections=snapshot.refused_elections,
+        )
+        decided = machine.decide(recorded, facts)
+        if decided.apply is not None:
+            desired = (wanted[decided.apply],)
+        if decided.delete is not None and decided.delete[0] in not_to_stop[role] and decided.roll is not None:
+            blocked = (f"a volume of {role} {decided.delete[0]} would go with its pod",)
+            decided = replace(decided, roll=replace(decided.roll, blocked_by=blocked), delete=None)
+        if decided.delete is not None:
+            deletion = _deletion(facts, wanted, *decided.delete)
+        if decided.roll is not None or recorded is not None:
+            break
+    rolled = _rolled(snapshot, decided.roll, brokers, failed)
+    condition = replace(rolled, message=rolled.message + _why_no_pod(snapshot, decided.roll))
+    return RollPlan(
+        ConcernDecision((condition,), desired, deletion, decided.requeue_after_s), decided.roll, decided.elect
+    )
+
+
+def _deletion(facts: machine.RollFacts, wanted: Mapping[int, Obj], number: int, uid: str) -> Deletion:
+    """The deletion of a member's pod, as long as every other member that is ready now is ready then."""
+    others = tuple(
+        names.pod_of(name_of(wanted[other.id]))
+        for other in facts.members.values()
+        if other.id != number and other.is_ready
+    )
+    reason = f"roll {facts.roll_id}: {facts.role} {number}"
+    return Deletion(POD, names.pod_of(name_of(wanted[number])), uid, reason, while_ready=others)
+
+
+def _members(
+    snapshot: Snapshot, wanted: Mapping[int, Obj], not_to_stop: frozenset[int]
+) -> dict[int, machine.RollMember]:
+    """The members of the roll. Those in `not_to_stop` have nothing pending, whatever has changed of them."""
+    members: dict[int, machine.RollMember] = {}
+    for number, stateful_set in wanted.items():
+        live = snapshot.own(STATEFUL_SET, name_of(stateful_set))
+        if live is None:
+            continue
+        pod = snapshot.get(POD, names.pod_of(name_of(live)))
+        members[number] = machine.RollMember(
+            number,
+            () if number in not_to_stop else pending_reasons(snapshot, live, stateful_set),
+            template_is_current(snapshot, live, stateful_set) and revisions_known(live),
+            None
+            if pod is None
+            else machine.MemberPod(
+                uid=uid_of(pod),
+                is_ready=has_condition(pod, "Ready"),
+                is_current=has_current_revision(live, pod),
+                is_scheduled=dig(pod, "spec", "nodeName") is not None,
+                is_terminating=is_terminating(pod),
+                is_running=_is_running(pod),
+                trouble=trouble(pod),
+            ),
+        )
+    return members
+
+
+def _is_running(pod: Obj) -> bool:
+    """Whether the container of the broker or server may run: the node has not reported that it waits or has ended.
+
+    Other containers in the pod do not matter: they hold no replicas.
+    """
+    component = label(pod, "app.kubernetes.io/component")
+    statuses = dig(pod, "status", "containerStatuses") or []
+    containers = [one for one in statuses if one.get("name") == component] or statuses
+    on_node = dig(pod, "spec", "nodeName") is not None
+    return on_node and (not containers or any(dig(one, "state", "running") is not None for one in containers))
+
+
+def _why_no_pod(snapshot: Snapshot, roll: machine.Roll | None) -> str:
+    """Why Kubernetes creates no pod of the member that this roll restarts; "" when it has one."""
+    if roll is None:
+        return ""
+    name_by_role = {names.BROKER: names.broker_name, names.ZOOKEEPER: names.zookeeper_name}
+    found = (name_by_role[roll.role](snapshot.cluster.name, number) for number in roll.batch)
+    return "".join(snapshot.why_no_pod(name) for name in found if snapshot.pod(names.pod_of(name)) is None)
+
+
+def _rolled(
+    snapshot: Snapshot, roll: machine.Roll | None, brokers: BrokersDecision, failed: Sequence[str]
+) -> Condition:
+    """The condition Rolled. Without a roll it is True only when it is known what every member should run."""
+    if roll is None:
+        withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
+        if withheld:
+            shown = "; ".join(withheld[: machine.BLOCKERS_SHOWN])
+            return condition_false(ROLLED, "DesiredStateUnknown", f"what runs is kept as it is: {shown}")
+        return condition_true(ROLLED)
+    where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step
+    waits = f"; waits for: {'; '.join(roll.blocked_by)}" if roll.blocked_by else ""
+    if machine.is_blocked(roll, snapshot.now, patience_s=PATIENCE_S):
+        return condition_false(ROLLED, "Blocked", f"{where}{waits}")
+    reasons = sorted({reason for given in brokers.pending.values() for reason in given})
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return condition_false(ROLLED, "Rolling", f"{where}{why}{waits}")
