@@ -235,7 +235,7 @@ class SimulatedBroker:
     @property
     def _manager(self) -> ReplicaManager | None:
         """Of the process that runs now."""
-        return self.broker._replica_manager if self.broker is not None and self.is_up else None
+        return self.broker.replica_manager if self.broker is not None and self.is_up else None
 
     def partitions(self) -> Iterator[Replica]:
         """The replicas of the process that runs now, as it knows them."""

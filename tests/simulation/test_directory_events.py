@@ -87,7 +87,7 @@ def play(count: int, use: Callable[[Scene], Awaitable[None]], seed: int = 1, **s
 
 def _manager_of(broker: SimulatedBroker) -> Any:
     assert broker.broker is not None
-    return broker.broker._replica_manager
+    return broker.broker.replica_manager
 
 
 def _log_of(manager: Any, number: int) -> Any:

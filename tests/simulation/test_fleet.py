@@ -115,7 +115,7 @@ def test_a_process_that_begins_knows_no_replicas_of_the_one_before() -> None:
 
     async def use(world: World, fleet: Fleet) -> None:
         (broker,) = fleet.brokers
-        assert broker.broker is not None and broker.broker._replica_manager is not None
+        assert broker.broker is not None and broker.broker.replica_manager is not None
         await broker.broker.log_manager.get_or_create(TopicPartition("t", 0), bytes(range(16)), True)
         before = broker.broker
         broker.crash()

@@ -202,7 +202,7 @@ def produce(bootstrap, topic, first, count, *, is_idempotent=False):
 
 
 def fetchers_of(broker):
-    return broker._replica_manager._fetchers._fetchers.items()
+    return broker.replica_manager._fetchers._fetchers.items()
 
 
 def consume(bootstrap, topic, count):

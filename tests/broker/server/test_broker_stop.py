@@ -35,7 +35,7 @@ def broker_of(fleet: Cluster, number: int) -> Broker:
 
 def leads(fleet: Cluster, number: int, topic: str) -> bool:
     """As the broker itself sees it."""
-    manager = broker_of(fleet, number)._replica_manager
+    manager = broker_of(fleet, number).replica_manager
     partition = None if manager is None else manager.partition(topic, 0)
     return partition is not None and partition.is_leader
 
@@ -60,7 +60,7 @@ def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: Cluster, v
     """One of the three is the controller."""
     create(fleet.bootstrap, f"t-{victim}", 6)
     assert victim in leaders(fleet, f"t-{victim}").values()
-    manager = broker_of(fleet, victim)._replica_manager
+    manager = broker_of(fleet, victim).replica_manager
     assert manager is not None
     led_at_the_end: list[int] = []
     give_up = manager.stop
@@ -82,13 +82,13 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, versi
     topic = f"drained-{version}"
     create(fleet.bootstrap, topic, 1)
     leader = leaders(fleet, topic)[0]
-    epoch = broker_of(fleet, leader)._broker_epoch()
+    epoch = broker_of(fleet, leader).broker_epoch
     shutdown = codec.module(ApiKey.CONTROLLED_SHUTDOWN)
     request = shutdown.ControlledShutdownRequest(broker_id=leader, broker_epoch=epoch)
     controller = next(
         number
         for number in fleet.running
-        if broker_of(fleet, number)._controller.is_active  # type: ignore[union-attr]
+        if broker_of(fleet, number).controller.is_active  # type: ignore[union-attr]
     )
     try:
         with Wire(fleet.address(controller)) as wire:
@@ -132,7 +132,7 @@ def test_another_broker_than_the_controller_refuses(fleet: Cluster) -> None:
     other = next(
         number
         for number in fleet.running
-        if not broker_of(fleet, number)._controller.is_active  # type: ignore[union-attr]
+        if not broker_of(fleet, number).controller.is_active  # type: ignore[union-attr]
     )
     with Wire(fleet.address(other)) as wire:
         answer = wire.ask(ApiKey.CONTROLLED_SHUTDOWN, 3, request)

@@ -1,0 +1,77 @@
+"""The parts of a broker that exist before it knows its id: log directories, cleaner, dispatcher, listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Ports
+from ottla_broker.records.ids import TopicPartition
+from ottla_broker.server.assembly.settings import cleaner_settings, log_manager_settings
+from ottla_broker.server.directory_events import register_metrics
+from ottla_broker.server.edge.dispatch import Dispatcher
+from ottla_broker.server.edge.listeners import SocketServer
+from ottla_broker.storage.cleaner.cleaner import LogCleaner
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log_dirs.log_manager import LogManager
+
+
+@dataclass(frozen=True, slots=True)
+class CoreParts:
+    """See the module."""
+
+    log_manager: LogManager
+    log_cleaner: LogCleaner
+    dispatcher: Dispatcher
+    server: SocketServer
+
+
+def make_core(
+    config: BrokerConfig,
+    ports: Ports,
+    metrics: Metrics,
+    *,
+    log_config: Callable[[str], LogConfig],
+    on_directory_failure: Callable[[str, OSError], None],
+    on_directory_change: Callable[[str], None],
+    on_directory_reopened: Callable[[str, Mapping[TopicPartition, bool]], None],
+    on_notice: Callable[[str], None],
+) -> CoreParts:
+    """Makes them; nothing runs yet.
+
+    Args:
+        log_config: the configuration of a topic's logs.
+        on_directory_failure: a log directory is offline, and why.
+        on_directory_change: a log directory is full, or online again.
+        on_directory_reopened: a log directory is reopened with these logs, and whether each is whole.
+        on_notice: takes a line for the log that an operator should read.
+    """
+    clock = ports.clock
+    dispatcher = Dispatcher(clock)
+    server = SocketServer(
+        ports.network,
+        clock,
+        config,
+        dispatcher,
+        metrics,
+        config.listeners.inter_broker,
+        config.listeners.control_plane,
+    )
+    log_manager = LogManager(
+        ports.disks,
+        clock,
+        ports.workers,
+        log_manager_settings(config, ports.open_files),
+        log_config,
+        on_directory_failure=on_directory_failure,
+        on_directory_change=on_directory_change,
+        on_directory_reopened=on_directory_reopened,
+        on_notice=on_notice,
+    )
+    register_metrics(metrics, log_manager.states)
+    log_cleaner = LogCleaner(
+        log_manager, clock, ports.workers, lambda: cleaner_settings(config), metrics, on_notice=on_notice
+    )
+    return CoreParts(log_manager, log_cleaner, dispatcher, server)

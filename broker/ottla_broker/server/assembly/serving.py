@@ -1,0 +1,190 @@
+"""The parts of a broker that serve clients and peers, made once its logs are loaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.config import BrokerConfig
+from ottla_broker.controller.controller import Controller
+from ottla_broker.groups.coordinator import GroupCoordinator
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metrics import Metrics
+from ottla_broker.ports import Ports
+from ottla_broker.protocol.api import ApiKey
+from ottla_broker.replication.append_queue import AppendQueues
+from ottla_broker.replication.fetch.engine import FetchEngine
+from ottla_broker.replication.fetch.values import FetchEnvironment
+from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.replica_selector import chooses_by_rack
+from ottla_broker.server.assembly.core import CoreParts
+from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
+from ottla_broker.server.context import Services
+from ottla_broker.server.directory_events import DirectoryEvents
+from ottla_broker.server.peers.broker_client import BrokerClient
+from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
+from ottla_broker.server.peers.controller_client import ControllerClient
+from ottla_broker.server.peers.dynamic_config import DynamicConfig
+from ottla_broker.server.peers.producer_ids import ProducerIds
+from ottla_broker.server.peers.topic_creation import CONSUMER_OFFSETS, TopicCreation
+from ottla_broker.server.readmission import Readmission
+from ottla_broker.server.recreating import Recreating
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who the broker is in its cluster."""
+
+    broker_id: int
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServingParts:
+    """See the module. `services` is what the handlers get."""
+
+    metadata: MetadataCache
+    controller_client: ControllerClient
+    replica_manager: ReplicaManager
+    readmission: Readmission
+    recreating: Recreating
+    group_coordinator: GroupCoordinator
+    controller: Controller
+    services: Services
+
+
+def make_serving(
+    identity: BrokerIdentity,
+    config: BrokerConfig,
+    ports: Ports,
+    metrics: Metrics,
+    core: CoreParts,
+    dynamic_config: DynamicConfig,
+    directory_events: DirectoryEvents,
+    logger: logging.LoggerAdapter[Any],
+    *,
+    on_metadata: Callable[[], None],
+    broker_epoch: Callable[[], int],
+    report_directories: Callable[[], None],
+) -> ServingParts:
+    """Makes them and starts their background tasks; nothing is served before the listeners are bound.
+
+    Args:
+        on_metadata: called first of all after each UpdateMetadata.
+        broker_epoch: of the current registration, -1 before the first.
+        report_directories: reports the log directories to the controller, while the broker serves.
+    """
+    broker_id, clock, coordination = identity.broker_id, ports.clock, ports.coordination
+    listener = config.listeners.inter_broker
+    metadata = MetadataCache(broker_id)
+    metadata.add_listener(on_metadata)
+    controller_client = ControllerClient(
+        broker_id, ports.network, clock, metadata, listener, config["controller.socket.timeout.ms"]
+    )
+    replica_manager = _make_replica_manager(
+        identity, config, ports, metrics, core, metadata, controller_client, broker_epoch, report_directories
+    )
+    replica_manager.start()
+    report = directory_events.report
+    readmission = Readmission(broker_id, coordination, clock, replica_manager, dynamic_config, report, logger)
+    recreating = Recreating(broker_id, coordination, clock, replica_manager, report, logger)
+    group_coordinator = GroupCoordinator(
+        clock=clock,
+        log=ReplicatedGroupLog(replica_manager, clock, config),
+        metrics=metrics,
+        config=config,
+        partition_count=lambda: metadata.partition_count(CONSUMER_OFFSETS),
+    )
+    follow_group_leadership(replica_manager, group_coordinator)
+    group_coordinator.start()
+    channels = NetworkControllerChannels(
+        broker_id,
+        ports.network,
+        clock,
+        listener,
+        config["controller.socket.timeout.ms"],
+        metrics,
+        logger,
+        config.listeners.control_plane,
+    )
+    controller = Controller(
+        broker_id=broker_id,
+        config=config,
+        coordination=coordination,
+        clock=clock,
+        channels=channels,
+        listener=listener,
+        metrics=metrics,
+    )
+    creation = TopicCreation(config, clock, controller_client, logger)
+    services = Services(
+        broker_id=broker_id,
+        cluster_id=identity.cluster_id,
+        config=config,
+        clock=clock,
+        coordination=coordination,
+        metrics=metrics,
+        metadata=metadata,
+        replica_manager=replica_manager,
+        append_queues=AppendQueues(ports.workers, clock, metrics),
+        fetch_engine=FetchEngine(
+            FetchEnvironment(replica_manager, metadata, clock, ports.workers, metrics),
+            config["max.incremental.fetch.session.cache.slots"],
+            clock.random.randrange,
+            chooses_by_rack=chooses_by_rack(config["replica.selector.class"]),
+        ),
+        workers=ports.workers,
+        controller=controller,
+        group_coordinator=group_coordinator,
+        producer_ids=ProducerIds(broker_id, coordination),
+        dynamic_config=dynamic_config,
+        auto_create=creation.create,
+        auto_create_internal=creation.create_internal,
+        listed_apis=core.dispatcher.listed_apis,
+    )
+    return ServingParts(
+        metadata=metadata,
+        controller_client=controller_client,
+        replica_manager=replica_manager,
+        readmission=readmission,
+        recreating=recreating,
+        group_coordinator=group_coordinator,
+        controller=controller,
+        services=services,
+    )
+
+
+def _make_replica_manager(
+    identity: BrokerIdentity,
+    config: BrokerConfig,
+    ports: Ports,
+    metrics: Metrics,
+    core: CoreParts,
+    metadata: MetadataCache,
+    controller_client: ControllerClient,
+    broker_epoch: Callable[[], int],
+    report_directories: Callable[[], None],
+) -> ReplicaManager:
+    return ReplicaManager(
+        broker_id=identity.broker_id,
+        config=config,
+        clock=ports.clock,
+        log_manager=core.log_manager,
+        metadata=metadata,
+        metrics=metrics,
+        broker_epoch=broker_epoch,
+        send_alter_partition=lambda version, request: controller_client.ask(ApiKey.ALTER_PARTITION, version, request),
+        connect=lambda host, port: BrokerClient(
+            ports.network,
+            ports.clock,
+            host,
+            port,
+            client_id=f"broker-{identity.broker_id}-fetcher",
+            connect_timeout_s=config["replica.socket.timeout.ms"] / 1000,
+            request_timeout_s=config["replica.socket.timeout.ms"] / 1000,
+        ),
+        listener=config.listeners.inter_broker,
+        report_directories=report_directories,
+    )
