@@ -28,8 +28,8 @@ from ottla_broker.replication import isr
 from ottla_broker.replication.alter_partition import AlterPartitionQueue
 from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.contexts import IncrementalContext, SessionlessContext
+from ottla_broker.replication.fetch.fetch_values import FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.values import FetchParams
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.local_replicas import recreation_rules as recreation
 from ottla_broker.replication.local_replicas import reopened as offline

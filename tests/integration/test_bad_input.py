@@ -14,19 +14,19 @@ import pytest
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, batch, create_topic, produce_request
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=1) as found:
         create_topic(found.address(0), "t")
         yield found
 
 
 @pytest.fixture
-def bystander(fleet: Cluster) -> Iterator[Wire]:
+def bystander(fleet: RunningCluster) -> Iterator[Wire]:
     """A connection that must go on working whatever the test does on another."""
     with Wire(fleet.address(0)) as wire:
         assert_served(wire)
@@ -67,7 +67,7 @@ def closings(caplog: pytest.LogCaptureFixture, peer: str) -> list[str]:
     ],
 )
 def test_nonsense_closes_the_connection_with_one_line(
-    fleet: Cluster, bystander: Wire, caplog: pytest.LogCaptureFixture, data: bytes
+    fleet: RunningCluster, bystander: Wire, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     caplog.set_level(logging.INFO, logger="ottla")
     with Wire(fleet.address(0)) as wire:
@@ -79,14 +79,14 @@ def test_nonsense_closes_the_connection_with_one_line(
     assert len(found) == 1, found
 
 
-def test_a_frame_cut_off_by_the_client_is_forgotten(fleet: Cluster, bystander: Wire) -> None:
+def test_a_frame_cut_off_by_the_client_is_forgotten(fleet: RunningCluster, bystander: Wire) -> None:
     with Wire(fleet.address(0)) as wire:
         whole = wire.request_bytes(ApiKey.PRODUCE, 9, produce_request("t", batch(b"cut")))
         wire.send(whole[:-5])
     assert_served(bystander)
 
 
-def test_an_unknown_version_of_api_versions_is_answered_with_what_is_known(fleet: Cluster) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_with_what_is_known(fleet: RunningCluster) -> None:
     with Wire(fleet.address(0)) as wire:
         wire.send(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 77, 5, -1))
         frame = wire.frame()
@@ -110,7 +110,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_what_is_known(fleet
     ids=["wrong CRC", "flipped byte", "old format", "cut off", "empty", "two batches"],
 )
 def test_a_bad_batch_gets_kafkas_error_and_is_not_stored(
-    fleet: Cluster, bystander: Wire, spoil: object, expected: ErrorCode
+    fleet: RunningCluster, bystander: Wire, spoil: object, expected: ErrorCode
 ) -> None:
     good = bytes(batch(b"a value", b"another"))
     assert callable(spoil)
@@ -133,7 +133,7 @@ def test_a_bad_batch_gets_kafkas_error_and_is_not_stored(
     ids=["stored", "out of order", "control batch", "two batches", "wrong CRC"],
 )
 def test_most_refusals_tell_where_the_log_starts(
-    fleet: Cluster, records: bytes, expected: ErrorCode, is_told: bool
+    fleet: RunningCluster, records: bytes, expected: ErrorCode, is_told: bool
 ) -> None:
     """A producer that nobody knows any more asks itself whether its records were deleted (KIP-360)."""
     with Wire(fleet.address(0)) as wire:
@@ -143,19 +143,19 @@ def test_most_refusals_tell_where_the_log_starts(
         assert answer.log_start_offset == (0 if is_told else -1)
 
 
-def test_acks_that_do_not_exist_are_refused(fleet: Cluster) -> None:
+def test_acks_that_do_not_exist_are_refused(fleet: RunningCluster) -> None:
     with Wire(fleet.address(0)) as wire:
         response = wire.ask(ApiKey.PRODUCE, 9, produce_request("t", batch(b"x"), acks=2))
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_an_error_with_acks_0_closes_the_connection(fleet: Cluster, bystander: Wire) -> None:
+def test_an_error_with_acks_0_closes_the_connection(fleet: RunningCluster, bystander: Wire) -> None:
     with Wire(fleet.address(0)) as wire:
         wire.send(wire.request_bytes(ApiKey.PRODUCE, 9, produce_request("no-such-topic", batch(b"x"), acks=0)))
         assert wire.is_closed_by_broker()
 
 
-def test_a_frame_may_be_split_at_every_byte(fleet: Cluster) -> None:
+def test_a_frame_may_be_split_at_every_byte(fleet: RunningCluster) -> None:
     with Wire(fleet.address(0)) as wire:
         whole = wire.request_bytes(ApiKey.PRODUCE, 9, produce_request("t", batch(b"split")))
         for position in range(1, len(whole)):
@@ -169,7 +169,7 @@ def test_a_frame_may_be_split_at_every_byte(fleet: Cluster) -> None:
         assert wire.answer(ApiKey.PRODUCE, 9).responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
-def test_random_bytes_never_disturb_anybody(fleet: Cluster, bystander: Wire) -> None:
+def test_random_bytes_never_disturb_anybody(fleet: RunningCluster, bystander: Wire) -> None:
     generator = random.Random(20260101)
     for _ in range(200):
         with Wire(fleet.address(0)) as wire:
@@ -181,7 +181,7 @@ def test_random_bytes_never_disturb_anybody(fleet: Cluster, bystander: Wire) -> 
     assert_served(bystander)
 
 
-def test_a_client_that_never_reads_costs_bounded_memory(fleet: Cluster, bystander: Wire) -> None:
+def test_a_client_that_never_reads_costs_bounded_memory(fleet: RunningCluster, bystander: Wire) -> None:
     """It asks for far more than it takes; the broker stops reading from it."""
     with Wire(fleet.address(0)) as producer:
         big = batch(os.urandom(900_000))

@@ -23,7 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.file_systems import FuseMount, LoopMount, fuse_mount, loop_mount, why_not
 
 pytestmark = pytest.mark.root
@@ -56,7 +56,7 @@ class TwoDisks:
     `delivered` how many of the good disk the consumer was given.
     """
 
-    def __init__(self, fleet: Cluster, mount: Path) -> None:
+    def __init__(self, fleet: RunningCluster, mount: Path) -> None:
         self.fleet = fleet
         self.mount = mount
         admin = AdminClient({"bootstrap.servers": fleet.bootstrap})

@@ -16,7 +16,7 @@ from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.processes import BrokerProcess
 from tests.integration.wire import Wire, batch, create_topic, produce_request
@@ -27,7 +27,7 @@ METRIC_NAME = re.compile(r"(kafka|ottla|process)_[a-z0-9_]+")  # process_: what 
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     """One broker with its HTTP side."""
     with broker_errors(), cluster(brokers=1, config={"max.connections": str(LIMIT)}) as found:
         create_topic(found.address(0), "t", min_insync_replicas="1")
@@ -35,14 +35,14 @@ def fleet() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def impatient() -> Iterator[Cluster]:
+def impatient() -> Iterator[RunningCluster]:
     """One broker that soon closes what is idle: connections of other tests would be, on a busy machine."""
     with broker_errors(), cluster(brokers=1, config={"connections.max.idle.ms": str(IDLE_MS)}) as found:
         create_topic(found.address(0), "t")
         yield found
 
 
-def get(fleet: Cluster, path: str, method: str = "GET") -> tuple[int, str, str]:
+def get(fleet: RunningCluster, path: str, method: str = "GET") -> tuple[int, str, str]:
     """Status, content type, body."""
     return ask(fleet.http(0), path, method)
 
@@ -57,7 +57,7 @@ def ask(address: str, path: str, method: str = "GET") -> tuple[int, str, str]:
         connection.close()
 
 
-def metrics(fleet: Cluster) -> dict[str, Metric]:
+def metrics(fleet: RunningCluster) -> dict[str, Metric]:
     status, kind, body = get(fleet, "/metrics")
     assert status == 200
     assert kind.startswith("text/plain; version=0.0.4")
@@ -75,7 +75,7 @@ def value(found: dict[str, Metric], family: str, sample: str = "", **labels: str
     return float(values[0])
 
 
-def produce(fleet: Cluster) -> int:
+def produce(fleet: RunningCluster) -> int:
     """Produces one batch; the bytes that count."""
     records = batch(b"value" * 100, b"another")
     with Wire(fleet.address(0)) as wire:
@@ -95,20 +95,20 @@ def fetch(wire: Wire, *, offset: int, max_wait_ms: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_the_probes_say_yes(fleet: Cluster, path: str) -> None:
+def test_the_probes_say_yes(fleet: RunningCluster, path: str) -> None:
     assert get(fleet, path) == (200, "text/plain", "ok\n")
     assert get(fleet, path + "?verbose") == (200, "text/plain", "ok\n")
     assert get(fleet, path, "HEAD")[::2] == (200, "")
 
 
-def test_another_path_is_not_found_and_the_answer_names_those_that_are(fleet: Cluster) -> None:
+def test_another_path_is_not_found_and_the_answer_names_those_that_are(fleet: RunningCluster) -> None:
     status, _, body = get(fleet, "/healthz")
     assert status == 404
     assert all(path in body for path in ("/metrics", "/livez", "/readyz"))
     assert get(fleet, "/metrics", "POST")[0] == 405
 
 
-def test_what_is_no_http_is_closed_and_the_next_is_served(fleet: Cluster) -> None:
+def test_what_is_no_http_is_closed_and_the_next_is_served(fleet: RunningCluster) -> None:
     with Wire(fleet.http(0)) as wire:
         wire.send(b"\x00\x00\x00\x10 not http at all\r\n\r\n")
         while wire.socket.recv(4096):
@@ -116,7 +116,7 @@ def test_what_is_no_http_is_closed_and_the_next_is_served(fleet: Cluster) -> Non
     assert get(fleet, "/livez")[0] == 200
 
 
-def test_the_names_follow_the_rule(fleet: Cluster) -> None:
+def test_the_names_follow_the_rule(fleet: RunningCluster) -> None:
     """docs/reference/metrics.md: lower case, domain first, no PerSec, timers in seconds, a help text for each."""
     produce(fleet)
     for name, family in metrics(fleet).items():
@@ -126,7 +126,7 @@ def test_the_names_follow_the_rule(fleet: Cluster) -> None:
         assert family.type in ("counter", "gauge", "histogram"), name
 
 
-def test_bytes_and_requests_are_counted(fleet: Cluster) -> None:
+def test_bytes_and_requests_are_counted(fleet: RunningCluster) -> None:
     produce(fleet)
     before = metrics(fleet)
     size = produce(fleet)
@@ -152,7 +152,7 @@ def test_bytes_and_requests_are_counted(fleet: Cluster) -> None:
     )
 
 
-def test_the_state_of_replicas_and_controller_is_told(fleet: Cluster) -> None:
+def test_the_state_of_replicas_and_controller_is_told(fleet: RunningCluster) -> None:
     found = metrics(fleet)
     assert value(found, "kafka_server_replicamanager_underreplicatedpartitions") == 0
     assert value(found, "kafka_server_replicamanager_partitioncount") >= 1
@@ -161,7 +161,7 @@ def test_the_state_of_replicas_and_controller_is_told(fleet: Cluster) -> None:
     assert value(found, "kafka_controller_kafkacontroller_offlinepartitionscount") == 0
 
 
-def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(impatient: Cluster) -> None:
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(impatient: RunningCluster) -> None:
     """connections.max.idle.ms. A long poll that is older than the limit is not idle."""
     with Wire(impatient.address(0)) as waiting:
         waiting.send(fetch(waiting, offset=0, max_wait_ms=IDLE_MS * 100))
@@ -182,7 +182,7 @@ def is_served(wire: Wire) -> bool:
         return False
 
 
-def test_connections_over_the_limit_wait_and_the_others_go_on(fleet: Cluster) -> None:
+def test_connections_over_the_limit_wait_and_the_others_go_on(fleet: RunningCluster) -> None:
     """max.connections; the brokers' own listener gets its place at the cost of an idle client (KIP-402)."""
     count = "kafka_server_socketservermetrics_connectioncount"
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ from kafka import KafkaAdminClient
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.topics import create
@@ -34,7 +34,7 @@ def errors() -> Iterator[BrokerErrors]:
 
 
 @pytest.fixture(scope="module")
-def fleet(errors: BrokerErrors) -> Iterator[Cluster]:
+def fleet(errors: BrokerErrors) -> Iterator[RunningCluster]:
     with cluster(brokers=3, racks=3, disks=2, config={"min.insync.replicas": "2"}) as found:
         yield found
 
@@ -49,7 +49,7 @@ class Found:
     is_future: bool
 
 
-def described(fleet: Cluster, broker: int, topic: str | None, index: int = 0, version: int = 4) -> list[Found]:
+def described(fleet: RunningCluster, broker: int, topic: str | None, index: int = 0, version: int = 4) -> list[Found]:
     api = codec.module(ApiKey.DESCRIBE_LOG_DIRS)
     topics = None if topic is None else [api.DescribableLogDirTopic(topic=topic, partitions=[index])]
     with Wire(fleet.address(broker)) as wire:
@@ -66,21 +66,21 @@ def described(fleet: Cluster, broker: int, topic: str | None, index: int = 0, ve
     ]
 
 
-def paths(fleet: Cluster, broker: int) -> list[str]:
+def paths(fleet: RunningCluster, broker: int) -> list[str]:
     return [str(fleet.data / f"broker-{broker}" / name) for name in ("d0", "d1")]
 
 
-def home(fleet: Cluster, broker: int, topic: str, index: int = 0) -> str:
+def home(fleet: RunningCluster, broker: int, topic: str, index: int = 0) -> str:
     (path,) = [found.path for found in described(fleet, broker, topic, index) if not found.is_future]
     return path
 
 
-def other(fleet: Cluster, broker: int, path: str) -> str:
+def other(fleet: RunningCluster, broker: int, path: str) -> str:
     (found,) = [one for one in paths(fleet, broker) if one != path]
     return found
 
 
-def move(fleet: Cluster, broker: int, topic: str, path: str, index: int = 0, version: int = 2) -> ErrorCode:
+def move(fleet: RunningCluster, broker: int, topic: str, path: str, index: int = 0, version: int = 2) -> ErrorCode:
     api = codec.module(ApiKey.ALTER_REPLICA_LOG_DIRS)
     named = api.AlterReplicaLogDirTopic(name=topic, partitions=[index])
     request = api.AlterReplicaLogDirsRequest(dirs=[api.AlterReplicaLogDir(path=path, topics=[named])])
@@ -92,7 +92,7 @@ def move(fleet: Cluster, broker: int, topic: str, path: str, index: int = 0, ver
     return ErrorCode.of(part.error_code)
 
 
-def configure(fleet: Cluster, broker: str, name: str, value: str | None, *, at: int = 0) -> str:
+def configure(fleet: RunningCluster, broker: str, name: str, value: str | None, *, at: int = 0) -> str:
     """Of one broker, or of all for ""; gives what the broker has against it.
 
     In force at the broker that was asked, `at` for those of all: the others hear of it a little later.
@@ -107,7 +107,7 @@ def configure(fleet: Cluster, broker: str, name: str, value: str | None, *, at: 
     return result.error_message or ""
 
 
-def produce(fleet: Cluster, topic: str, count: int, size: int = 10, partitions: int = 1) -> None:
+def produce(fleet: RunningCluster, topic: str, count: int, size: int = 10, partitions: int = 1) -> None:
     producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all", "linger.ms": 1, "batch.size": 4000})
     for number in range(count):
         producer.produce(topic, b"%d" % number + bytes(size), partition=number % partitions)
@@ -119,7 +119,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.node.name.replace("[", "-").replace("]", "")[-100:]
 
 
-def test_every_version_describes_and_moves(fleet: Cluster, name: str) -> None:
+def test_every_version_describes_and_moves(fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name)
     produce(fleet, name, 5)
     for version in range(5):
@@ -134,7 +134,7 @@ def test_every_version_describes_and_moves(fleet: Cluster, name: str) -> None:
         assert move(fleet, 0, name, path + "/", version=version) is ErrorCode.NONE  # it is there
 
 
-def test_a_move_that_cannot_be_is_refused(fleet: Cluster, name: str) -> None:
+def test_a_move_that_cannot_be_is_refused(fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name)
     assert move(fleet, 0, name, "/no/such/directory") is ErrorCode.LOG_DIR_NOT_FOUND
     assert move(fleet, 0, name, paths(fleet, 1)[0]) is ErrorCode.LOG_DIR_NOT_FOUND
@@ -142,7 +142,7 @@ def test_a_move_that_cannot_be_is_refused(fleet: Cluster, name: str) -> None:
     assert move(fleet, 0, name, paths(fleet, 0)[0], index=7) is ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def test_a_replica_is_born_where_it_was_told_to_be(fleet: Cluster, name: str) -> None:
+def test_a_replica_is_born_where_it_was_told_to_be(fleet: RunningCluster, name: str) -> None:
     """That is how kafka-reassign-partitions places a new replica: the error is expected, the wish remembered."""
     wished = {broker: paths(fleet, broker)[broker % 2] for broker in range(3)}
     for broker, path in wished.items():
@@ -153,7 +153,7 @@ def test_a_replica_is_born_where_it_was_told_to_be(fleet: Cluster, name: str) ->
         assert [home(fleet, broker, name, index) for index in range(4)] == [path] * 4
 
 
-def test_leaders_and_followers_move_under_load_unnoticed(fleet: Cluster, name: str) -> None:
+def test_leaders_and_followers_move_under_load_unnoticed(fleet: RunningCluster, name: str) -> None:
     """Every replica to and fro: no refused request, no record lost, twice or out of order, and none that moves."""
     create(fleet.bootstrap, name, partitions=2, segment_bytes="100000")
     produce(fleet, name, 500, size=500, partitions=2)
@@ -199,14 +199,14 @@ def test_leaders_and_followers_move_under_load_unnoticed(fleet: Cluster, name: s
     await_that(lambda: in_sync(fleet, name) == [3, 3], "all replicas are in sync")
 
 
-def moves_done(fleet: Cluster, broker: int) -> int:
+def moves_done(fleet: RunningCluster, broker: int) -> int:
     with urllib.request.urlopen(f"http://{fleet.http(broker)}/metrics", timeout=LIMIT_S) as answer:
         metrics = answer.read().decode()
     (done,) = [line for line in metrics.splitlines() if line.startswith("ottla_replica_moves_done_total")]
     return int(float(done.split()[-1]))
 
 
-def read_all(fleet: Cluster, topic: str, partitions: int) -> list[list[int]]:
+def read_all(fleet: RunningCluster, topic: str, partitions: int) -> list[list[int]]:
     consumer = Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": topic, "enable.partition.eof": False})
     read: list[list[int]] = []
     for index in range(partitions):
@@ -226,12 +226,12 @@ def read_all(fleet: Cluster, topic: str, partitions: int) -> list[list[int]]:
     return read
 
 
-def in_sync(fleet: Cluster, topic: str) -> list[int]:
+def in_sync(fleet: RunningCluster, topic: str) -> list[int]:
     described = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(topic, timeout=LIMIT_S).topics[topic]
     return [len(part.isrs) for part in described.partitions.values()]
 
 
-def test_a_throttled_move_shows_how_far_it_is_and_survives_a_crash(fleet: Cluster, name: str) -> None:
+def test_a_throttled_move_shows_how_far_it_is_and_survives_a_crash(fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name, segment_bytes="20000")
     produce(fleet, name, 300, size=200)
     assert configure(fleet, "", RATE, "1000", at=1) == ""
@@ -255,7 +255,7 @@ def test_a_throttled_move_shows_how_far_it_is_and_survives_a_crash(fleet: Cluste
     assert read_all(fleet, name, 1) == [list(range(300))]
 
 
-def begun_copy(fleet: Cluster, broker: int, topic: str, records: int) -> Found:
+def begun_copy(fleet: RunningCluster, broker: int, topic: str, records: int) -> Found:
     """The copy, as soon as some of the records are written to it, though not all; its size grows a moment before."""
     found: list[Found] = []
 
@@ -268,11 +268,11 @@ def begun_copy(fleet: Cluster, broker: int, topic: str, records: int) -> Found:
     return copy
 
 
-def futures(fleet: Cluster, broker: int, topic: str) -> list[Found]:
+def futures(fleet: RunningCluster, broker: int, topic: str) -> list[Found]:
     return [found for found in described(fleet, broker, topic) if found.is_future]
 
 
-def test_a_cordoned_directory_takes_nothing_new_and_keeps_what_it_has(fleet: Cluster, name: str) -> None:
+def test_a_cordoned_directory_takes_nothing_new_and_keeps_what_it_has(fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, f"{name}-before", partitions=4)
     cordoned, free = paths(fleet, 2)
     there = [index for index in range(4) if home(fleet, 2, f"{name}-before", index) == cordoned]
@@ -293,7 +293,7 @@ def test_a_cordoned_directory_takes_nothing_new_and_keeps_what_it_has(fleet: Clu
     assert cordoned in {home(fleet, 2, f"{name}-after", index) for index in range(6)}
 
 
-def test_kafka_python_moves_and_describes(fleet: Cluster, name: str) -> None:
+def test_kafka_python_moves_and_describes(fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name)
     admin = KafkaAdminClient(bootstrap_servers=fleet.bootstrap.split(","))
     path = other(fleet, 0, home(fleet, 0, name))

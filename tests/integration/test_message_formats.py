@@ -17,7 +17,7 @@ from ottla_broker.records import formats, legacy
 from ottla_broker.records.batch import checksum
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.wire import Wire, batch, create_topic, produce_request
 
 TIMESTAMP = 1_700_000_000_000
@@ -25,19 +25,19 @@ OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=1) as found:
         yield found
 
 
 @pytest.fixture
-def wire(fleet: Cluster) -> Iterator[Wire]:
+def wire(fleet: RunningCluster) -> Iterator[Wire]:
     with Wire(fleet.address(0)) as found:
         yield found
 
 
 @pytest.fixture
-def topic(fleet: Cluster, request: pytest.FixtureRequest) -> str:
+def topic(fleet: RunningCluster, request: pytest.FixtureRequest) -> str:
     """A topic of the test's own; an indirect parameter gives its configuration."""
     name = f"t{crc32(request.node.name.encode())}"
     create_topic(fleet.address(0), name, **getattr(request, "param", {}))
@@ -148,7 +148,7 @@ def test_from_version_3_on_producers_send_format_2(wire: Wire, topic: str) -> No
     assert fetch(wire, topic).high_watermark == 0
 
 
-def test_zstd_is_only_for_clients_that_know_it(fleet: Cluster, wire: Wire, topic: str) -> None:
+def test_zstd_is_only_for_clients_that_know_it(fleet: RunningCluster, wire: Wire, topic: str) -> None:
     squeezed = build_batch([Record(0, TIMESTAMP, None, b"v")], codec=Codec.ZSTD)
     assert produce(wire, topic, squeezed, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert produce(wire, topic, squeezed, version=7).error_code == 0
@@ -277,7 +277,7 @@ def test_clients_do_not_write_to_internal_topics(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("topic", [{"compression_type": "gzip"}], indirect=True)
-def test_the_order_of_a_connection_holds_through_the_workers(fleet: Cluster, wire: Wire, topic: str) -> None:
+def test_the_order_of_a_connection_holds_through_the_workers(fleet: RunningCluster, wire: Wire, topic: str) -> None:
     """Large ones go to workers, small ones and those that are compressed already do not."""
     sent: list[bytes] = []
     for number in range(60):
@@ -308,7 +308,7 @@ def test_acks_zero_goes_through_the_workers_too(wire: Wire, topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", [{"message_timestamp_after_max_ms": "0"}], indirect=True)
-def test_acks_zero_with_a_bad_record_closes_the_connection(fleet: Cluster, topic: str) -> None:
+def test_acks_zero_with_a_bad_record_closes_the_connection(fleet: RunningCluster, topic: str) -> None:
     for count in (1, 500):
         with Wire(fleet.address(0)) as wire:
             records = [Record(n, 2**45, None, bytes(100)) for n in range(count)]

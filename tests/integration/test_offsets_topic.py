@@ -8,13 +8,13 @@ from confluent_kafka import Consumer, TopicPartition
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec, codec_of
 from ottla_broker.testing import cluster
-from ottla_broker.testing.cluster import Cluster
+from ottla_broker.testing.cluster import RunningCluster
 from tests.integration.clients.topics import create
 
 LIMIT_S = 120.0
 
 
-def consumer(fleet: Cluster) -> Consumer:
+def consumer(fleet: RunningCluster) -> Consumer:
     return Consumer({"bootstrap.servers": fleet.bootstrap, "group.id": "g", "log_level": "0"})
 
 

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla_broker.local.ports import free_port
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.broker.controller.test_with_apache_kafka import ApacheBroker
 from tests.integration.file_systems import fuse_mount, why_not
 from tests.integration.wire import fleet_named_by
@@ -136,25 +136,25 @@ def load_on(bootstrap: str, assignment: list[list[int]] | None = None) -> Iterat
         load.stop()
 
 
-def status(fleet: Cluster, broker: int) -> dict[str, Any]:
+def status(fleet: RunningCluster, broker: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{fleet.http(broker)}/status", timeout=_LIMIT_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
 
-def metric(fleet: Cluster, broker: int, name: str) -> float:
+def metric(fleet: RunningCluster, broker: int, name: str) -> float:
     with urllib.request.urlopen(f"http://{fleet.http(broker)}/metrics", timeout=_LIMIT_S) as answer:
         lines = answer.read().decode().splitlines()
     (line,) = [one for one in lines if one.startswith(f"{name} ")]
     return float(line.rsplit(" ", 1)[1])
 
 
-def is_offline(fleet: Cluster, broker: int, disk: str) -> bool:
+def is_offline(fleet: RunningCluster, broker: int, disk: str) -> bool:
     states = {Path(one["path"]).name: one["state"] for one in status(fleet, broker)["log_dirs"]}
     return bool(states[disk] == "offline")
 
 
-def is_made_anew(fleet: Cluster, broker: int, bad: Path) -> Callable[[], bool]:
+def is_made_anew(fleet: RunningCluster, broker: int, bad: Path) -> Callable[[], bool]:
     """Every partition is on the good disk, and none waits or is being filled."""
     good = bad.with_name("d0")
 

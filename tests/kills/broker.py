@@ -16,7 +16,7 @@ from ottla_broker.adapters.process import make_ports, run
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
 from ottla_broker.server.broker import Broker
-from ottla_broker.server.edge.http import routes
+from ottla_broker.server.edge.http_endpoints import routes
 
 LOG_DIR = "d0"
 

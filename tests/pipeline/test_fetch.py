@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from ottla_pipeline.cluster import Cluster as Brokers
 from ottla_pipeline.errors import ClusterUnreachable, DataLoss, UnknownTopic
 from ottla_pipeline.options import TopicPartition, parse
@@ -27,7 +27,7 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=3, racks=3) as found:
         yield found
 
@@ -39,7 +39,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def until_everybody_knows(fleet: Cluster, topic: str) -> None:
+def until_everybody_knows(fleet: RunningCluster, topic: str) -> None:
     """A reader asks the brokers in the order of its bootstrap servers, and not the one that told of the topic first."""
     for broker in fleet.running:
         checked = parse({"kafka.bootstrap.servers": fleet.address(broker), "subscribe": topic})
@@ -47,7 +47,7 @@ def until_everybody_knows(fleet: Cluster, topic: str) -> None:
             until(lambda: len(one.partitions_of([topic]).get(topic, ())) == PARTITIONS, f"{broker} knows {topic}")
 
 
-def fill(fleet: Cluster, topic: str, codec: str = "none") -> dict[TopicPartition, list[tuple[int, bytes]]]:
+def fill(fleet: RunningCluster, topic: str, codec: str = "none") -> dict[TopicPartition, list[tuple[int, bytes]]]:
     """Writes a topic; gives (offset, value) of every record by partition."""
     admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(60)
@@ -68,7 +68,7 @@ def fill(fleet: Cluster, topic: str, codec: str = "none") -> dict[TopicPartition
     return {partition: sorted(found) for partition, found in written.items()}
 
 
-def read_all(fleet: Cluster, **options: str) -> dict[TopicPartition, list[tuple[int, bytes]]]:
+def read_all(fleet: RunningCluster, **options: str) -> dict[TopicPartition, list[tuple[int, bytes]]]:
     checked = parse({"kafka.bootstrap.servers": fleet.bootstrap, **options})
     with Brokers(checked.connecting) as brokers:
         ranges = plan(checked, brokers, fleet.bootstrap)
@@ -81,14 +81,14 @@ def read_all(fleet: Cluster, **options: str) -> dict[TopicPartition, list[tuple[
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_topic_is_read_whole_whatever_its_codec(fleet: Cluster, codec: str) -> None:
+def test_a_topic_is_read_whole_whatever_its_codec(fleet: RunningCluster, codec: str) -> None:
     written = fill(fleet, f"whole-{codec}", codec)
     assert read_all(fleet, subscribe=f"whole-{codec}", minPartitions="7") == written
     # A fetch smaller than a batch brings that batch nevertheless.
     assert read_all(fleet, subscribe=f"whole-{codec}", **{"kafka.max.partition.fetch.bytes": "100"}) == written
 
 
-def test_only_the_offsets_asked_for_are_read(fleet: Cluster) -> None:
+def test_only_the_offsets_asked_for_are_read(fleet: RunningCluster) -> None:
     written = fill(fleet, "bounded")
     starts = json.dumps({"bounded": {"0": 10, "1": 20, "2": -2}})
     ends = json.dumps({"bounded": {"0": 990, "1": 21, "2": -1}})
@@ -104,13 +104,13 @@ def test_only_the_offsets_asked_for_are_read(fleet: Cluster) -> None:
     assert read_all(fleet, subscribe="bounded", startingTimestamp="0") == written
 
 
-def test_a_topic_that_does_not_exist_is_named_and_not_created(fleet: Cluster) -> None:
+def test_a_topic_that_does_not_exist_is_named_and_not_created(fleet: RunningCluster) -> None:
     for _ in range(2):
         with pytest.raises(UnknownTopic, match="option subscribe: topic 'missing' does not exist at"):
             read_all(fleet, subscribe="missing")
 
 
-def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(fleet: Cluster) -> None:
+def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(fleet: RunningCluster) -> None:
     checked = parse({"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "heard-of-late"})
     wanted = OffsetRange(TopicPartition("heard-of-late", 0), 0, RECORDS // PARTITIONS)
     with ThreadPoolExecutor(1) as reading:
@@ -119,7 +119,7 @@ def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(fleet: Cluster
         assert found.result(180) == RECORDS // PARTITIONS
 
 
-def test_a_topic_that_stays_away_is_named(fleet: Cluster) -> None:
+def test_a_topic_that_stays_away_is_named(fleet: RunningCluster) -> None:
     checked = parse(
         {"kafka.bootstrap.servers": fleet.bootstrap, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "300"}
     )
@@ -141,7 +141,7 @@ def test_brokers_that_do_not_answer_are_named(free_port: int) -> None:
     assert f"no broker of kafka.bootstrap.servers answers: 127.0.0.1:{free_port}" in str(raised.value)
 
 
-def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: Cluster) -> None:
+def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: RunningCluster) -> None:
     written = fill(fleet, "short")
     partition = TopicPartition("short", 0)
     end = len(written[partition])
@@ -157,7 +157,7 @@ def test_offsets_that_are_gone_are_an_error_or_left_out(fleet: Cluster) -> None:
     assert list(fetch.read(beyond, parse({**options, "failOnDataLoss": "false"}))) == []
 
 
-def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: Cluster) -> None:
+def test_a_leader_that_dies_in_the_middle_is_replaced(fleet: RunningCluster) -> None:
     written = fill(fleet, "failover")
     options = parse(
         {

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
@@ -25,7 +25,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=2, racks=2) as found:
         admin = AdminClient({"bootstrap.servers": found.bootstrap})
         for topic in ("letters", "flights", "empty"):
@@ -70,7 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
-def frame(spark: Any, fleet: Cluster, connector: str = "ottla", **options: str) -> Any:
+def frame(spark: Any, fleet: RunningCluster, connector: str = "ottla", **options: str) -> Any:
     reader = spark.read.format(connector).option("kafka.bootstrap.servers", fleet.bootstrap)
     return reader.options(**options).load()
 
@@ -87,7 +87,7 @@ def frame(spark: Any, fleet: Cluster, connector: str = "ottla", **options: str) 
     ],
     ids=str,
 )
-def test_the_rows_are_those_of_the_stock_connector(spark: Any, fleet: Cluster, options: dict[str, str]) -> None:
+def test_the_rows_are_those_of_the_stock_connector(spark: Any, fleet: RunningCluster, options: dict[str, str]) -> None:
     ours, theirs = (frame(spark, fleet, connector, **options) for connector in ("ottla", "kafka"))
     assert ours.schema.simpleString() == theirs.schema.simpleString()
     found, their_rows = (
@@ -97,13 +97,13 @@ def test_the_rows_are_those_of_the_stock_connector(spark: Any, fleet: Cluster, o
     assert bool(found) is (options.get("subscribe") != "empty")
 
 
-def test_there_is_a_task_for_each_partition_and_more_on_demand(spark: Any, fleet: Cluster) -> None:
+def test_there_is_a_task_for_each_partition_and_more_on_demand(spark: Any, fleet: RunningCluster) -> None:
     assert frame(spark, fleet, subscribe="letters").rdd.getNumPartitions() == 4
     assert frame(spark, fleet, subscribe="letters", minPartitions="8").rdd.getNumPartitions() >= 8
     assert frame(spark, fleet, subscribe="letters").limit(3).count() == 3
 
 
-def test_a_mistake_is_told_in_one_line_that_names_it(spark: Any, fleet: Cluster) -> None:
+def test_a_mistake_is_told_in_one_line_that_names_it(spark: Any, fleet: RunningCluster) -> None:
     for options, message in (
         ({"subscribe": "nope"}, "UnknownTopic: option subscribe: topic 'nope' does not exist at 127.0.0.1:"),
         ({"subscribe": "letters", "startingOffset": "earliest"}, "did you mean startingOffsets?"),
@@ -119,7 +119,7 @@ def test_a_mistake_is_told_in_one_line_that_names_it(spark: Any, fleet: Cluster)
         reader.option("kafka.bootstrap.servers", fleet.bootstrap).load().count()
 
 
-def test_the_example_makes_a_table_and_a_picture(fleet: Cluster, tmp_path: Path) -> None:
+def test_the_example_makes_a_table_and_a_picture(fleet: RunningCluster, tmp_path: Path) -> None:
     producer = Producer({"bootstrap.servers": fleet.bootstrap, "acks": "all"})
     for value in (
         b'{"hour": 6, "carrier": "AA", "arr_delay": 10.0}',

@@ -124,7 +124,7 @@ async def _serve(config: BrokerConfig) -> int:
 async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
     from ottla_broker.adapters.http import HttpServer
     from ottla_broker.server.broker import StartRefused
-    from ottla_broker.server.edge.http import routes
+    from ottla_broker.server.edge.http_endpoints import routes
 
     http = HttpServer(routes(broker))
     try:

@@ -19,7 +19,7 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.local.layout import SESSION_TIMEOUT_MS, BrokerPlace, Layout
 from ottla_broker.ports import Coordination
 from ottla_broker.server.broker import Broker, StartRefused
-from ottla_broker.server.edge.http import routes
+from ottla_broker.server.edge.http_endpoints import routes
 
 EMBEDDED_CONNECT = "embedded:2181"
 """zookeeper.connect of a fleet without ZooKeeper: the key is required, nobody connects to it."""

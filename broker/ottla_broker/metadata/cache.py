@@ -23,7 +23,7 @@ FULL = 2
 """`Type` of an UpdateMetadata v8 that names every topic."""
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where a broker listens under one listener name."""
 
     host: str
@@ -36,7 +36,7 @@ class BrokerMetadata:
     """A live broker. `endpoints` maps listener names."""
 
     broker_id: int
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, BrokerEndpoint]
     rack: str | None = None
 
 
@@ -186,12 +186,12 @@ class MetadataCache:
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self.brokers
 
-    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+    def endpoint(self, broker_id: int, listener: str) -> BrokerEndpoint | None:
         """None when the broker is not alive or has no such listener."""
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
-    def brokers_with(self, listener: str) -> Iterable[tuple[BrokerMetadata, Endpoint]]:
+    def brokers_with(self, listener: str) -> Iterable[tuple[BrokerMetadata, BrokerEndpoint]]:
         """The live brokers that have this listener, by id."""
         for broker in self.brokers.values():
             endpoint = broker.endpoints.get(listener)
@@ -205,13 +205,13 @@ def _by_id(brokers: Iterable[Any]) -> list[Any]:
 
 def _broker(broker: Any, api_version: int) -> BrokerMetadata:
     if api_version == 0:
-        endpoints = {"PLAINTEXT": Endpoint(broker.v0_host, broker.v0_port, 0)}
+        endpoints = {"PLAINTEXT": BrokerEndpoint(broker.v0_host, broker.v0_port, 0)}
     else:
         endpoints = {
             # Before version 3 an endpoint had no name; the security protocol's served as one.
-            (item.listener if api_version >= 3 else _PROTOCOL_NAMES.get(item.security_protocol, "PLAINTEXT")): Endpoint(
-                item.host, item.port, item.security_protocol
-            )
+            (
+                item.listener if api_version >= 3 else _PROTOCOL_NAMES.get(item.security_protocol, "PLAINTEXT")
+            ): BrokerEndpoint(item.host, item.port, item.security_protocol)
             for item in broker.endpoints
         }
     return BrokerMetadata(broker.id, endpoints, broker.rack)

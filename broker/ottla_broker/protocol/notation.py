@@ -107,7 +107,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageDefinition:
     """A request, a response, or a schema outside an API."""
 
     kind: str
@@ -148,14 +148,14 @@ class Definition:
     api_key: int | None
     name: str
     prose: str
-    messages: tuple[Message, ...]
+    messages: tuple[MessageDefinition, ...]
 
     @property
     def module(self) -> str:
         """Name of the generated module: the file's name without number and ending."""
         return re.sub(r"^\d+_", "", self.file.removesuffix(".api"))
 
-    def message(self, kind: str) -> Message:
+    def message(self, kind: str) -> MessageDefinition:
         return next(message for message in self.messages if message.kind == kind)
 
 
@@ -309,7 +309,7 @@ def _field(line: _Line) -> Field:
     )
 
 
-def _close(file: str, message: _Open) -> Message:
+def _close(file: str, message: _Open) -> MessageDefinition:
     """Give every use of a shared struct its members, and check what the notation promises."""
 
     def resolve(fields: tuple[Field, ...]) -> Iterator[Field]:
@@ -327,7 +327,7 @@ def _close(file: str, message: _Open) -> Message:
         for member in _walk(fields):
             if member.tag is not None and message.flexible is None:
                 raise NotationError(f"{file}: {message.name}: {member.name} is tagged, but no version is flexible")
-    return Message(message.kind, message.name, message.versions, message.flexible, message.deprecated, fields)
+    return MessageDefinition(message.kind, message.name, message.versions, message.flexible, message.deprecated, fields)
 
 
 def _walk(fields: tuple[Field, ...]) -> Iterator[Field]:

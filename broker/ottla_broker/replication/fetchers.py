@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ottla_broker.config.inter_broker import inter_broker_versions
-from ottla_broker.metadata.cache import Endpoint, MetadataCache
+from ottla_broker.metadata.cache import BrokerEndpoint, MetadataCache
 from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.protocol.api import ApiKey
@@ -197,7 +197,7 @@ class Fetcher:
         self._session_errors = 0
         self._swept_at = owner.clock.monotonic()
         self._client: LeaderConnection | None = None
-        self._endpoint: Endpoint | None = None
+        self._endpoint: BrokerEndpoint | None = None
         self._changed = asyncio.Event()
         self._is_closed = False
         self._is_settled = False

@@ -25,8 +25,8 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.assembly.core import make_core
+from ottla_broker.server.assembly.part_settings import start_refusal
 from ottla_broker.server.assembly.serving import BrokerIdentity, ServingParts, make_serving
-from ottla_broker.server.assembly.settings import start_refusal
 from ottla_broker.server.directory_events import DirectoryEvents
 from ottla_broker.server.edge.advertised import advertised_endpoints
 from ottla_broker.server.leaving import hand_over
@@ -39,6 +39,7 @@ from ottla_broker.server.lifecycle import (
     LifecycleStep,
     StartRefused,
 )
+from ottla_broker.server.peers.coordination_session import CoordinationSessionState
 from ottla_broker.server.peers.dynamic_config import DynamicConfig
 from ottla_broker.server.peers.finalized_features import refuse_unknown_features
 from ottla_broker.server.peers.registration import (
@@ -50,7 +51,6 @@ from ottla_broker.server.peers.registration import (
     make_persistent_paths,
     refuse_other_cluster,
 )
-from ottla_broker.server.peers.session_state import SessionState
 from ottla_broker.server.power_loss import assigned, no_longer_lost, until_out_of_sync
 from ottla_broker.server.readmission import FORGOTTEN
 from ottla_broker.server.remade_replicas import RemadeReplicas
@@ -84,7 +84,7 @@ class Broker:
         self.cluster_id = ""
         self._ports = ports
         self._logger = logger or logging.LoggerAdapter(logging.getLogger("ottla"), {"broker": self.broker_id})
-        self._session = SessionState(ports.clock)
+        self._session = CoordinationSessionState(ports.clock)
         self._lifecycle = Lifecycle(ports.clock)
         self._skips_to_flush: asyncio.Future[None] = ports.clock.create_future()
         ports.clock.on_task_failure = self._on_task_failure

@@ -6,7 +6,7 @@ from typing import Any
 
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.server.lifecycle import BrokerState
-from ottla_broker.server.peers.session_state import SessionState
+from ottla_broker.server.peers.coordination_session import CoordinationSessionState
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 
@@ -14,7 +14,7 @@ def broker_status(
     broker_id: int,
     cluster_id: str,
     state: BrokerState,
-    session: SessionState,
+    session: CoordinationSessionState,
     log_manager: LogManager,
     replica_manager: ReplicaManager | None,
 ) -> dict[str, Any]:

@@ -4,6 +4,6 @@ with cluster(brokers=3, racks=3, disks=2) as fleet:
     producer = confluent_kafka.Producer({"bootstrap.servers": fleet.bootstrap})
 """
 
-from ottla_broker.testing.cluster import Cluster, cluster
+from ottla_broker.testing.cluster import RunningCluster, cluster
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["RunningCluster", "cluster"]

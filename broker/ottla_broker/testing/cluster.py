@@ -44,7 +44,7 @@ QUICK = {
 """Broker keys of a test fleet, so that nobody waits for a death, a first rebalance or fifty logs."""
 
 
-class Cluster:
+class RunningCluster:
     """A running fleet. Its methods may be called from any thread but the brokers' own."""
 
     def __init__(self, layout: Layout, config: Mapping[str, str], zookeeper: str) -> None:
@@ -178,7 +178,7 @@ def cluster(
     config: Mapping[str, str] | None = None,
     data: Path | None = None,
     zookeeper: str = "",
-) -> Iterator[Cluster]:
+) -> Iterator[RunningCluster]:
     """A fleet for the length of a `with` block.
 
     Args:
@@ -203,7 +203,7 @@ def cluster(
     )
     with tempfile.TemporaryDirectory(prefix="ottla-") as temporary:
         layout = Layout(data or Path(temporary), document, first_client_port=0)
-        found = Cluster(layout, {**QUICK, **(config or {})}, zookeeper)
+        found = RunningCluster(layout, {**QUICK, **(config or {})}, zookeeper)
         found.open()
         try:
             yield found

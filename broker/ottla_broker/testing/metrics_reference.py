@@ -19,7 +19,7 @@ TYPES = {Counter: "counter", Gauge: "gauge", Histogram: "histogram"}
 
 CREATED_LATER = {
     "kafka_network_requestmetrics_totaltime_seconds": (
-        "histogram", ("request",), "From the last byte of a request to its answer.",
+        "histogram", ("request",), "From the last byte of a request to its response.",
     ),
     "kafka_server_brokertopicmetrics_bytesin": ("counter", ("topic",), "Bytes that clients produced."),
     "kafka_server_brokertopicmetrics_bytesout": ("counter", ("topic",), "Bytes that consumers fetched."),

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ottla_broker.testing import cluster
-from ottla_broker.testing.cluster import Cluster
+from ottla_broker.testing.cluster import RunningCluster
 
 DEADLINE_S = 120.0
 PARTITIONS = 4
@@ -26,7 +26,7 @@ def until(is_reached: Callable[[], bool], *consumers: Consumer) -> None:
             consumer.poll(0.05)
 
 
-def consumer_of(fleet: Cluster, group: str, **config: str) -> Consumer:
+def consumer_of(fleet: RunningCluster, group: str, **config: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": fleet.bootstrap,

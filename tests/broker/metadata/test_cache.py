@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from ottla_broker.metadata.cache import FULL, LEADER_DURING_DELETE, Endpoint, MetadataCache
+from ottla_broker.metadata.cache import FULL, LEADER_DURING_DELETE, BrokerEndpoint, MetadataCache
 from ottla_broker.protocol.codec import ZERO_UUID
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.update_metadata import (
@@ -53,7 +53,7 @@ def test_an_update_brings_brokers_endpoints_and_partitions_by_name_and_id() -> N
     assert not cache.is_ready
     error, _ = cache.update(update(topic("orders", ORDERS, (1, 2), (0, 1))))
     assert error is ErrorCode.NONE and cache.is_ready and cache.controller_id == 1
-    assert cache.endpoint(2, "CLIENT") == Endpoint("127.0.0.1", 9092, 0)
+    assert cache.endpoint(2, "CLIENT") == BrokerEndpoint("127.0.0.1", 9092, 0)
     assert cache.endpoint(2, "INTERNAL") is None and cache.endpoint(9, "CLIENT") is None
     assert list(cache.topics["orders"].partitions) == [0, 1]
     assert cache.topic_name(ORDERS) == "orders" and cache.topic_id("orders") == ORDERS
@@ -133,7 +133,7 @@ def test_versions_before_five_name_the_topic_in_each_partition() -> None:
     )
     cache.update(request, api_version=2)
     assert cache.partition_count("orders") == 1 and cache.topic_id("orders") == ZERO_UUID
-    assert cache.endpoint(1, "SSL") == Endpoint("h", 1, 1)
+    assert cache.endpoint(1, "SSL") == BrokerEndpoint("h", 1, 1)
 
 
 def test_listeners_hear_of_every_change_and_of_no_refused_one() -> None:

@@ -17,7 +17,7 @@ from ottla_broker.protocol import generator
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generator.classes import class_names
 from ottla_broker.protocol.generator.facts import is_null_in, scope_of, snake_case
-from ottla_broker.protocol.notation import Definition, Field, Message
+from ottla_broker.protocol.notation import Definition, Field, MessageDefinition
 
 RANGES = {
     "int8": (-(2**7), 2**7 - 1),
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     """One message in one version, with the generated functions for it."""
 
     definition: Definition
-    message: Message
+    message: MessageDefinition
     version: int
 
     @property

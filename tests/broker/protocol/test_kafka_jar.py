@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.notation import Field, Message, Versions
+from ottla_broker.protocol.notation import Field, MessageDefinition, Versions
 from tests.broker.protocol.messages import DEFINITIONS, FEW_EXAMPLES, Case, drawn, messages
 
 pytestmark = pytest.mark.java
@@ -101,7 +101,7 @@ def _ours(fields: tuple[Field, ...], path: str) -> Iterator[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("message", [pytest.param(message, id=message.name) for message in MESSAGES])
-def test_the_definition_has_the_fields_of_the_official_one(jar: Path, message: Message) -> None:
+def test_the_definition_has_the_fields_of_the_official_one(jar: Path, message: MessageDefinition) -> None:
     described = _described(jar, message.name)
     shared = {struct["name"]: struct["fields"] for struct in described.get("commonStructs", [])}
     root = "record:" if message.name in RECORDS else ""

@@ -36,13 +36,13 @@ from ottla_broker.records.batch import batches
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
-from ottla_broker.replication.fetch.values import FetchEnvironment
+from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import chooses_by_rack
-from ottla_broker.server.context import Services
 from ottla_broker.server.edge.dispatch import Dispatcher
-from ottla_broker.server.edge.listeners import SocketServer
+from ottla_broker.server.edge.socket_server import SocketServer
+from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log_dirs.log_manager import LogManager

@@ -16,7 +16,7 @@ from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedSto
 from ottla_broker.coordination.znodes import CLUSTER_ID, FEATURE, BrokerRegistration, Features
 from ottla_broker.ports.coordination import SessionEvent
 from ottla_broker.server.broker import Broker, StartRefused
-from ottla_broker.server.peers.session_state import SessionState
+from ottla_broker.server.peers.coordination_session import CoordinationSessionState
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ async def test_a_loss_of_the_session_counts_from_its_first_sign() -> None:
     clock = LoopClock()
     now = 0.0
     clock.monotonic = lambda: now  # type: ignore[method-assign]
-    session = SessionState(clock)
+    session = CoordinationSessionState(clock)
     for event, after_s in ((SessionEvent.CONNECTED, 5.0), (SessionEvent.SUSPENDED, 2.0), (SessionEvent.EXPIRED, 3.0)):
         session.on_event(event)
         now += after_s

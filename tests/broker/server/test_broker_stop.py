@@ -12,7 +12,7 @@ from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.server.broker import Broker
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import create, metadata
@@ -22,25 +22,25 @@ NEVER_MS = "3600000"
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     # Nobody falls out of an ISR here for want of time, so whoever waits for a broker that left waits for ever.
     with cluster(brokers=3, racks=3, config={"replica.lag.time.max.ms": NEVER_MS}) as found:
         yield found
 
 
-def broker_of(fleet: Cluster, number: int) -> Broker:
+def broker_of(fleet: RunningCluster, number: int) -> Broker:
     assert fleet.fleet is not None
     return fleet.fleet.brokers[number]
 
 
-def leads(fleet: Cluster, number: int, topic: str) -> bool:
+def leads(fleet: RunningCluster, number: int, topic: str) -> bool:
     """As the broker itself sees it."""
     manager = broker_of(fleet, number).replica_manager
     partition = None if manager is None else manager.partition(topic, 0)
     return partition is not None and partition.is_leader
 
 
-def leaders(fleet: Cluster, topic: str) -> dict[int, int]:
+def leaders(fleet: RunningCluster, topic: str) -> dict[int, int]:
     with Wire(fleet.address(fleet.running[0])) as wire:
         return metadata(wire, topic)
 
@@ -56,7 +56,7 @@ def test_a_directory_that_vanished_turns_a_stop_into_a_halt_that_says_so() -> No
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
-def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: Cluster, victim: int) -> None:
+def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: RunningCluster, victim: int) -> None:
     """One of the three is the controller."""
     create(fleet.bootstrap, f"t-{victim}", 6)
     assert victim in leaders(fleet, f"t-{victim}").values()
@@ -78,7 +78,7 @@ def test_a_broker_leads_nothing_by_the_time_it_refuses_clients(fleet: Cluster, v
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, version: int) -> None:
+def test_a_drained_broker_points_clients_to_the_new_leader(fleet: RunningCluster, version: int) -> None:
     topic = f"drained-{version}"
     create(fleet.bootstrap, topic, 1)
     leader = leaders(fleet, topic)[0]
@@ -126,7 +126,7 @@ def test_a_drained_broker_points_clients_to_the_new_leader(fleet: Cluster, versi
         fleet.start(leader)
 
 
-def test_another_broker_than_the_controller_refuses(fleet: Cluster) -> None:
+def test_another_broker_than_the_controller_refuses(fleet: RunningCluster) -> None:
     shutdown = codec.module(ApiKey.CONTROLLED_SHUTDOWN)
     request = shutdown.ControlledShutdownRequest(broker_id=0, broker_epoch=-1)
     other = next(
@@ -139,7 +139,7 @@ def test_another_broker_than_the_controller_refuses(fleet: Cluster) -> None:
     assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 
 
-def stop_without_a_successor(config: dict[str, str], meanwhile: Callable[[Cluster, Broker], None]) -> None:
+def stop_without_a_successor(config: dict[str, str], meanwhile: Callable[[RunningCluster, Broker], None]) -> None:
     """Stops broker 1, which leads a partition whose other replica is down, while broker 2 stays."""
     with cluster(brokers=3, config={"offsets.topic.replication.factor": "1", **config}) as fleet:
         create(fleet.bootstrap, "t", 3, 2)
@@ -163,7 +163,7 @@ def stop_without_a_successor(config: dict[str, str], meanwhile: Callable[[Cluste
 
 
 def test_a_second_signal_skips_to_the_flush() -> None:
-    def hurry(fleet: Cluster, broker: Broker) -> None:
+    def hurry(fleet: RunningCluster, broker: Broker) -> None:
         async def hurry() -> None:
             broker.hurry()
 
@@ -205,7 +205,7 @@ def test_half_of_the_time_for_a_stop_is_kept_for_the_flush() -> None:
 
 
 def test_a_broker_waits_for_its_successor_to_return() -> None:
-    def return_and_look(fleet: Cluster, broker: Broker) -> None:
+    def return_and_look(fleet: RunningCluster, broker: Broker) -> None:
         fleet.start(0)
         await_that(lambda: 1 not in leaders(fleet, "t").values(), "broker 0 has taken over")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import BrokerErrors, broker_errors
 from tests.integration.clients.aiokafka_client import Aiokafka
 from tests.integration.clients.driver import Administrator, Driver
@@ -49,7 +49,7 @@ def _watched() -> Iterator[BrokerErrors]:
 
 
 @pytest.fixture(scope="module")
-def fleet(_watched: BrokerErrors) -> Iterator[Cluster]:
+def fleet(_watched: BrokerErrors) -> Iterator[RunningCluster]:
     # What is acknowledged is on all three disks, where some tests look: nobody leaves an ISR for want of time. Whoever
     # is dead leaves it with the end of its session.
     lag = {"replica.lag.time.max.ms": "30000"}
@@ -65,7 +65,7 @@ def _brokers_complain_about_nothing(_watched: BrokerErrors) -> Iterator[None]:
 
 
 @pytest.fixture
-def bootstrap(fleet: Cluster) -> str:
+def bootstrap(fleet: RunningCluster) -> str:
     return fleet.bootstrap
 
 

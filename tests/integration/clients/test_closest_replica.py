@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import Driver, Gathering, GroupMember, await_that
 from tests.integration.clients.java import Java
 from tests.integration.clients.librdkafka import Librdkafka
@@ -18,14 +18,14 @@ CLIENTS_WITH_RACKS = [Librdkafka.name, pytest.param(Java.name, marks=pytest.mark
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     """Broker i is in rack-i."""
     config = {"replica.selector.class": RACK_AWARE, "min.insync.replicas": "2", "group.min.session.timeout.ms": "500"}
     with cluster(brokers=3, racks=3, config=config) as found:
         yield found
 
 
-def bytes_read(fleet: Cluster, broker: int, topic: str) -> float:
+def bytes_read(fleet: RunningCluster, broker: int, topic: str) -> float:
     """By consumers, from this broker; 0 while it does not run."""
     assert fleet.fleet is not None
     found = fleet.fleet.brokers.get(broker)
@@ -37,7 +37,7 @@ def bytes_read(fleet: Cluster, broker: int, topic: str) -> float:
 
 @pytest.mark.parametrize("driver", CLIENTS_WITH_RACKS, indirect=True)
 def test_a_consumer_reads_in_its_rack_and_survives_the_death_of_the_follower_there(
-    driver: Driver, fleet: Cluster, bootstrap: str, name: str
+    driver: Driver, fleet: RunningCluster, bootstrap: str, name: str
 ) -> None:
     create(bootstrap, name)
     leader = Librdkafka().describe_topic(bootstrap, name).leaders[0]

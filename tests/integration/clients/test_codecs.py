@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.conftest import REASONS
 from tests.integration.clients.conftest import DRIVERS, MARKS, make_driver
 from tests.integration.clients.driver import CODECS, Driver, Record
@@ -24,7 +24,7 @@ def codec(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def writers(request: pytest.FixtureRequest, fleet: Cluster, codec: str) -> list[str]:
+def writers(request: pytest.FixtureRequest, fleet: RunningCluster, codec: str) -> list[str]:
     """Who has written to the topic named as the codec, each to a partition of its own: every client that is here.
 
     A client that is not here is missed as a reader.
@@ -43,7 +43,9 @@ def writers(request: pytest.FixtureRequest, fleet: Cluster, codec: str) -> list[
 @pytest.mark.parametrize(
     "driver", [pytest.param(name, marks=MARKS.get(name, [])) for name in DRIVERS], indirect=["driver"]
 )
-def test_what_any_client_compresses_is_read(driver: Driver, fleet: Cluster, codec: str, writers: list[str]) -> None:
+def test_what_any_client_compresses_is_read(
+    driver: Driver, fleet: RunningCluster, codec: str, writers: list[str]
+) -> None:
     if codec not in driver.codecs:
         pytest.skip(f"{driver.name} has no {codec}")
     found = driver.read(fleet.bootstrap, codec, len(writers))

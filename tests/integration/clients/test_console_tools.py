@@ -14,7 +14,7 @@ from ottla_broker.protocol.api import ApiKey
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.legacy import build_message_set
 from ottla_broker.records.record import Record as RawRecord
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.integration.clients.driver import Gathering, GroupMember, Record, await_that
 from tests.integration.clients.java import JavaError, JavaMachine
 from tests.integration.clients.librdkafka import Librdkafka
@@ -143,7 +143,7 @@ def group_lines(printed: str) -> list[dict[str, str]]:
     return sorted((dict(zip(head, row, strict=False)) for row in body), key=lambda line: line["PARTITION"])
 
 
-def test_kafka_log_dirs_and_a_move_by_the_java_admin(tools: Tools, fleet: Cluster, name: str) -> None:
+def test_kafka_log_dirs_and_a_move_by_the_java_admin(tools: Tools, fleet: RunningCluster, name: str) -> None:
     create(tools.bootstrap, name)
     Librdkafka().produce(tools.bootstrap, name, numbered(5))
 
@@ -297,7 +297,7 @@ def has_its_snapshots(directory: Path) -> bool:
     return written.issuperset(rolled) and not list(directory.glob("*.tmp"))
 
 
-def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet: Cluster, name: str) -> None:
+def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet: RunningCluster, name: str) -> None:
     """Segments, both indexes and producer snapshots, of a log that has rolled several times."""
     create(tools.bootstrap, name, segment_bytes="100000", index_interval_bytes="1000")
     for start in range(0, 3000, 500):
@@ -325,7 +325,7 @@ def test_the_files_of_a_topic_are_dumped_without_a_complaint(tools: Tools, fleet
 
 @pytest.mark.parametrize("compression_type", ["producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"])
 def test_converted_and_recompressed_files_are_dumped_without_a_complaint(
-    tools: Tools, fleet: Cluster, name: str, compression_type: str
+    tools: Tools, fleet: RunningCluster, name: str, compression_type: str
 ) -> None:
     create(tools.bootstrap, name, compression_type=compression_type, message_timestamp_type="LogAppendTime")
     leader = next(iter(metadata_of(tools.bootstrap, name).values()))
@@ -360,7 +360,7 @@ def dump(tools: Tools, files: list[Path], *options: str) -> str:
     return printed
 
 
-def test_the_files_of_the_consumer_offsets_are_decoded(tools: Tools, fleet: Cluster, name: str) -> None:
+def test_the_files_of_the_consumer_offsets_are_decoded(tools: Tools, fleet: RunningCluster, name: str) -> None:
     create(tools.bootstrap, name)
     Librdkafka().produce(tools.bootstrap, name, numbered(3))
     tools(CONSUMER, "--topic", name, "--group", name, "--from-beginning", "--max-messages", "3")

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.clients.driver import await_that
 from tests.integration.clients.java import JavaMachine
 from tests.integration.clients.topics import create
@@ -23,12 +23,12 @@ PREFERRED = 0
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=3, config={"auto.leader.rebalance.enable": "false"}) as found:
         yield found
 
 
-def states(fleet: Cluster, topic: str) -> dict[int, tuple[int, int, int]]:
+def states(fleet: RunningCluster, topic: str) -> dict[int, tuple[int, int, int]]:
     """(leader, preferred leader, size of the ISR) by partition, as broker 0 knows them."""
     api = codec.module(ApiKey.METADATA)
     request = api.MetadataRequest(topics=[api.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
@@ -40,7 +40,7 @@ def states(fleet: Cluster, topic: str) -> dict[int, tuple[int, int, int]]:
     }
 
 
-def is_in_sync(fleet: Cluster) -> bool:
+def is_in_sync(fleet: RunningCluster) -> bool:
     """As broker 0 knows it, of all topics: an election of all partitions is one of other tests' topics too."""
     api = codec.module(ApiKey.METADATA)
     with Wire(fleet.address(0)) as wire:
@@ -48,12 +48,12 @@ def is_in_sync(fleet: Cluster) -> bool:
     return all(len(part.isr_nodes) == len(part.replica_nodes) for topic in response.topics for part in topic.partitions)
 
 
-def led_elsewhere(fleet: Cluster, topic: str) -> list[int]:
+def led_elsewhere(fleet: RunningCluster, topic: str) -> list[int]:
     return [number for number, (leader, preferred, _) in sorted(states(fleet, topic).items()) if leader != preferred]
 
 
 @pytest.fixture
-def elsewhere(fleet: Cluster, name: str) -> list[int]:
+def elsewhere(fleet: RunningCluster, name: str) -> list[int]:
     """Partitions of a topic that broker 2 led before it was away; it is back and in sync."""
     create(fleet.bootstrap, name, PARTITIONS)
     fleet.stop(2)
@@ -65,7 +65,7 @@ def elsewhere(fleet: Cluster, name: str) -> list[int]:
     return found
 
 
-def test_kafka_python_elects_one_partition_and_then_all(fleet: Cluster, name: str, elsewhere: list[int]) -> None:
+def test_kafka_python_elects_one_partition_and_then_all(fleet: RunningCluster, name: str, elsewhere: list[int]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=fleet.bootstrap.split(","))
     try:
         admin.elect_leaders(PREFERRED, {name: elsewhere[:1]})
@@ -79,7 +79,7 @@ def test_kafka_python_elects_one_partition_and_then_all(fleet: Cluster, name: st
 
 @pytest.mark.java
 def test_kafka_leader_election(
-    fleet: Cluster, name: str, elsewhere: list[int], machine: JavaMachine, tmp_path: Path
+    fleet: RunningCluster, name: str, elsewhere: list[int], machine: JavaMachine, tmp_path: Path
 ) -> None:
     def tool(*arguments: str) -> str:
         done = machine.tool(TOOL, "--bootstrap-server", fleet.bootstrap, *arguments)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_ADMIN, EVERY_CLIENT
 from tests.integration.clients.driver import (
     Administrator,
@@ -84,7 +84,7 @@ def test_several_partitions_keep_their_order(driver: Driver, bootstrap: str, nam
 
 
 @every_client
-def test_an_idempotent_producer_writes_its_id_and_sequences(driver: Driver, fleet: Cluster, name: str) -> None:
+def test_an_idempotent_producer_writes_its_id_and_sequences(driver: Driver, fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name)
     for start in (0, 50):
         driver.produce(fleet.bootstrap, name, numbered(start + 50, first=start), is_idempotent=True)

@@ -11,7 +11,7 @@ import pytest
 
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_CLIENT
 from tests.integration.clients.driver import QUICK_MEMBER, Driver, Gathering, GroupMember, Member, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
@@ -23,7 +23,7 @@ MORTAL = {**QUICK_MEMBER, "session.timeout.ms": "6000"}
 """Whoever is lost with a coordinator is missed soon; a member that only had no time joins again, and reads again."""
 
 
-def coordinator_of(fleet: Cluster, group: str) -> int:
+def coordinator_of(fleet: RunningCluster, group: str) -> int:
     api = codec.module(ApiKey.FIND_COORDINATOR)
     with Wire(fleet.address(fleet.running[0])) as wire:
         answers = []
@@ -37,12 +37,12 @@ def coordinator_of(fleet: Cluster, group: str) -> int:
     return node
 
 
-def leader_of(fleet: Cluster, topic: str) -> int:
+def leader_of(fleet: RunningCluster, topic: str) -> int:
     with Wire(fleet.address(fleet.running[0])) as wire:
         return metadata(wire, topic)[0]
 
 
-def in_sync(fleet: Cluster, topic: str) -> bool:
+def in_sync(fleet: RunningCluster, topic: str) -> bool:
     """True when all three replicas of every partition are in the ISR."""
     found = Librdkafka().describe_topic(fleet.bootstrap, topic)
     return all(len(replicas) == 3 for replicas in found.in_sync_replicas.values())
@@ -80,7 +80,7 @@ class Feeder:
 
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
 @pytest.mark.parametrize("victim", ["leader", "coordinator"])
-def test_a_group_goes_on_when_a_broker_dies(driver: Driver, fleet: Cluster, name: str, victim: str) -> None:
+def test_a_group_goes_on_when_a_broker_dies(driver: Driver, fleet: RunningCluster, name: str, victim: str) -> None:
     create(fleet.bootstrap, name, 2)
     await_that(lambda: in_sync(fleet, name), "all replicas in sync")
     gathering = Gathering()
@@ -115,7 +115,7 @@ def test_a_group_goes_on_when_a_broker_dies(driver: Driver, fleet: Cluster, name
 
 
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
-def test_every_broker_is_restarted_in_order_under_a_group(driver: Driver, fleet: Cluster, name: str) -> None:
+def test_every_broker_is_restarted_in_order_under_a_group(driver: Driver, fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name, 2)
     gathering = Gathering()
     member = driver.join(fleet.bootstrap, GroupMember(f"{name}-a", name, name, MORTAL), gathering)

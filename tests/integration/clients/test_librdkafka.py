@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.integration.clients.driver import LIMIT_S, QUICK_MEMBER, Gathering, GroupMember, Record, await_that
 from tests.integration.clients.librdkafka import Librdkafka
 from tests.integration.clients.topics import await_groups, create, create_again, numbered
@@ -184,7 +184,7 @@ def test_cooperative_rebalance(bootstrap: str, name: str) -> None:
     second.close()
 
 
-def test_the_cluster_is_described(fleet: Cluster, admin: AdminClient) -> None:
+def test_the_cluster_is_described(fleet: RunningCluster, admin: AdminClient) -> None:
     answers: list[DescribeClusterResult] = []
 
     def is_whole() -> bool:
@@ -308,7 +308,7 @@ def test_too_large_a_message_is_refused_and_the_producer_goes_on(bootstrap: str,
     assert answers[1] is None
 
 
-def test_too_few_replicas_in_sync_are_told(fleet: Cluster, name: str) -> None:
+def test_too_few_replicas_in_sync_are_told(fleet: RunningCluster, name: str) -> None:
     """min.insync.replicas=3 of 3: with one broker gone acks=all is refused, and taken again when it is back."""
     create(fleet.bootstrap, name, min_insync_replicas="3")
     fleet.stop(2)

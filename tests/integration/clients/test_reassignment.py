@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from tests.integration.broker_errors import broker_errors
 from tests.integration.clients.driver import LIMIT_S, await_that
 from tests.integration.clients.java import JavaMachine
@@ -24,7 +24,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     """Four brokers, with two log directories each."""
     config = {"min.insync.replicas": "1", "replica.fetch.max.bytes": "20000", "log.segment.delete.delay.ms": "0"}
     with broker_errors() as errors, cluster(brokers=BROKERS, racks=2, disks=2, config=config) as found:
@@ -84,7 +84,7 @@ class Load:
 
 
 @pytest.fixture
-def load(fleet: Cluster, name: str) -> Iterator[Load]:
+def load(fleet: RunningCluster, name: str) -> Iterator[Load]:
     create(fleet.bootstrap, name, 4, 2)
     found = Load(fleet.bootstrap, name, 4)
     try:
@@ -111,7 +111,7 @@ class Tool:
 
 
 @pytest.fixture
-def tool(machine: JavaMachine, fleet: Cluster, tmp_path: Path) -> Tool:
+def tool(machine: JavaMachine, fleet: RunningCluster, tmp_path: Path) -> Tool:
     return Tool(machine, fleet.bootstrap, tmp_path)
 
 
@@ -125,14 +125,14 @@ def plan_of(topic: str, targets: dict[int, list[int]], **directories: str) -> di
     return {"version": 1, "partitions": entries}
 
 
-def replicas_of(fleet: Cluster, topic: str) -> dict[int, list[int]]:
+def replicas_of(fleet: RunningCluster, topic: str) -> dict[int, list[int]]:
     from confluent_kafka.admin import AdminClient
 
     known = AdminClient({"bootstrap.servers": fleet.bootstrap}).list_topics(topic, timeout=LIMIT_S)
     return {index: list(part.replicas) for index, part in sorted(known.topics[topic].partitions.items())}
 
 
-def homes(fleet: Cluster, topic: str, partition: int) -> dict[int, list[Path]]:
+def homes(fleet: RunningCluster, topic: str, partition: int) -> dict[int, list[Path]]:
     """The directories of a partition by broker."""
     return {
         broker: sorted(fleet.data.glob(f"broker-{broker}/*/{topic}-{partition}"))
@@ -147,7 +147,7 @@ def digest(directory: Path) -> str:
     return found.hexdigest()
 
 
-def holds_the_same_everywhere(fleet: Cluster, topic: str, targets: dict[int, list[int]]) -> bool:
+def holds_the_same_everywhere(fleet: RunningCluster, topic: str, targets: dict[int, list[int]]) -> bool:
     for partition, replicas in targets.items():
         found = homes(fleet, topic, partition)
         if any(bool(paths) != (broker in replicas) for broker, paths in found.items()):
@@ -158,7 +158,7 @@ def holds_the_same_everywhere(fleet: Cluster, topic: str, targets: dict[int, lis
 
 
 def test_kafka_reassign_partitions_moves_partitions_under_load(
-    tool: Tool, fleet: Cluster, load: Load, name: str, tmp_path: Path
+    tool: Tool, fleet: RunningCluster, load: Load, name: str, tmp_path: Path
 ) -> None:
     await_that(lambda: load.sent > 2000, "there is something to move")
     topics = tmp_path / "topics.json"
@@ -192,7 +192,7 @@ def test_kafka_reassign_partitions_moves_partitions_under_load(
 
 
 def test_a_reassignment_is_cancelled_and_leaves_nothing_behind(
-    tool: Tool, fleet: Cluster, load: Load, name: str
+    tool: Tool, fleet: RunningCluster, load: Load, name: str
 ) -> None:
     await_that(lambda: load.sent > 2000, "there is something to move")
     before = replicas_of(fleet, name)
@@ -212,7 +212,7 @@ def test_a_reassignment_is_cancelled_and_leaves_nothing_behind(
 
 
 def test_kafka_python_reassigns_and_changes_the_replication_factor_while_brokers_die(
-    fleet: Cluster, load: Load, name: str
+    fleet: RunningCluster, load: Load, name: str
 ) -> None:
     from kafka import KafkaAdminClient, TopicPartition
 

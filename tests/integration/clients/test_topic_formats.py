@@ -8,13 +8,13 @@ import pytest
 
 from ottla_broker.records import formats
 from ottla_broker.records.compression import Codec
-from ottla_broker.testing import Cluster
+from ottla_broker.testing import RunningCluster
 from tests.integration.clients.conftest import EVERY_CLIENT
 from tests.integration.clients.driver import Driver, Record
 from tests.integration.clients.topics import create
 
 
-def stored_codecs(fleet: Cluster, topic: str) -> list[set[str]]:
+def stored_codecs(fleet: RunningCluster, topic: str) -> list[set[str]]:
     """The codecs of every replica's batches."""
     found = []
     for path in sorted(fleet.data.glob(f"broker-*/*/{topic}-0/{0:020d}.log")):
@@ -25,7 +25,7 @@ def stored_codecs(fleet: Cluster, topic: str) -> list[set[str]]:
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
 @pytest.mark.parametrize("compression_type", ["gzip", "zstd", "uncompressed"])
 def test_every_client_reads_what_the_broker_compressed(
-    driver: Driver, fleet: Cluster, name: str, compression_type: str
+    driver: Driver, fleet: RunningCluster, name: str, compression_type: str
 ) -> None:
     create(fleet.bootstrap, name, compression_type=compression_type)
     sent: list[bytes] = []
@@ -40,7 +40,7 @@ def test_every_client_reads_what_the_broker_compressed(
 
 
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
-def test_every_client_reads_the_brokers_time(driver: Driver, fleet: Cluster, name: str) -> None:
+def test_every_client_reads_the_brokers_time(driver: Driver, fleet: RunningCluster, name: str) -> None:
     create(fleet.bootstrap, name, message_timestamp_type="LogAppendTime")
     before = time.time_ns() // 1_000_000
     for codec in driver.codecs:
@@ -54,7 +54,9 @@ def test_every_client_reads_the_brokers_time(driver: Driver, fleet: Cluster, nam
 
 
 @pytest.mark.parametrize("driver", EVERY_CLIENT, indirect=True)
-def test_an_idempotent_producer_keeps_its_order_through_the_workers(driver: Driver, fleet: Cluster, name: str) -> None:
+def test_an_idempotent_producer_keeps_its_order_through_the_workers(
+    driver: Driver, fleet: RunningCluster, name: str
+) -> None:
     create(fleet.bootstrap, name, compression_type="gzip")
     values = [b"%05d " % number + b"x" * 200 for number in range(5000)]
     driver.produce(fleet.bootstrap, name, [Record(None, value) for value in values], is_idempotent=True)

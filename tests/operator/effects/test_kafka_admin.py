@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from ottla_broker.testing import Cluster, cluster
+from ottla_broker.testing import RunningCluster, cluster
 from ottla_operator.api.condition_reasons import TOPIC_ALREADY_EXISTS
 from ottla_operator.api.fleet import DynamicValue
 from ottla_operator.effects.environment import ProductionEnvironment, read_report
@@ -30,13 +30,13 @@ BOOTSTRAP_TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Cluster]:
+def fleet() -> Iterator[RunningCluster]:
     with cluster(brokers=3, racks=3, disks=2) as running:
         yield running
 
 
 @pytest.fixture
-async def admin(fleet: Cluster) -> AsyncIterator[KafkaPythonAdmin]:
+async def admin(fleet: RunningCluster) -> AsyncIterator[KafkaPythonAdmin]:
     lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
     yield lane
     await lane.close()
@@ -60,7 +60,7 @@ async def _there(admin: KafkaPythonAdmin, *names: str) -> Mapping[str, TopicDesc
 
 
 async def test_dynamic_values_are_told_by_broker_with_where_they_were_set(
-    fleet: Cluster, admin: KafkaPythonAdmin
+    fleet: RunningCluster, admin: KafkaPythonAdmin
 ) -> None:
     brokers = await admin.brokers()
     assert not any((await admin.dynamic_values(brokers)).values())
@@ -121,7 +121,7 @@ async def test_a_refusal_names_kafkas_error_and_stops_no_other_change(admin: Kaf
     assert list(found) == ["narrow"]
 
 
-async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: Cluster) -> None:
+async def test_what_the_controller_does_not_finish_in_time_is_no_refusal(fleet: RunningCluster) -> None:
     lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS, change_timeout_ms=1)
     names = [f"hasty-{number}" for number in range(20)]
     assert await lane.change([CreateTopic(name, 1, 3, {}) for name in names]) == {}
@@ -167,7 +167,7 @@ async def test_nobody_there_is_an_error_and_the_next_call_tries_again() -> None:
     await lane.close()
 
 
-async def test_a_closed_client_does_not_run_on(fleet: Cluster) -> None:
+async def test_a_closed_client_does_not_run_on(fleet: RunningCluster) -> None:
     before = _running_clients()
     lane = KafkaPythonAdmin(fleet.bootstrap.split(","), bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS)
     await lane.brokers()
@@ -214,7 +214,7 @@ async def test_what_the_client_cannot_send_is_an_error_of_that_change(admin: Kaf
     assert errors["fine"].startswith("InvalidConfiguration: ") and set(errors) == {"fine", "nowhere"}
 
 
-async def test_an_internal_topic_is_seen_as_one(fleet: Cluster, admin: KafkaPythonAdmin) -> None:
+async def test_an_internal_topic_is_seen_as_one(fleet: RunningCluster, admin: KafkaPythonAdmin) -> None:
     consumer = KafkaConsumer("usual", bootstrap_servers=fleet.bootstrap, group_id="g")
     await asyncio.to_thread(consumer.poll, 1000)
     await asyncio.to_thread(consumer.close)
@@ -228,7 +228,7 @@ async def test_a_creation_of_what_exists_says_so(admin: KafkaPythonAdmin) -> Non
     assert errors["twice"].startswith(TOPIC_ALREADY_EXISTS)
 
 
-async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: Cluster) -> None:
+async def test_a_brokers_status_is_read_with_its_directory_ids(fleet: RunningCluster) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"http://{fleet.http(1)}/status") as response:
         report = read_report("uid", await response.json())
     assert report is not None and report.cluster_id

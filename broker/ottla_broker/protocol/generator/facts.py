@@ -8,7 +8,7 @@ from __future__ import annotations
 import keyword
 import re
 
-from ottla_broker.protocol.notation import Field, Message
+from ottla_broker.protocol.notation import Field, MessageDefinition
 
 FORMATS = {
     "bool": "?",
@@ -130,11 +130,11 @@ def differs(member: Field, expression: str) -> str:
     return f"{expression} != {default}"
 
 
-def scope_of(message: Message) -> str:
+def scope_of(message: MessageDefinition) -> str:
     return message.kind if message.kind != "data" else message.name
 
 
-def layout(message: Message, version: int) -> tuple[object, ...]:
+def layout(message: MessageDefinition, version: int) -> tuple[object, ...]:
     """What distinguishes one version's bytes (and checks) from another's."""
 
     def of(fields: tuple[Field, ...]) -> tuple[object, ...]:
@@ -143,7 +143,7 @@ def layout(message: Message, version: int) -> tuple[object, ...]:
     return (message.is_flexible(version), of(message.fields))
 
 
-def layouts(message: Message) -> list[tuple[int, list[int]]]:
+def layouts(message: MessageDefinition) -> list[tuple[int, list[int]]]:
     """The distinct layouts as (first version, all versions)."""
     found: dict[tuple[object, ...], list[int]] = {}
     for version in range(message.versions.first, message.last_version + 1):

@@ -6,9 +6,9 @@ import re
 
 from ottla_broker.protocol.generator.classes import class_names, emit_class
 from ottla_broker.protocol.generator.facts import Code, layouts, scope_of, snake_case, split_formats, struct_name
-from ottla_broker.protocol.generator.reading import Reader
-from ottla_broker.protocol.generator.writing import Writer
-from ottla_broker.protocol.notation import Definition, Message, Versions
+from ottla_broker.protocol.generator.reader_code import Reader
+from ottla_broker.protocol.generator.writer_code import Writer
+from ottla_broker.protocol.notation import Definition, MessageDefinition, Versions
 
 SHARED = [
     "MALFORMED",
@@ -95,7 +95,7 @@ def module_text(definition: Definition) -> str:
 
 def emit_functions(
     definition: Definition,
-    message: Message,
+    message: MessageDefinition,
     names: dict[tuple[str, str], str],
     code: Code,
     structs_read: set[str],
@@ -145,7 +145,12 @@ def emit_functions(
 
 
 def emit_entry_points(
-    code: Code, definition: Definition, message: Message, stem: str, reads: dict[int, str], writes: dict[int, str]
+    code: Code,
+    definition: Definition,
+    message: MessageDefinition,
+    stem: str,
+    reads: dict[int, str],
+    writes: dict[int, str],
 ) -> None:
     add = code.add
     low, high = message.versions.first, message.last_version

@@ -15,8 +15,8 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import EpochEndOffset
 from ottla_broker.records.compression import Codec
 from ottla_broker.replication.divergence import UNDEFINED
+from ottla_broker.replication.fetch.fetch_values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.partition import Partition
 from ottla_broker.replication.replica_selector import candidates, closest
 from ottla_broker.storage.log.reader import A_LOT

@@ -5,7 +5,7 @@
     IncrementalContext   the partitions of a session that may have news; the result names only those that have
 
 Source: kafka.server.FetchContext and its classes of the same names. What a session's client has received is
-`session_state`; ids, epochs and eviction are `session_cache`.
+`session_fetch_state`; ids, epochs and eviction are `session_cache`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from typing import Protocol
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import PartitionData
 from ottla_broker.replication.fetch import checks
-from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.reading import release
-from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
-from ottla_broker.replication.fetch.session_state import CachedPartition, SessionFetchState, has_news, record_sent
-from ottla_broker.replication.fetch.values import (
+from ottla_broker.replication.fetch.fetch_values import (
     FetchedTopic,
     FetchEnvironment,
     FetchParams,
@@ -29,6 +25,10 @@ from ottla_broker.replication.fetch.values import (
     TopicKey,
     WaitingFetch,
 )
+from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
+from ottla_broker.replication.fetch.partition_reads import release
+from ottla_broker.replication.fetch.session_cache import FetchSession, FetchSessionCache
+from ottla_broker.replication.fetch.session_fetch_state import CachedPartition, SessionFetchState, has_news, record_sent
 from ottla_broker.replication.leader_session import NO_SESSION
 
 

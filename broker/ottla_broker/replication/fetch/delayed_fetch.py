@@ -12,9 +12,9 @@ from ottla_broker.protocol.generated.fetch import PartitionData
 from ottla_broker.replication.delayed import TimerWheel
 from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.contexts import FetchContext
-from ottla_broker.replication.fetch.conversion import convert_partitions
-from ottla_broker.replication.fetch.reading import PartitionReads
-from ottla_broker.replication.fetch.values import FetchEnvironment, FetchParams, FetchReply, FetchResult
+from ottla_broker.replication.fetch.down_conversion import convert_partitions
+from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams, FetchReply, FetchResult
+from ottla_broker.replication.fetch.partition_reads import PartitionReads
 
 
 class DelayedFetch:

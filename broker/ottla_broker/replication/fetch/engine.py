@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication.fetch.contexts import FetchContext, FullContext, IncrementalContext, SessionlessContext
 from ottla_broker.replication.fetch.delayed_fetch import DelayedFetch
-from ottla_broker.replication.fetch.session_cache import FetchSessionCache
-from ottla_broker.replication.fetch.session_state import SessionFetchState
-from ottla_broker.replication.fetch.values import (
+from ottla_broker.replication.fetch.fetch_values import (
     FetchEnvironment,
     FetchParams,
     FetchReply,
@@ -20,6 +18,8 @@ from ottla_broker.replication.fetch.values import (
     ForgottenPartitions,
     RequestedTopic,
 )
+from ottla_broker.replication.fetch.session_cache import FetchSessionCache
+from ottla_broker.replication.fetch.session_fetch_state import SessionFetchState
 from ottla_broker.replication.leader_session import FINAL_EPOCH, INITIAL_EPOCH
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_broker.protocol.generated.fetch import EpochEndOffset
-from ottla_broker.replication.fetch.values import RequestedPartition
+from ottla_broker.replication.fetch.fetch_values import RequestedPartition
 from ottla_broker.replication.partition import Partition
 
 

@@ -1,8 +1,8 @@
 """FetchSessionCache: the incremental fetch sessions of this broker's clients (KIP-227).
 
 Lives here: which session a request names, its next epoch, and which session is evicted when the cache is full. Not
-here: what a session's client has received (`session_state`), the client's side (`replication.leader_session`). Pure:
-milliseconds come in, random ids come from a function.
+here: what a session's client has received (`session_fetch_state`), the client's side (`replication.leader_session`).
+Pure: milliseconds come in, random ids come from a function.
 
 With a session a client names only partitions whose position has changed, and the broker answers only those that have
 something new. One session, request by request:

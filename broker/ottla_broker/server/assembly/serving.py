@@ -16,13 +16,13 @@ from ottla_broker.ports import Ports
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.replication.append_queue import AppendQueues
 from ottla_broker.replication.fetch.engine import FetchEngine
-from ottla_broker.replication.fetch.values import FetchEnvironment
+from ottla_broker.replication.fetch.fetch_values import FetchEnvironment
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.replica_selector import chooses_by_rack
 from ottla_broker.server.assembly.core import CoreParts
 from ottla_broker.server.assembly.group_log import ReplicatedGroupLog, follow_group_leadership
-from ottla_broker.server.context import Services
 from ottla_broker.server.directory_events import DirectoryEvents
+from ottla_broker.server.handler_api import Services
 from ottla_broker.server.peers.broker_client import BrokerClient
 from ottla_broker.server.peers.controller_channels import NetworkControllerChannels
 from ottla_broker.server.peers.controller_client import ControllerClient

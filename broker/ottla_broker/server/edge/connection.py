@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from ottla_broker.ports.network import Connection
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.context import RequestContext
 from ottla_broker.server.edge.request_scheduling import CONTROL_APIS, RequestScheduler
+from ottla_broker.server.handler_api import RequestContext
 
 logger = logging.getLogger("ottla.server")
 

@@ -8,7 +8,7 @@
                                              listener.name.X., by one listener (KIP-612). The next one waits.
     max.connections.per.ip, ….overrides      of one address; more are closed at once.
 
-Decisions only. Not here: listeners and connections (`listeners.py`).
+Decisions only. Not here: listeners and connections (`socket_server`).
 """
 
 from __future__ import annotations

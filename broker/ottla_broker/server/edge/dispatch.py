@@ -18,13 +18,13 @@ from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.context import CallbackHandler, CoroutineHandler, RequestContext, Services
+from ottla_broker.server.handler_api import CallbackHandler, CoroutineHandler, RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
 
 
 class Listing(NamedTuple):
-    """One served API: a `CallbackHandler` when it `calls_back`, else a `CoroutineHandler` (`server.context`)."""
+    """One served API: a `CallbackHandler` when it `calls_back`, else a `CoroutineHandler` (`server.handler_api`)."""
 
     api_key: ApiKey
     lowest: int

@@ -17,7 +17,7 @@ from ottla_broker.protocol.generated.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
     OperationType,

@@ -27,7 +27,7 @@ from ottla_broker.protocol.generated.alter_partition import (
     ResponseTopicData,
     TopicData,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:

@@ -23,7 +23,7 @@ from ottla_broker.protocol.generated.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

@@ -25,7 +25,7 @@ from ottla_broker.protocol.generated.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

@@ -22,7 +22,7 @@ from ottla_broker.protocol.generated.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

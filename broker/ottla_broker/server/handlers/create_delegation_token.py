@@ -16,7 +16,7 @@ from ottla_broker.protocol.generated.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 _ANONYMOUS = ("User", "ANONYMOUS")
 """Principal of every connection over a plain listener: type and name."""

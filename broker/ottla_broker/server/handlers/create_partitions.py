@@ -24,7 +24,7 @@ from ottla_broker.protocol.generated.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

@@ -11,7 +11,7 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.protocol.generated.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.acl_requests import ERROR, NO_AUTHORIZER, close_if_unknown
 
 

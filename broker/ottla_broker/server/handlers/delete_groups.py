@@ -17,7 +17,7 @@ from ottla_broker.protocol.generated.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

@@ -22,7 +22,7 @@ from ottla_broker.protocol.generated.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:

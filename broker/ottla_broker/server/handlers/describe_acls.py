@@ -11,7 +11,7 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.protocol.generated.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.acl_requests import ERROR, close_if_unknown
 
 _MESSAGE = "No Authorizer is configured on the broker"

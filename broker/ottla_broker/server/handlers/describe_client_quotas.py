@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 _TYPES = {"user": "user", "client-id": "client", "ip": "ip"}

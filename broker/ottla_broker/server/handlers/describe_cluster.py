@@ -18,7 +18,7 @@ from ottla_broker.protocol.generated.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 _BROKERS = 1
 _CONTROLLERS = 2

@@ -27,7 +27,7 @@ from ottla_broker.protocol.generated.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared import broker_loggers
 from ottla_broker.server.handlers.shared.config_changes import ResourceType, check_broker, entity_of
 from ottla_broker.server.peers.dynamic_config import TOPICS, DynamicConfig

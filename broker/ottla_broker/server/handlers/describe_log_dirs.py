@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ottla_broker.replication.local_replicas.future_replicas import DescribedDirectory
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.describe_producers import (
     TopicResponse,
 )
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

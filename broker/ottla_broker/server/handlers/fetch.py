@@ -48,8 +48,8 @@ from ottla_broker.protocol.generated.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from ottla_broker.replication.fetch.values import FetchParams, FetchResult
-from ottla_broker.server.context import RequestContext, Respond, Services
+from ottla_broker.replication.fetch.fetch_values import FetchParams, FetchResult
+from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 
 logger = logging.getLogger("ottla.server")

@@ -18,19 +18,19 @@ Versions
 from __future__ import annotations
 
 from ottla_broker.groups.partitioning import OFFSETS_TOPIC
-from ottla_broker.metadata.cache import Endpoint
+from ottla_broker.metadata.cache import BrokerEndpoint
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 
-_NOBODY = Endpoint("", -1, 0)
+_NOBODY = BrokerEndpoint("", -1, 0)
 
 
 async def handle(
@@ -64,7 +64,7 @@ async def handle(
 
 async def _find(
     services: Services, context: RequestContext, key_type: int, key: str
-) -> tuple[ErrorCode, int, Endpoint]:
+) -> tuple[ErrorCode, int, BrokerEndpoint]:
     if key_type == KEY_TYPE_TRANSACTION:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, _NOBODY
     if key_type != KEY_TYPE_GROUP:

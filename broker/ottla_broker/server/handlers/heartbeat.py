@@ -15,7 +15,7 @@ from ottla_broker.protocol.generated.heartbeat import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 from ottla_broker.server.handlers.shared.config_changes import (
     Operation,
     OperationType,

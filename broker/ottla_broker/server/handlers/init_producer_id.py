@@ -24,7 +24,7 @@ from ottla_broker.protocol.generated.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
 

@@ -23,7 +23,7 @@ from ottla_broker.protocol.generated.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 MEMBER_ID_DELIMITER = "-"
 MAX_PREFIX_LENGTH = 8_000

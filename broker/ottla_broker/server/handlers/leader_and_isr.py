@@ -27,7 +27,7 @@ from ottla_broker.protocol.generated.leader_and_isr import (
 )
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 FULL = 2
 """Type of a request that names every partition of the broker."""

@@ -19,7 +19,7 @@ from ottla_broker.protocol.generated.leave_group import (
     LeaveGroupResponse,
     MemberResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:

@@ -16,7 +16,7 @@ from ottla_broker.protocol.generated.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 GROUP_TYPE = "classic"
 

@@ -31,7 +31,7 @@ from ottla_broker.protocol.generated.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 LATEST = -1
 EARLIEST = -2

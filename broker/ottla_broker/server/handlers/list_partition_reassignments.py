@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.protocol.generated.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 STATES: Final = frozenset(
     {

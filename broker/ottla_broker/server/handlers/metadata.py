@@ -39,7 +39,7 @@ from ottla_broker.protocol.generated.metadata import (
     MetadataResponseTopic,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 FIRST_WORD_S = 15.0
 """How long a request waits for the first UpdateMetadata; then its client is to ask another broker."""

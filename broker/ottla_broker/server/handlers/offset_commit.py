@@ -30,7 +30,7 @@ from ottla_broker.protocol.generated.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 DEFAULT_TIMESTAMP = -1
 DEFAULT_RETENTION_TIME = -1

@@ -39,7 +39,7 @@ from ottla_broker.protocol.generated.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 logger = logging.getLogger("ottla.server")
 

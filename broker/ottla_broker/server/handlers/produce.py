@@ -43,7 +43,7 @@ from ottla_broker.protocol.generated.produce import (
 from ottla_broker.records.errors import NotOneBatch, RecordsRejected
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
-from ottla_broker.server.context import RequestContext, Respond, Services
+from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 from ottla_broker.storage.log.append_checks import PreparationNeeded
 

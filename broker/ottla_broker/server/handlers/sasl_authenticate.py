@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 _MESSAGE = "SaslAuthenticate request received after successful authentication"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:

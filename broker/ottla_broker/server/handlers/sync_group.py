@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.sync_group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:

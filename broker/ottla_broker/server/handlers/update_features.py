@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2

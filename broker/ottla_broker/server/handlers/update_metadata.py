@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from ottla_broker.server.context import RequestContext, Services
+from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:

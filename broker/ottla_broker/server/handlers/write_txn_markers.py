@@ -32,10 +32,10 @@ from ottla_broker.protocol.generated.write_txn_markers import (
 )
 from ottla_broker.records.control import ControlType, EndTransactionMarker
 from ottla_broker.replication.delayed import DelayedProduce
-from ottla_broker.server.context import RequestContext, Respond, Services
+from ottla_broker.server.handler_api import RequestContext, Respond, Services
 
 
-class _Written:
+class _MarkerOutcome:
     """One marker in one partition, as the partition's queue of acknowledgements sees it."""
 
     __slots__ = ("base_offset", "error_code")
@@ -45,7 +45,7 @@ class _Written:
         self.base_offset = -1
 
 
-_Results = dict[int, dict[str, dict[int, _Written]]]
+_Results = dict[int, dict[str, dict[int, _MarkerOutcome]]]
 """Producer id to topic to partition index."""
 
 
@@ -56,7 +56,7 @@ class _GroupMarker(NamedTuple):
     leader_epoch: int
     producer_id: int
     is_commit: bool
-    written: _Written
+    written: _MarkerOutcome
 
 
 def handle(
@@ -76,7 +76,7 @@ def handle(
         for topic in marker.topics:
             partitions = topics.setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                written = partitions[index] = _Written()
+                written = partitions[index] = _MarkerOutcome()
                 try:
                     leader_epoch = _append(services, topic.name, index, end, marker, waiting, written)
                 except KafkaError as error:
@@ -98,7 +98,7 @@ def _append(
     end: EndTransactionMarker,
     marker: WritableTxnMarker,
     waiting: DelayedProduce,
-    written: _Written,
+    written: _MarkerOutcome,
 ) -> int:
     """Gives the leader epoch in which it was."""
     partition = services.replica_manager.partition_or_error(topic, index)

@@ -47,7 +47,7 @@ class BrokerClient:
         self._connect_timeout_s = connect_timeout_s
         self._request_timeout_s = request_timeout_s
         self._max_frame_bytes = max_frame_bytes
-        self._link: _Link | None = None
+        self._link: _EstablishedConnection | None = None
         self._connecting = asyncio.Lock()
         self._closings = 0
         self._correlation_id = 0
@@ -67,7 +67,7 @@ class BrokerClient:
 
     async def _connect(self) -> None:
         closings = self._closings
-        link = _Link(self)
+        link = _EstablishedConnection(self)
         try:
             connection = await self._network.connect(
                 self.host,
@@ -112,7 +112,7 @@ class BrokerClient:
             link.end("the client was closed")
 
 
-class _Link:
+class _EstablishedConnection:
     """The life of one established connection."""
 
     def __init__(self, client: BrokerClient) -> None:
@@ -124,7 +124,7 @@ class _Link:
         self._timer: Timer | None = None
         self._timer_due = 0.0
 
-    def attach(self, connection: Connection) -> _Link:
+    def attach(self, connection: Connection) -> _EstablishedConnection:
         self.connection = connection
         return self
 

@@ -20,7 +20,7 @@ from ottla_broker.server.peers.broker_client import BrokerClient, BrokerDisconne
 _PAUSE_S = 0.1
 
 
-class _Queued(NamedTuple):
+class _QueuedRequest(NamedTuple):
     api_key: int
     version: int
     request: Any
@@ -37,10 +37,10 @@ class _Channel:
         self._logger = logger
         self._wake = clock.create_future()
         self._is_closed = False
-        self.queue: deque[_Queued] = deque()
+        self.queue: deque[_QueuedRequest] = deque()
         self._task = clock.spawn(self._run(), name=f"controller channel to broker {broker_id}")
 
-    def put(self, queued: _Queued) -> None:
+    def put(self, queued: _QueuedRequest) -> None:
         self.queue.append(queued)
         if not self._wake.done():
             self._wake.set_result(None)
@@ -66,7 +66,7 @@ class _Channel:
                 name = ApiKey(queued.api_key).name
                 self._logger.exception("the answer of broker %d to %s cannot be used", self._broker_id, name)
 
-    async def _ask(self, queued: _Queued) -> Any:
+    async def _ask(self, queued: _QueuedRequest) -> Any:
         told: type[Exception] | None = None
         while True:
             try:
@@ -149,4 +149,4 @@ class NetworkControllerChannels:
     def send(
         self, broker_id: int, api_key: int, version: int, request: Any, on_response: Callable[[Any], None]
     ) -> None:
-        self._channels[broker_id].put(_Queued(api_key, version, request, on_response))
+        self._channels[broker_id].put(_QueuedRequest(api_key, version, request, on_response))

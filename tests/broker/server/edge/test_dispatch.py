@@ -15,8 +15,8 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.ports.coordination import ConnectionLoss, SessionExpired
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.context import RequestContext, Respond
 from ottla_broker.server.edge.dispatch import LISTED, Dispatcher, Listing
+from ottla_broker.server.handler_api import RequestContext, Respond
 
 
 class _Client:

@@ -13,7 +13,7 @@ from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.protocol.api import ApiKey
 from ottla_broker.protocol.codec import EncodeError
 from ottla_broker.server.peers import controller_channels
-from ottla_broker.server.peers.controller_channels import _Channel, _Queued
+from ottla_broker.server.peers.controller_channels import _Channel, _QueuedRequest
 
 
 class Client:
@@ -48,7 +48,7 @@ def open_channel(client: Any, clock: LoopClock) -> _Channel:
 
 
 def ask(channel: _Channel, request: str, answers: asyncio.Queue[str]) -> None:
-    channel.put(_Queued(int(ApiKey.LEADER_AND_ISR), 7, request, answers.put_nowait))
+    channel.put(_QueuedRequest(int(ApiKey.LEADER_AND_ISR), 7, request, answers.put_nowait))
 
 
 async def test_an_answer_that_nobody_can_use_is_not_the_last_that_the_broker_gives(clock: LoopClock) -> None:
@@ -59,7 +59,7 @@ async def test_an_answer_that_nobody_can_use_is_not_the_last_that_the_broker_giv
         raise ValueError(response)
 
     answers: asyncio.Queue[str] = asyncio.Queue()
-    channel.put(_Queued(int(ApiKey.STOP_REPLICA), 4, "first", refuse))
+    channel.put(_QueuedRequest(int(ApiKey.STOP_REPLICA), 4, "first", refuse))
     ask(channel, "second", answers)
     assert await asyncio.wait_for(answers.get(), 10) == "second"
     channel.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.server.context import RequestContext
+from ottla_broker.server.handler_api import RequestContext
 
 ERROR: Final = ErrorCode.SECURITY_DISABLED
 NO_AUTHORIZER: Final = "No Authorizer is configured."

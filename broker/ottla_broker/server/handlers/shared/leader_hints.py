@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla_broker.metadata.cache import NO_LEADER, BrokerMetadata, Endpoint
+from ottla_broker.metadata.cache import NO_LEADER, BrokerEndpoint, BrokerMetadata
 from ottla_broker.replication.partition import NO_EPOCH
-from ottla_broker.server.context import Services
+from ottla_broker.server.handler_api import Services
 
 
 def current_leader(services: Services, topic: str, index: int) -> tuple[int, int]:
@@ -32,7 +32,7 @@ class NodeHints:
     def __init__(self, services: Services, listener: str) -> None:
         self._services = services
         self._listener = listener
-        self._found: dict[int, tuple[BrokerMetadata, Endpoint]] = {}
+        self._found: dict[int, tuple[BrokerMetadata, BrokerEndpoint]] = {}
 
     def add(self, broker_id: int) -> None:
         metadata = self._services.metadata
@@ -40,5 +40,5 @@ class NodeHints:
         if endpoint is not None:
             self._found[broker_id] = (metadata.brokers[broker_id], endpoint)
 
-    def __iter__(self) -> Iterator[tuple[BrokerMetadata, Endpoint]]:
+    def __iter__(self) -> Iterator[tuple[BrokerMetadata, BrokerEndpoint]]:
         return iter(self._found.values())

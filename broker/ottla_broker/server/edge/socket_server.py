@@ -15,11 +15,11 @@ from ottla_broker.metrics import Histogram, Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.network import Connection, Listener, Network
 from ottla_broker.protocol.api import ApiKey
-from ottla_broker.server.context import RequestContext
 from ottla_broker.server.edge.connection import ClientConnection, ConnectionEnvironment
 from ottla_broker.server.edge.connection_limits import ConnectionLimits
 from ottla_broker.server.edge.dispatch import Dispatcher
 from ottla_broker.server.edge.request_scheduling import RequestScheduler
+from ottla_broker.server.handler_api import RequestContext
 
 logger = logging.getLogger("ottla.server")
 

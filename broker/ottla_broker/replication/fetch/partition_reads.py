@@ -23,8 +23,8 @@ from ottla_broker.ports.disk import FileRange
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.fetch import AbortedTransaction, PartitionData
 from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.fetch_values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.values import READ_COMMITTED, FetchEnvironment, FetchParams
 from ottla_broker.replication.partition import Partition
 from ottla_broker.storage.files.transaction_index import AbortedTransaction as IndexedTransaction
 from ottla_broker.storage.log.reader import LogRead

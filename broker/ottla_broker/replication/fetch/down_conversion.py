@@ -19,9 +19,9 @@ from ottla_broker.records.errors import BatchTooLarge
 from ottla_broker.records.formats import batches
 from ottla_broker.replication.append_queue import LITTLE_BYTES, LITTLE_DECOMPRESSED_BYTES, LITTLE_RECORDS
 from ottla_broker.replication.fetch import checks
+from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams
 from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.reading import fail_result, new_result
-from ottla_broker.replication.fetch.values import FetchEnvironment, FetchParams
+from ottla_broker.replication.fetch.partition_reads import fail_result, new_result
 from ottla_broker.replication.partition import Partition
 from ottla_broker.storage.log.record_jobs import CONVERT_JOB, converted_of
 

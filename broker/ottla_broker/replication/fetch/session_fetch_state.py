@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import PartitionData
-from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
-from ottla_broker.replication.fetch.values import (
+from ottla_broker.replication.fetch.fetch_values import (
     FetchParams,
     FetchResult,
     ForgottenPartitions,
@@ -33,6 +32,7 @@ from ottla_broker.replication.fetch.values import (
     TopicKey,
     WaitingFetch,
 )
+from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.leader_session import Key
 from ottla_broker.replication.partition import Partition, Waiter
 

@@ -8,7 +8,7 @@ from ottla_broker.ports import Clock
 from ottla_broker.ports.coordination import SessionEvent
 
 
-class SessionState:
+class CoordinationSessionState:
     """A listener of the session's events that keeps the last state and since when it is so."""
 
     def __init__(self, clock: Clock) -> None:
