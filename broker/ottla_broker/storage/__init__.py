@@ -1,6 +1,6 @@
-"""Logs on disk in Kafka 3.9's layout: segments, indexes, recovery, producer state, checkpoints, log directories.
+"""Logs on disk in the layout of Apache Kafka 3.9.
 
-Start with `log.Log` (appends) and `log_state` (the three positions). `log_manager.LogManager` holds all logs of a
-broker. Nothing here touches a file but through the Disk port, and nothing knows the wire protocol beyond its error
-codes; who asks for what stands in docs/internals/contracts.md.
+From the bottom up: `files` (formats, no policy), `log` (one partition's log; start with `log.log.Log`), `log_dirs` (all
+logs of a broker; `log_manager.LogManager`), `cleaner` (compaction). Files are touched only through the Disk port, and
+of the wire protocol only error codes are known here. docs/internals/contracts.md describes the interface.
 """

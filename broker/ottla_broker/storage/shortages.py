@@ -1,4 +1,4 @@
-"""Waiting out a shortage of descriptors or memory, where there is no way back and no disk has failed."""
+"""Retries calls that fail for a shortage of descriptors or memory, where there is no way back."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ottla_broker.ports.os_errors import is_shortage
 
 _T = TypeVar("_T")
 
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 
 
 async def outlast(clock: Clock, call: Callable[[], Awaitable[_T]]) -> _T:
-    """Makes the call until it does not fail for a shortage (`ports.os_errors`). Raises its other OSErrors."""
+    """Makes the call until it does not fail for a shortage (`ports.os_errors`). Raises every other OSError."""
     while True:
         try:
             return await call()
         except OSError as error:
             if not is_shortage(error):
                 raise
-        await clock.sleep(_AGAIN_S)
+        await clock.sleep(_RETRY_S)

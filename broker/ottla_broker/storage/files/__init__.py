@@ -1,1 +1,1 @@
-"""The files of a log directory in Kafka 3.9's layout: names, formats, lookups and scans. No policy."""
+"""The files of a log directory in the layout of Apache Kafka 3.9: names, formats, lookups and scans. No policy."""

@@ -1,9 +1,10 @@
-"""The offset checkpoints of log directories as files: read, and written when they would say something new.
+"""Reads the offset checkpoints of log directories, and writes them when they change.
 
-A directory that is full keeps its old files, which say less than is true; a start then looks at more than it would
-have to. What a file says too much (of a log that was cut or is gone) must not stay: then the recovery points give it
-their room, and as a last resort the file goes.
-Not here: the text (`checkpoints.py`), and which offsets belong into which file (`log_manager.py`).
+A full log directory keeps its old files: their offsets are too low, and a start scans more than necessary. But offsets
+that are too high (of a log that was truncated or deleted) must not stay: then the file of the recovery points is
+deleted to make room, and as a last resort the file itself.
+
+Not here: the text of the files (`checkpoints.py`), which offsets are in which file (log manager).
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ class CheckpointFiles:
     def __init__(self, on_lack_of_room: Callable[[Disk, OSError], None]) -> None:
         self._on_lack_of_room = on_lack_of_room
         self._written: dict[tuple[str, str], bytes] = {}
-        """What each file holds, where no write of it is under way: (path, name) to bytes."""
+        """The content of each file that is not being written: (path of the log directory, name) to bytes."""
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def read(self, disk: Disk, name: str) -> dict[TopicPartition, int]:
-        """{} without the file. Raises OSError, CheckpointError."""
+        """The offsets in a checkpoint, {} without the file. Raises OSError, CheckpointError."""
         if not await disk.exists(name):
             return {}
         return decode_offsets(f"{disk.path}/{name}", await disk.read_file(name))
 
     async def write(self, disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Replaces the file, unless it holds this already; one write of it at a time. False when there was no room: the
-        file then says less, if it is there. Raises OSError, but for lack of room."""
+        """Replaces the file, unless it has these offsets; one write of it at a time. False when there was no room: then
+        the file, if there is one, has lower offsets. Raises OSError, except for lack of room."""
         key = (disk.path, name)
         async with self._locks.setdefault(key, asyncio.Lock()):
             return await self._write(disk, name, offsets, key)
@@ -44,12 +45,12 @@ class CheckpointFiles:
         data = encode_offsets(offsets)
         if self._written.get(key) == data:
             return True
-        # Forgotten first: a write that fails is not what the file holds from then on.
+        # Before the write: when it fails, the content is unknown.
         self._written.pop(key, None)
-        if not await self._has_room(disk, name, data):
-            if not await self._says_too_much(disk, name, offsets):
+        if not await self._write_if_room(disk, name, data):
+            if not await self._is_too_high(disk, name, offsets):
                 return False
-            # What the others have in it is wanted, but for the recovery points: without them more is looked at.
+            # The recovery points only save time: without them a start scans more. The other files are needed.
             if name == RECOVERY_POINTS or not await self._replace_recovery_points(disk, name, data):
                 await disk.delete(name)
                 await disk.fsync_directory()
@@ -57,23 +58,23 @@ class CheckpointFiles:
         self._written[key] = data
         return True
 
-    async def _says_too_much(self, disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether what the file holds must not stay. One that cannot be understood says nothing to a start."""
+    async def _is_too_high(self, disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether the file's offsets are too high and must not stay. A start ignores a damaged file."""
         try:
             return exceeds(await self.read(disk, name), offsets)
         except CheckpointError:
             return False
 
     async def _replace_recovery_points(self, disk: Disk, name: str, data: bytes) -> bool:
-        """The file in the room that the recovery points take up, which name every log and so are no smaller."""
+        """Writes the file in the room of the recovery points, which have every log and so are no smaller."""
         key = (disk.path, RECOVERY_POINTS)
         async with self._locks.setdefault(key, asyncio.Lock()):
             self._written.pop(key, None)
             await disk.delete(RECOVERY_POINTS)
-            return await self._has_room(disk, name, data)
+            return await self._write_if_room(disk, name, data)
 
-    async def _has_room(self, disk: Disk, name: str, data: bytes) -> bool:
-        """Writes the file, if there is room for it."""
+    async def _write_if_room(self, disk: Disk, name: str, data: bytes) -> bool:
+        """Writes the file; False when there is no room. Raises OSError."""
         try:
             await disk.write_file(name, data)
         except OSError as error:
@@ -84,13 +85,13 @@ class CheckpointFiles:
         return True
 
     def forget(self, path: str) -> None:
-        """The directory has failed: what its files hold is not known any more."""
+        """The log directory has failed: the content of its files is unknown."""
         for key in [key for key in self._written if key[0] == path]:
             del self._written[key]
 
 
 def exceeds(checkpoint: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]) -> bool:
-    """Whether the checkpoint vouches for more than `offsets`; for a partition that is not there, for anything.
+    """Whether an offset of the checkpoint is above that in `offsets`, where a missing partition counts as 0.
 
     >>> t = TopicPartition("t", 0)
     >>> exceeds({t: 5}, {t: 5}), exceeds({t: 6}, {t: 5}), exceeds({t: 1}, {})

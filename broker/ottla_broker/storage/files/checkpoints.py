@@ -1,7 +1,7 @@
-"""Texts of the small files: offset checkpoints, leader epochs, partition.metadata, meta.properties. Pure.
+"""The text formats of the small files: offset checkpoints, leader epochs, partition.metadata, meta.properties. Pure.
 
-A checkpoint is a version line, a count line and one line per entry. What does not parse raises `CheckpointError`
-with the file's name: a broker never goes on with a guess.
+A checkpoint is a version line, a count line and one line per entry. Text that does not parse raises `CheckpointError`
+with the file's name: the broker never guesses. Source: CheckpointFile of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VERSION = 0
 
 
 class CheckpointError(ValueError):
-    """A small file that is not what its name promises."""
+    """A small file whose content does not parse."""
 
 
 def _lines(name: str, data: bytes, fields: int) -> list[list[str]]:
@@ -72,12 +72,12 @@ def decode_epochs(name: str, data: bytes) -> list[tuple[int, int]]:
 
 
 def encode_uuid(value: bytes) -> str:
-    """16 bytes as Kafka prints them: 22 characters of URL-safe base64."""
+    """16 bytes as Kafka writes them: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> bytes:
-    """ValueError when it is not a uuid's 22 characters."""
+    """The 16 bytes. Raises ValueError when the text is not 22 characters of base64."""
     value = base64.urlsafe_b64decode(text + "==")
     if len(value) != 16:
         raise ValueError(f"{text!r} is not a uuid")
@@ -130,12 +130,12 @@ def decode_properties(data: bytes) -> dict[str, str]:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """The marker of an orderly end. The epoch is -1 where the broker has none to tell (KIP-966)."""
+    """The marker of a clean shutdown. `broker_epoch` is -1 when the broker has none (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch, -1 when the marker is an older one without content."""
+    """The broker epoch, -1 when the marker has none, as those of older versions."""
     try:
         value = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

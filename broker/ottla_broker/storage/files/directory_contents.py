@@ -1,8 +1,8 @@
-"""What the partition directories of a log directory hold, read for many of them at once while they are loaded.
+"""Reads the small files of many partition directories with one call, while their logs are loaded.
 
-A broker with thousands of partitions opens each from half a dozen small files. Asked for one by one, each costs a trip
-to the lane's thread and back; here one trip reads those of `BATCH` partitions. Whoever changes a directory calls
-`forget`: from then on every question goes to the disk.
+A broker with thousands of partitions opens each from half a dozen small files. One by one, each costs a trip to the
+disk's thread and back; here one trip reads the files of `BATCH` partitions. Code that changes a directory calls
+`forget`: from then on every read goes to the disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ottla_broker.storage.files.names import (
 )
 
 BATCH = 64
-"""Directories that one call reads: enough to make the trip cheap, few enough to keep a slow disk answering."""
+"""Directories that one call reads: many enough to make the trip cheap, few enough for a slow disk to answer."""
 
 _SMALL_BYTES = 64 * 1024
-"""Larger files are read when asked for."""
+"""Larger files are read one by one."""
 
 _ENDINGS = (*(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG), SNAPSHOT, LEADER_EPOCHS, PARTITION_METADATA)
 
 
 class DirectoryContents:
-    """One partition's directory: what was read, or with None, or after `forget`, the directory itself."""
+    """The content of one partition's directory: as read before, or (without that, or after `forget`) from the disk."""
 
     __slots__ = ("_found", "_offset_files", "directory", "disk")
 
@@ -42,7 +42,7 @@ class DirectoryContents:
         self._offset_files: Sequence[tuple[OffsetFile, int]] | None = None
 
     def forget(self) -> None:
-        """The directory has been changed."""
+        """The directory has changed: reads go to the disk from now on."""
         self._found = self._offset_files = None
 
     async def list(self) -> Sequence[tuple[str, bool, int]]:
@@ -52,7 +52,7 @@ class DirectoryContents:
         return [(name, is_directory, size) for name, (is_directory, size, _) in self._found.items()]
 
     async def offset_files(self) -> Sequence[tuple[OffsetFile, int]]:
-        """The files that are named after an offset, with their sizes, in no order. Raises OSError."""
+        """The files whose names begin with an offset, with their sizes, in no order. Raises OSError."""
         known = self._offset_files
         if known is None:
             known = [
@@ -75,13 +75,13 @@ class DirectoryContents:
         return await self.disk.read_file(f"{self.directory}/{name}")
 
     async def delete(self, name: str) -> None:
-        """A file of the directory, which is read anew from then on. Raises OSError."""
+        """Deletes a file of the directory. Raises OSError."""
         self.forget()
         await self.disk.delete(f"{self.directory}/{name}")
 
 
 class ContentsReader:
-    """Gives the contents of the directories `names`, one after the other, reading ahead in batches."""
+    """Reads the contents of the directories `names` in batches."""
 
     def __init__(self, disk: Disk, names: Sequence[str]) -> None:
         self._disk = disk
@@ -91,7 +91,7 @@ class ContentsReader:
         self._left: dict[int, int] = {}
 
     async def of(self, name: str) -> DirectoryContents:
-        """Of each name once. Raises OSError."""
+        """The contents of one directory; once for each name. Raises OSError."""
         number, place = self._place[name]
         batch = self._batches.get(number)
         if batch is None:
@@ -100,6 +100,6 @@ class ContentsReader:
             self._left[number] = len(names)
         self._left[number] -= 1
         if not self._left[number]:
-            # All have been asked for; whoever still waits holds on to it.
+            # The last one of the batch; those that still wait have a reference.
             del self._batches[number]
         return DirectoryContents(self._disk, name, (await batch)[place])

@@ -1,11 +1,12 @@
-"""The offset index and the time index of a segment: formats, lookups, and the growing pair of the active segment.
+"""The offset index and the time index of a segment: file formats, lookups, and both indexes of the active segment.
 
 Offset index entry, 8 bytes: relative offset i32, position i32; the offset lies in the batch at that position. Time
 index entry, 12 bytes: timestamp i64, relative offset i32; every record up to that offset is not later than the
-timestamp. Both are sparse (one entry per index.interval.bytes) and grow. A file that Apache Kafka preallocated ends
-in zero entries, which are no entries.
+timestamp. Both are sparse (one entry per index.interval.bytes) and sorted. A file that Apache Kafka preallocated ends
+in entries of zeros, which do not count.
 
-Not here: files (`segment.py` appends what `GrowingIndex` hands out and maps closed ones).
+Not here: files (`segment.py` writes the entries of `GrowingIndex` and maps the files of closed segments).
+Source: OffsetIndex and TimeIndex of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class MappedIndex:
         return self._count
 
     def is_sound(self, size: int, next_offset: int) -> bool:
-        """Whether the entries can belong to a segment of `size` bytes that ends before `next_offset`: growing, and
-        inside it. Looks at all of them; what they say of single batches shows when it is used."""
+        """Whether the entries can belong to a segment of `size` bytes that ends before `next_offset`: sorted, and
+        inside it. A wrong entry within these bounds shows when it is used."""
         if not self._count:
             return True
         values = array("i", bytes(self._view[: self._count * OFFSET_ENTRY_BYTES]))
@@ -93,7 +94,7 @@ class MappedIndex:
         return self._base_offset + found, position
 
     def first_from_position(self, position: int) -> int | None:
-        """The offset of the first entry whose batch stands at `position` or beyond, None when there is none."""
+        """The offset of the first entry at `position` or behind, None when there is none."""
         view, unpack = self._view, OFFSET_ENTRY.unpack_from
         low, high = 0, self._count
         while low < high:
@@ -109,11 +110,10 @@ class MappedIndex:
 
 
 class GrowingIndex:
-    """Both indexes of the active segment: in memory for lookups, with the bytes that its files still lack.
+    """Both indexes of the active segment: in memory for lookups, with the bytes that are not in the files yet.
 
-    In memory an entry's offset is any offset of the batch at its position: the base offset of a batch appended here
-    (an exact hit for a reader that stands at a batch's start), the file's offset, which is the batch's last, for
-    entries that were loaded.
+    In memory, an entry of an appended batch has its base offset, which a read at the batch's start finds exactly. An
+    entry that was loaded from the file has the batch's last offset.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class GrowingIndex:
         self.unwritten_time_entries = bytearray()
         count = entry_count(offset_index, OFFSET_ENTRY_BYTES)
         self.has_tail = len(offset_index) != count * OFFSET_ENTRY_BYTES
-        """Whether a file holds more than the entries: a preallocated or torn tail, or what `truncate` dropped."""
+        """Whether a file has more than the entries: a preallocated or torn tail, or entries that `truncate` dropped."""
         for relative, position in OFFSET_ENTRY.iter_unpack(memoryview(offset_index)[: count * OFFSET_ENTRY_BYTES]):
             self._offsets.append(base_offset + relative)
             self._positions.append(position)
@@ -158,7 +158,7 @@ class GrowingIndex:
         return len(self._timestamps)
 
     def is_sound(self, size: int) -> bool:
-        """Whether loaded entries can belong to a segment of `size` bytes: growing, and inside it."""
+        """Whether loaded entries can belong to a segment of `size` bytes: sorted, and inside it."""
         for values in (self._offsets, self._positions, self._time_offsets):
             if any(after <= before for before, after in pairwise(values)):
                 return False
@@ -169,13 +169,13 @@ class GrowingIndex:
         return self._offsets[0] >= self._base_offset and self._positions[-1] < size
 
     def add(self, first_offset: int, last_offset: int, position: int) -> None:
-        """An entry for the batch at `position`."""
+        """Adds an entry for the batch at `position`."""
         self._offsets.append(first_offset)
         self._positions.append(position)
         self.unwritten_offset_entries += OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
 
     def add_time(self, timestamp: int, offset: int) -> None:
-        """An entry when the timestamp is beyond the last one; otherwise nothing, as the index must grow."""
+        """Adds an entry when the timestamp is above the last one; otherwise nothing, as the index must be sorted."""
         if self._timestamps:
             if timestamp <= self._timestamps[-1]:
                 return
@@ -198,7 +198,7 @@ class GrowingIndex:
         return self._offsets[found] if found < len(self._offsets) else None
 
     def floor_of_timestamp(self, timestamp: int) -> int:
-        """An offset below which no record is as late as `timestamp`."""
+        """An offset below which every record is earlier than `timestamp`."""
         # The last entry below the timestamp: records up to its offset are all earlier.
         found = bisect_right(self._timestamps, timestamp - 1) - 1
         return self._base_offset if found < 0 else self._time_offsets[found]
@@ -211,7 +211,7 @@ class GrowingIndex:
         return self._timestamps[-1], self._time_offsets[-1]
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Drops what lies at or beyond, in memory. Call it only when nothing is unwritten."""
+        """Drops the entries at or above, in memory. Only when no entry is unwritten."""
         count = bisect_left(self._positions, position)
         del self._offsets[count:]
         del self._positions[count:]

@@ -1,4 +1,4 @@
-"""Names of the files and directories of a log directory, as Kafka 3.9 writes them."""
+"""The names of the files and directories in a log directory, as Apache Kafka 3.9 writes them."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_file(name: str) -> OffsetFile | None:
-    """None for a file that is not named after an offset."""
+    """The parts of a file name; None when it does not begin with an offset."""
     match = _OFFSET_FILE.fullmatch(name)
     return None if match is None else OffsetFile(int(match[1]), match[2], match[3] or "")
 
 
 def is_topic_name(name: str) -> bool:
-    """Kafka's rule, by which no name leads out of a log directory.
+    """Kafka's rule for topic names: none leads out of a log directory.
 
     >>> is_topic_name("my-topic"), is_topic_name(".."), is_topic_name("a/b"), is_topic_name("")
     (True, False, False, False)

@@ -1,4 +1,4 @@
-"""Walking a log file's batch headers through the Disk port, in blocks, without reading records that are not needed."""
+"""Walks the batch headers of a log file through the Disk port, in blocks, without reading large records."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ottla_broker.records.formats import header_at
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 
 BLOCK_BYTES = 16 * 1024
-"""Enough for the batches between two index entries when they are small, little to waste when they are large."""
+"""Covers the batches between two index entries when they are small, and wastes little when they are large."""
 
 
 def find_in_block(block: Buffer, offset: int, limit: int) -> tuple[int, BatchHeader | None]:
-    """Walks from the block's start to the batch that holds `offset` (or is the first beyond it).
+    """Walks from the block's start to the batch that holds `offset` or is the first above it.
 
-    Gives (position in the block, its header), or (position from which to go on, None) when the block does not reach.
-    `limit` is the bytes of the file from the block's start on.
+    Returns (position in the block, its header), or (position to continue at, None) when the block ends before it.
+    `limit`: bytes of the file from the block's start on.
     """
     position = 0
     while position < limit:
@@ -29,9 +29,9 @@ def find_in_block(block: Buffer, offset: int, limit: int) -> tuple[int, BatchHea
 
 
 class HeaderWalk:
-    """The whole batches between two positions of a file, one by one; ends at the first that is none or is cut off.
+    """The whole batches between two positions of a file, one by one; ends at the first that is damaged or incomplete.
 
-    Not an async generator: those are closed by a task of their own when left early.
+    Not an async generator: Python closes those in a task of their own when they are not exhausted.
     """
 
     __slots__ = ("_block", "_block_start", "_end", "_file", "position")
@@ -42,7 +42,7 @@ class HeaderWalk:
         self._block = b""
         self._block_start = start
         self.position = start
-        """After the last batch given."""
+        """Behind the last returned batch."""
 
     async def next(self) -> tuple[int, BatchHeader] | None:
         """(position, header), None at the end. Raises OSError."""

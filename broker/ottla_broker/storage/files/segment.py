@@ -1,11 +1,12 @@
-"""One segment of a log: its file, its indexes, and where in it a batch stands.
+"""One segment of a log: its log file, its indexes, and the positions of its batches.
 
-A closed segment that nobody reads costs one small object: its file is opened and its index mapped when first needed.
-The active one has its file open and its index in memory, and remembers the exact place of its latest batches, so that a
-reader at the tail needs no I/O to be placed. Index files are never kept open: entries are written so rarely that a
-broker with thousands of partitions has better use for its descriptors.
+A closed segment that nobody reads is one small object: its file is opened and its index mapped at the first read. The
+active segment has its file open and its index in memory, and knows the exact positions of its latest batches, so that a
+read at the end of the log finds its batch without I/O. Index files are not kept open: entries are written rarely, and a
+broker with thousands of partitions needs its descriptors for log files.
 
-Not here: when to roll, what offsets to give (`log.py`); reading batch headers to find a place (`reading.py`).
+Not here: when to roll (`log/flushing.py`), which offsets a batch gets (`log/appender.py`), the search in batch headers
+(`log/segment_lookup.py`). Source: LogSegment of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from ottla_broker.ports.disk import Disk, File
 from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.storage.files.directory_contents import DirectoryContents
+from ottla_broker.storage.files.index_rebuilding import rebuild_indexes
 from ottla_broker.storage.files.indexes import (
     OFFSET_ENTRY_BYTES,
     TIME_ENTRY_BYTES,
@@ -29,24 +31,23 @@ from ottla_broker.storage.files.indexes import (
     is_sound_time_index,
 )
 from ottla_broker.storage.files.names import INDEX, LOG, TIME_INDEX, offset_name
-from ottla_broker.storage.files.rebuilding import rebuild_indexes
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, TransactionIndex
 
 _RECENT_BATCHES = 1024
-"""Batches whose exact place is kept; half of them at least."""
+"""Batches whose exact position is known; half of them at least."""
 
 _INDEX_WRITE_BYTES = 1024
-"""Index entries wait in memory for this many bytes, a flush or a roll: after an unclean end they are rebuilt anyway."""
+"""Index entries stay in memory until this many bytes, a flush or a roll: recovery rebuilds them anyway."""
 
 _REBUILT_INTERVAL_BYTES = 4096
-"""index.interval.bytes of indexes that are made anew: Kafka's default."""
+"""index.interval.bytes of rebuilt indexes: Kafka's default."""
 
 _UNINDEXED_BYTES = 1024 * 1024
-"""A segment as large as this whose index has no entry has lost them, or would be better off with some."""
+"""The index of a segment as large as this is rebuilt when it has no entry."""
 
 
 class Segment:
-    """Sizes and positions in bytes; `size` and `next_offset` count what has been assigned."""
+    """Sizes and positions in bytes. `size` and `next_offset` include batches whose write is not done."""
 
     __slots__ = (
         "_index_write",
@@ -93,30 +94,30 @@ class Segment:
         self.time_index_entries = 0
         self.roll_jitter_ms = 0
         self.unwritten_snapshot = b""
-        """Of the producers at its start, until a roll has come to its end."""
+        """The producer snapshot at its start, until a flush writes it."""
         self.is_gone = False
-        """Its files are being deleted: nobody opens them again."""
+        """Its files are being deleted: they must not be opened again."""
         self.is_used = False
-        """Whether somebody has looked for a place in it since `close_idle_segments` last came by."""
+        """Whether it was read since the last `close_idle_segments`."""
         self.is_future_reported = False
-        """A person has been told that its records are from the future."""
+        """A line in the broker's log says that its records have timestamps in the future."""
         self.was_reindexed = False
-        """Its indexes were found damaged and have been made anew, which is done once."""
+        """Its indexes were damaged and have been rebuilt, which happens once."""
         self.first_timestamp: int | None = None
         self.max_timestamp: int | None = None
-        """Largest timestamp of the segment in ms, -1 when it has none, None while it has not been looked up."""
+        """Largest timestamp of the segment in ms, -1 when it has none, None while it is unknown."""
         self.max_timestamp_offset = base_offset
         self.recent_offsets = array("q")
         self.recent_positions = array("q")
         self.transactions: TransactionIndex | None = None
-        """None: no transaction was aborted here."""
+        """None when the segment has no aborted transaction."""
         self._opening: asyncio.Future[Any] | None = None
         self._waiting: list[tuple[Callable[[Segment], asyncio.Future[Any]], asyncio.Future[Any]]] | None = None
-        """The calls that wait for the files, in order; None when no files are being opened."""
+        """The calls that wait for the files, in order; None while no files are being opened."""
         self._lock: asyncio.Lock | None = None
         self._index_write: asyncio.Future[int] | None = None
         self._time_index_write: asyncio.Future[int] | None = None
-        """Writes of index entries that are under way."""
+        """Writes of index entries that are not done yet."""
 
     def name(self, suffix: str) -> str:
         """The path of one of its files, relative to the log directory."""
@@ -124,7 +125,7 @@ class Segment:
 
     @property
     def lock(self) -> asyncio.Lock:
-        """Held while its files are opened, cut or put in place."""
+        """Held while its files are opened, truncated or renamed."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         return self._lock
@@ -132,11 +133,10 @@ class Segment:
     # -- growing (the active segment) --------------------------------------------------------------------------
 
     def start(self, behind: asyncio.Future[Any] | None = None) -> None:
-        """Makes an empty segment the active one: its files are created, appends may follow at once.
+        """Creates the files of an empty segment, which becomes the active one. Appends may follow at once.
 
-        `behind`: the last call on the segment before. The files are created when it is done; if it fails, or finds no
-        room, this fails with it. Neither that nor a kill may leave files beyond a hole: nobody could tell that it is
-        one, and not a gap of compaction.
+        `behind`: the last call on the segment before. The files are created when it is done, and not when it fails:
+        neither that nor a kill may leave files behind a hole, which would look like a gap of compaction.
         """
         self.index = GrowingIndex(self.base_offset)
         self.max_timestamp = -1
@@ -156,19 +156,19 @@ class Segment:
                 _pass_on(opening, result)
             return
         self.file = opening.result()[0]
-        # All of them now: a call that is made from here on goes straight to the file, and must not overtake them.
+        # All of them now: calls from here on go straight to the file, and must not overtake them.
         for call, result in waiting:
             call(self).add_done_callback(partial(_pass_on, target=result))
 
     async def opened(self) -> None:
-        """Waits for files that are being opened, and for the calls that wait for them to be on their way."""
+        """Waits until the files are open and the calls that waited for them are queued."""
         if self.file is None and self._opening is not None:
-            # Also when it is done: its callbacks, `_on_open` first, come a turn later, and ours comes after them.
+            # Also when it is done: its callbacks run later, `_on_open` first, and ours after them.
             await asyncio.wait([self._opening])
 
     @property
     def opening(self) -> asyncio.Future[Any] | None:
-        """The opening of its files, done or not, once it has been started."""
+        """The call that opens its files, done or not; None when it was not made."""
         return self._opening
 
     @property
@@ -179,7 +179,7 @@ class Segment:
     def append(
         self, buffers: tuple[memoryview, ...], on_done: Callable[[asyncio.Future[int]], None]
     ) -> asyncio.Future[int]:
-        """Queues the write; `took_place` has told what it is. `on_done` as in the Disk port."""
+        """Queues a write at the end of the file; `add_batch` takes its batches. `on_done` as in the Disk port."""
         if self.file is not None:
             return self.file.append(buffers, on_done)
         write = self.when_open(lambda segment: segment.file.append(buffers))  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ class Segment:
         return write
 
     def when_open(self, call: Callable[[Segment], asyncio.Future[Any]]) -> asyncio.Future[Any]:
-        """Makes the call now, or, in order, as soon as the files of a new segment are open."""
+        """Makes the call now or, in order, as soon as the files of a new segment are open."""
         if self.file is not None:
             return call(self)
         opening = self._opening
@@ -199,10 +199,13 @@ class Segment:
             self._waiting.append((call, result))
         return result
 
-    def took_place(
+    def add_batch(
         self, first_offset: int, last_offset: int, size: int, max_timestamp: int, base_timestamp: int, interval: int
     ) -> None:
-        """A batch of `size` bytes has been assigned the end of the segment; `interval` is index.interval.bytes."""
+        """Adds a batch at the end of the segment to its size, indexes and recent positions.
+
+        `size` is in bytes, the timestamps in ms; `interval` is index.interval.bytes.
+        """
         position = self.size
         if self.max_timestamp is None or max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -231,22 +234,22 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
-        """A marker appended here ended that transaction."""
+        """Adds a transaction that a marker in this segment aborts to the transaction index."""
         if self.transactions is None:
             self.transactions = TransactionIndex(self.disk, self.directory, self.base_offset, is_new=True)
         self.transactions.add(entry)
 
     def end_index(self) -> list[asyncio.Future[Any]]:
-        """Queues all index entries, the last time entry being the segment's largest timestamp."""
+        """Queues the writes of all index entries; the last time entry is the segment's largest timestamp."""
         if isinstance(self.index, GrowingIndex) and self.max_timestamp is not None:
             self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
             self.time_index_entries = self.index.time_count
         return self.write_index()
 
     def write_index(self) -> list[asyncio.Future[Any]]:
-        """Queues the index entries that the files lack, and gives the writes that are under way.
+        """Queues the writes of the index entries that the files lack; returns the writes that are not done.
 
-        One at a time for each file: entries that find no room go before those that came after them.
+        One at a time for each file: entries that found no room are written before later ones.
         """
         index = self.index
         if not isinstance(index, GrowingIndex):
@@ -262,7 +265,7 @@ class Segment:
         return [write for write in (self._index_write, self._time_index_write) if write is not None]
 
     def _append_entries(self, suffix: str, entries: bytearray) -> asyncio.Future[int]:
-        """Behind the batches that the entries tell of, also while those wait for the files of a new segment."""
+        """Queues entries behind the writes of their batches, also while those wait for the files of a new segment."""
         if self.file is None and self._opening is not None:
             return self.when_open(lambda segment: segment.disk.append_to(segment.name(suffix), (entries,)))
         return self.disk.append_to(self.name(suffix), (entries,))
@@ -274,7 +277,7 @@ class Segment:
             self._time_index_write = None
         else:
             self._index_write = None
-        # A failure fails the directory, and the batches after it tell so; but for lack of room.
+        # Another failure takes the log directory offline, which the next append reports.
         if not write.cancelled() and is_sound(write.exception()):
             if is_time:
                 index.unwritten_time_entries = entries + index.unwritten_time_entries
@@ -284,21 +287,21 @@ class Segment:
     async def _write_whole_index(self) -> None:
         """Returns when the files have every entry. OSError, also while there is no room for them."""
         while writes := self.write_index():
-            # Not awaited one by one: a turn must pass in which `_on_index_written` takes note of each.
+            # Not awaited one by one: `_on_index_written` must run for each before the next `write_index`.
             await asyncio.wait(writes)
             for write in writes:
                 write.result()
 
     async def resume(self, size: int, contents: DirectoryContents | None = None) -> None:
-        """Makes a closed segment the active one again, cut to `size` bytes: opens its file, loads its index and
-        drops what lies beyond. What follows the last index entry is for the caller to walk. Raises OSError.
+        """Makes a closed segment the active one again: opens its file, truncates it to `size` bytes and loads its
+        index. The caller walks the batches behind the last index entry (`walk_tail`). Raises OSError.
 
         `contents`: of its directory, where they have been read already.
         """
         await self._write_whole_index()
         if self.transactions is not None:
             await self.transactions.settle()
-        # Under the lock, so that no reader maps an index file that is about to be cut.
+        # Under the lock, so that no read maps an index file that is about to be truncated.
         async with self.lock:
             await self.close()
             file = await self.disk.open(self.name(LOG), create=True)
@@ -318,7 +321,7 @@ class Segment:
             self.file = file
 
     async def _index_bytes(self, suffix: str, contents: DirectoryContents | None) -> bytes:
-        """What an index file holds; an absent one is made, empty."""
+        """The content of an index file; creates an empty one when there is none."""
         name = self.name(suffix)
         try:
             if contents is not None:
@@ -329,7 +332,7 @@ class Segment:
             return b""
 
     async def trim_indexes(self) -> None:
-        """Cuts preallocated or torn tails off the index files of the active segment, so that appends follow the last
+        """Truncates preallocated or torn tails of the active segment's index files, so that appends follow the last
         entry. Raises OSError."""
         index = self.index
         assert isinstance(index, GrowingIndex)
@@ -346,7 +349,7 @@ class Segment:
         index.has_tail = False
 
     async def cut_index(self, next_offset: int) -> None:
-        """Drops index entries of what was cut off; `next_offset` follows the segment's last record. Raises OSError."""
+        """Drops the index entries at or above `next_offset`, where the truncated segment ends. Raises OSError."""
         index = self.index
         assert isinstance(index, GrowingIndex)
         index.truncate(self.size, next_offset)
@@ -356,9 +359,9 @@ class Segment:
         self.index_entries, self.time_index_entries = index.count, index.time_count
         self.max_timestamp, self.max_timestamp_offset = index.last_time
 
-    # -- finding a place ----------------------------------------------------------------------------------------
+    # -- lookups ------------------------------------------------------------------------------------------------
 
-    def place(self, offset: int) -> tuple[int, bool] | None:
+    def find_position(self, offset: int) -> tuple[int, bool] | None:
         """(position, is_exact): of the batch that holds `offset` when exact, else of a batch at or before it.
 
         The segment's size for an offset at or beyond its end. None while a closed segment's index is not mapped.
@@ -367,8 +370,8 @@ class Segment:
             return self.size, True
         recent = self.recent_offsets
         if recent and offset >= recent[0]:
-            # Exact at a batch's start alone: inside of it, or in a gap that compaction left behind it, only its header
-            # tells which of the two.
+            # Exact only at a batch's base offset: above it, the offset is in the batch or in a gap that compaction left
+            # behind it, which only the header shows.
             found = bisect_right(recent, offset) - 1
             return self.recent_positions[found], recent[found] == offset
         if self.index is None or self.file is None:
@@ -378,7 +381,7 @@ class Segment:
         return position, found == offset
 
     def offset_bound(self, position: int) -> int:
-        """An offset above those of all batches that begin before `position`, as close as the index tells."""
+        """An offset above all batches that begin before `position`, as low as the index can tell."""
         recent = self.recent_positions
         if recent and position >= recent[0]:
             found = bisect_left(recent, position)
@@ -408,15 +411,15 @@ class Segment:
     async def time_index(self) -> memoryview:
         """The time index file of a closed segment. Raises OSError."""
         view = await self._map(TIME_INDEX)
-        # Empty for batches without timestamps, and when somebody has made a new file of it.
+        # Empty for batches without timestamps, and when somebody replaced the file.
         is_sound = is_sound_time_index(view, self.base_offset, self.next_offset) and bool(view or not self.size)
         if not is_sound and await self.reindex():
             view = await self._map(TIME_INDEX)
         return view
 
     async def reindex(self) -> bool:
-        """Makes the indexes of a closed segment anew; False when they have been already, or are not its own any more.
-        Raises OSError."""
+        """Rebuilds the indexes of a closed segment; False when they were rebuilt before, or the segment is deleted or
+        active. Raises OSError."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -442,8 +445,8 @@ class Segment:
 
     async def sync(self) -> None:
         """Makes everything assigned so far durable, the indexes too. Raises OSError."""
-        # With the largest timestamp so far: the recovery point may come to stand at this segment's end, and recovery
-        # does not look at a segment that ends there.
+        # With the largest timestamp so far: the recovery point may become this segment's end, and recovery does not
+        # scan a segment that ends there.
         await self.opened()
         self.end_index()
         await self._write_whole_index()
@@ -455,15 +458,15 @@ class Segment:
             await self.transactions.sync()
 
     async def write_out(self) -> None:
-        """Has the disk take most of what `sync` would have it write, while it goes on with other calls."""
+        """Starts the write-back of dirty pages without a sync, so that a later `sync` takes less time."""
         await self.opened()
         if self.file is not None:
             await self.file.write_out()
 
     async def freeze(self) -> None:
-        """A segment that was rolled and synced no longer keeps what only an active one needs; its index is mapped
-        when asked for. Raises OSError."""
-        async with self.lock:  # whoever is opening it finishes first: without its index it would seem to be gone
+        """Drops what only an active segment needs, after the roll and the sync; its index is mapped at the next read.
+        Raises OSError."""
+        async with self.lock:  # reads that are opening it finish first: without its index it would seem deleted
             self.recent_offsets = array("q")
             self.recent_positions = array("q")
             self.index = None
@@ -474,7 +477,7 @@ class Segment:
         """Closes the file; ranges that are being sent keep theirs."""
         await self.opened()
         if self.file is not None:
-            # Not awaited: it closes when the last range has been sent, which a slow consumer decides.
+            # Not awaited: it closes when the last range has been sent, which depends on slow consumers.
             self.file.close().add_done_callback(retrieve)
         self.file = None
         self._opening = None
@@ -484,13 +487,13 @@ class Segment:
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
-    """For a call whose failure is told elsewhere: else asyncio reports an exception that nobody asked for."""
+    """For a call whose failure is reported elsewhere: else asyncio logs an exception that was never retrieved."""
     if not future.cancelled():
         future.exception()
 
 
 def _after(before: asyncio.Future[Any], call: Callable[[], asyncio.Future[Any]]) -> asyncio.Future[Any]:
-    """Makes the call when `before` has succeeded; else the answer is how that ended."""
+    """Makes the call when `before` has succeeded; otherwise the answer is that of `before`."""
     result: asyncio.Future[Any] = before.get_loop().create_future()
 
     def proceed(_: object) -> None:

@@ -1,14 +1,18 @@
-"""What a start does about compactions and deletions that were interrupted; the order they keep is in `replacing.py`.
+"""Finishes or undoes the compactions and deletions that a crash interrupted, when a log is loaded.
 
-`.deleted`, `.cleaned` and `.tmp` files are deleted. A `B.log.swap` is a cleaned segment that counts: the segments whose
-offsets it covers are deleted and it takes its name, with its indexes where both are there, with new ones otherwise.
-One beside a `.cleaned` file of the same or a lower offset is one of several that were to come together (Apache Kafka
-splits a segment so) and did not: it is deleted, the old segments are still whole.
+`.deleted`, `.cleaned` and `.tmp` files are deleted. A `B.log.swap` is a complete cleaned segment: the segments whose
+offsets it covers are deleted and it gets its name, with its indexes where both exist, with rebuilt ones otherwise. But
+beside a `.cleaned` file of the same or a lower offset, it is one of several segments that a split was to write (Apache
+Kafka splits a segment so): it is deleted, and the old segments are still whole.
+
+The order of files in a replacement is in `log/segment_replacement.py`. Source: LogLoader.completeSwapOperations of
+Apache Kafka.
 """
 
 from __future__ import annotations
 
 from ottla_broker.ports.disk import Disk
+from ottla_broker.storage.files.index_rebuilding import rebuild_indexes
 from ottla_broker.storage.files.indexes import GrowingIndex
 from ottla_broker.storage.files.names import (
     CLEANED,
@@ -23,14 +27,13 @@ from ottla_broker.storage.files.names import (
     offset_name,
     parse_offset_file,
 )
-from ottla_broker.storage.files.rebuilding import rebuild_indexes
 from ottla_broker.storage.files.scan import HeaderWalk
 
 _INDEX_INTERVAL_BYTES = 4096
 
 
 async def finish_swaps(disk: Disk, directory: str) -> None:
-    """Leaves only whole segments under their own names in a partition's directory. Raises OSError."""
+    """Afterwards a partition's directory has only whole segments under their own names. Raises OSError."""
     names = [name for name, is_directory, _ in await disk.list(directory) if not is_directory]
     found = [(name, parsed) for name in names if (parsed := parse_offset_file(name)) is not None]
     cleaned = [parsed.offset for _, parsed in found if parsed.marker == CLEANED]
@@ -41,7 +44,7 @@ async def finish_swaps(disk: Disk, directory: str) -> None:
     if void:
         for name in void:
             await disk.delete(f"{directory}/{name}")
-        # Before the `.cleaned` files, which tell that they are void.
+        # Before the `.cleaned` files, which show that these do not count.
         await disk.fsync_directory(directory)
     for name in leftovers:
         await disk.delete(f"{directory}/{name}")
@@ -49,7 +52,7 @@ async def finish_swaps(disk: Disk, directory: str) -> None:
         await _complete(disk, directory, base)
     for base in sorted({parsed.offset: None for _, parsed in found if parsed.marker == SWAP and parsed.suffix != LOG}):
         if base not in valid and offset_name(base, LOG) in names:
-            # Apache Kafka renames the log before its indexes: they may be missing beside a log that is in place.
+            # Apache Kafka renames the log before its indexes, which may be missing beside it.
             await rebuild_indexes(disk, directory, base, _INDEX_INTERVAL_BYTES)
 
 
@@ -69,7 +72,7 @@ async def _complete(disk: Disk, directory: str, base: int) -> None:
             for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
                 await disk.delete(path(offset, suffix))
     if is_there(LOG):
-        # The old one's, in this order: once the old log is gone, a transaction index is the new one's.
+        # In this order: once the old log is gone, a transaction index counts as the new one's.
         for suffix in (TXN_INDEX, LOG):
             await disk.delete(path(base, suffix))
     await disk.fsync_directory(directory)
@@ -88,7 +91,7 @@ async def _complete(disk: Disk, directory: str, base: int) -> None:
 
 
 async def _walk(disk: Disk, name: str, base: int) -> tuple[GrowingIndex, int]:
-    """(indexes of a segment that was synced whole, the offset after its last)."""
+    """(indexes of a segment that was synced whole, the offset behind its last). Raises OSError."""
     file = await disk.open(name)
     index = GrowingIndex(base)
     walk = HeaderWalk(file, 0, file.size)
@@ -110,7 +113,7 @@ async def _walk(disk: Disk, name: str, base: int) -> tuple[GrowingIndex, int]:
 
 
 async def _write(disk: Disk, name: str, content: bytes) -> None:
-    """Anew and durably: nothing below the recovery point is built a second time."""
+    """Replaces a file durably: recovery rebuilds nothing below the recovery point. Raises OSError."""
     file = await disk.open(name, create=True)
     if file.size:
         await file.truncate(0)

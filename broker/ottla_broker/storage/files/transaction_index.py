@@ -1,12 +1,12 @@
-"""The index of aborted transactions, one file per segment: format, lookup, and the file (KIP-98, wire-protocol 5.4).
+"""The index of aborted transactions, one file per segment: format, lookups, and the file (KIP-98).
 
-An entry stands in the segment that holds the ABORT marker. 34 bytes, big endian: version i16 (0), producer id i64,
-first offset of the transaction i64, last offset i64 (the marker's), last stable offset i64 when the marker was
-appended. Entries are in the order of their markers. A segment without an aborted transaction has no file.
+An entry is in the segment of the ABORT marker. 34 bytes, big endian: version i16 (0), producer id i64, first offset of
+the transaction i64, last offset i64 (the marker's), last stable offset i64 when the marker was appended. Entries are in
+the order of their markers. A segment without an aborted transaction has no file.
 
-A reader of the offsets lower..upper needs the entries whose transaction reaches into them, and goes from the segment of
-`lower` on until an entry's last stable offset is not below `upper`: every transaction that began below `upper` was
-settled by then. Worked example: transactions of producers 7 (offsets 10..40) and 8 (20..30), both aborted:
+A fetch of the offsets lower..upper needs the entries whose transaction has records in this range. It reads from the
+segment of `lower` on until an entry's last stable offset is not below `upper`: every transaction that began below
+`upper` had ended by then. Worked example: transactions of producers 7 (offsets 10..40) and 8 (20..30), both aborted:
 
 >>> index = b"".join(entry.encode() for entry in (AbortedTransaction(8, 20, 30, 10), AbortedTransaction(7, 10, 40, 41)))
 >>> [entry.producer_id for entry in overlapping(index, 31, 36)[0]], overlapping(index, 31, 36)[1]
@@ -14,8 +14,9 @@ settled by then. Worked example: transactions of producers 7 (offsets 10..40) an
 >>> [entry.producer_id for entry in overlapping(index, 0, 15)[0]]
 [7]
 
-Not here: who was aborted (`producers.py` tells), reading across segments (`transactions.py`), building an index anew
-(`recovery.py`).
+Not here: which transactions are aborted (`log/producers.py`), the search across segments
+(`log/aborted_transactions.py`), the rebuilding of an index (`log/recovery.py`). Source: TransactionIndex of Apache
+Kafka.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def decode_entries(name: str, data: Buffer) -> list[AbortedTransaction]:
-    """All entries of a file. CheckpointError for a version that is not known, or a cut entry."""
+    """All entries of a file. Raises CheckpointError for an unknown version or an incomplete entry."""
     if len(data) % TXN_ENTRY_BYTES:
         raise CheckpointError(f"{name}: {len(data)} bytes are no whole number of entries of {TXN_ENTRY_BYTES}")
     entries: list[AbortedTransaction] = []
@@ -60,7 +61,7 @@ def decode_entries(name: str, data: Buffer) -> list[AbortedTransaction]:
 
 
 def overlapping(data: Buffer, lower: int, upper: int) -> tuple[list[AbortedTransaction], bool]:
-    """The entries whose transaction reaches into lower..upper (exclusive), and whether no later segment has more."""
+    """(the entries whose transaction has records in lower..upper (exclusive), whether no later segment has more)."""
     unpack = _ENTRY.unpack_from
     count = len(data) // TXN_ENTRY_BYTES
     found: list[AbortedTransaction] = []
@@ -74,7 +75,7 @@ def overlapping(data: Buffer, lower: int, upper: int) -> tuple[list[AbortedTrans
 
 
 def _first_ending_at(data: Buffer, count: int, offset: int) -> int:
-    """Number of the first entry whose marker is at `offset` or beyond."""
+    """Number of the first entry whose marker is at or above `offset`."""
     unpack = _ENTRY.unpack_from
     low, high = 0, count
     while low < high:
@@ -87,8 +88,11 @@ def _first_ending_at(data: Buffer, count: int, offset: int) -> int:
 
 
 class TransactionIndex:
-    """One segment's. While the segment grows the entries are in memory and each is written as it comes; a closed one
-    is mapped when it is first asked for. Made only for a segment that has an entry, or a file."""
+    """The transaction index of one segment that has an entry, or a file.
+
+    In the active segment the entries are in memory, and each is written when it is added; the file of a closed segment
+    is mapped at its first use.
+    """
 
     __slots__ = ("_disk", "_file_name", "_is_dirty", "_is_new", "_write", "_written", "data", "directory")
 
@@ -96,28 +100,28 @@ class TransactionIndex:
         """`is_new`: there is no file yet."""
         self._disk = disk
         self.directory = directory
-        """Of the segment; another one when the log's directory is renamed."""
+        """Of the segment; changes when the log's directory is renamed."""
         self._file_name = offset_name(base_offset, TXN_INDEX)
         self._is_new = is_new
         self._is_dirty = False
         self._write: asyncio.Future[int] | None = None
         self._written = 0
-        """Bytes of `data` that the file has."""
+        """Bytes of `data` that are in the file."""
         self.data: bytearray | memoryview | None = bytearray() if is_new else None
-        """The entries, None while they have not been looked at."""
+        """The entries, None while they are not loaded."""
 
     @property
     def _name(self) -> str:
         return f"{self.directory}/{self._file_name}"
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Of a growing segment: in memory at once, its write is queued."""
+        """Adds an entry in the active segment: in memory at once, and queues its write."""
         assert isinstance(self.data, bytearray), "the segment is not the active one"
         self.data += entry.encode()
         self._queue()
 
     def _queue(self) -> None:
-        """One write at a time: entries that find no room go before those that came after them."""
+        """Queues one write at a time: entries that found no room are written before later ones."""
         data = self.data
         if self._write is None and isinstance(data, bytearray) and self._written < len(data):
             self._write = self._disk.append_to(self._name, (bytes(data[self._written :]),))
@@ -125,25 +129,25 @@ class TransactionIndex:
 
     def _on_written(self, write: asyncio.Future[int]) -> None:
         self._write = None
-        # A failure fails the directory, and the batches after it tell so; but for lack of room: `settle` tries again.
+        # After lack of room `settle` tries again; another failure takes the log directory offline at the next append.
         if not write.cancelled() and write.exception() is None:
             self._written = write.result()
             self._is_dirty = True
             self._queue()
 
     async def settle(self) -> None:
-        """Returns when the file has all entries of a growing segment. OSError, also while there is no room for them."""
+        """Returns when the file has all entries of the active segment. Raises OSError, also while there is no room."""
         while isinstance(self.data, bytearray) and self._written < len(self.data):
             self._queue()
             write = self._write
             if write is not None:
                 await asyncio.wait([write])
-            await asyncio.sleep(0)  # `_on_written` comes a turn later
+            await asyncio.sleep(0)  # `_on_written` runs
             if write is not None:
                 write.result()
 
     async def sync(self) -> None:
-        """Makes the entries of a growing segment durable. Raises OSError."""
+        """Makes the entries of the active segment durable. Raises OSError."""
         await self.settle()
         if self._is_dirty:
             self._is_dirty = False
@@ -162,13 +166,13 @@ class TransactionIndex:
                 self.data = view
 
     async def resume(self) -> None:
-        """Makes it one that grows: entries in memory. Raises OSError."""
+        """Loads the entries into memory, for a segment that becomes the active one. Raises OSError."""
         data = bytearray(await self._disk.read_file(self._name))
         self.data = data
         self._written = len(data)
 
     async def truncate(self, next_offset: int) -> None:
-        """Of a growing segment: drops the entries whose marker is at `next_offset` or beyond. Raises OSError."""
+        """Drops the active segment's entries whose marker is at or above `next_offset`. Raises OSError."""
         await self.settle()
         data = self.data
         assert isinstance(data, bytearray), "the segment is not the active one"
@@ -182,12 +186,12 @@ class TransactionIndex:
             await file.close()
 
     async def freeze(self) -> None:
-        """The segment is closed and synced: the entries are mapped when asked for. Raises OSError."""
+        """After the roll and the sync of the segment: the entries are mapped at their next use. Raises OSError."""
         await self.settle()
         self.data = None
 
     async def close(self) -> None:
-        """Whatever has become of its writes: the entries are looked at anew when asked for."""
+        """Drops the entries and waits for the writes, however they end; the entries are loaded again when needed."""
         self.data = None
         while (write := self._write) is not None:
             await asyncio.wait([write])

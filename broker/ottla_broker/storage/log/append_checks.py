@@ -1,7 +1,7 @@
-"""What a leader checks of a client's batch (wire-protocol 5.2), and what an append answers. Pure.
+"""The checks of a producer's batch by the leader, and the answer of an append. Pure.
 
-`Log.append_as_leader` tests all of it in one expression and comes here only to find out what was wrong, so the happy
-path costs no call.
+`LogAppender.append_as_leader` checks everything in one expression and calls `refusal` only to find out what was wrong,
+so the usual path costs no call. Source: LogValidator and UnifiedLog.analyzeAndValidateRecords of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from ottla_broker.records.errors import (
 from ottla_broker.storage.log.config import LogConfig
 
 UNUSUAL_IN_TRANSACTION = CONTROL_MASK | TIMESTAMP_TYPE_MASK
-"""Attributes that no client's batch may carry."""
+"""Attributes that no producer's batch may have."""
 
 UNUSUAL_MASK = TRANSACTIONAL_MASK | UNUSUAL_IN_TRANSACTION
-"""The same where the request named no transactional id."""
+"""The same where the request has no transactional id."""
 
 
 _ATTRIBUTES = Struct(">h")
@@ -48,14 +48,14 @@ _CRC = Struct(">I")
 
 
 class PreparationNeeded(Exception):
-    """These records cannot be appended as they are, or not before others: `replication.append_queue` takes them.
+    """These records cannot be appended as they are, or not before earlier ones: `replication.append_queue` takes them.
 
-    Told by an exception because it is rare, and so costs an ordinary append nothing.
+    An exception because it is rare, and so costs an ordinary append nothing.
     """
 
 
 class AppendInfo:
-    """The offsets a batch, or a run of them, was given. `log_append_time_ms` is -1 with CreateTime."""
+    """The offsets of one or several appended batches. `log_append_time_ms` is -1 with CreateTime."""
 
     __slots__ = ("first_offset", "is_duplicate", "last_offset", "log_append_time_ms")
 
@@ -72,9 +72,9 @@ class AppendInfo:
 
 
 def refusal(records: Buffer, config: LogConfig, is_transactional: bool) -> KafkaError:
-    """What is wrong with a client's records that are not one well-formed, ordinary batch, in Kafka's order.
+    """What is wrong with a producer's records that are not one well-formed, ordinary batch, in Kafka's order.
 
-    `is_transactional`: the request named a transactional id.
+    `is_transactional`: the request has a transactional id.
     """
     size = len(records)
     if size >= PREFIX_BYTES:
@@ -124,14 +124,14 @@ def refusal(records: Buffer, config: LogConfig, is_transactional: bool) -> Kafka
 
 
 def check_sequence(header_sequence: int, producer_id: int) -> None:
-    """A batch with a producer id needs a sequence: InvalidRecord."""
+    """Raises InvalidRecord for a batch with a producer id but without a sequence."""
     if header_sequence < 0:
         raise InvalidRecord(f"producer {producer_id} sent a batch with sequence {header_sequence}")
 
 
 def stamp_append_time(records: memoryview, now_ms: int) -> memoryview:
-    """A batch with message.timestamp.type=LogAppendTime (KIP-32): type bit, largest timestamp and checksum are patched
-    in place (in a copy where the buffer is read-only). No record is parsed: readers take the header's timestamp."""
+    """Sets the timestamp type LogAppendTime (KIP-32), the largest timestamp and the checksum of a batch in place, or in
+    a copy where the buffer is read-only. No record is parsed: readers take the header's timestamp."""
     if records.readonly:
         records = memoryview(bytearray(records))
     _ATTRIBUTES.pack_into(records, 21, _ATTRIBUTES.unpack_from(records, 21)[0] | TIMESTAMP_TYPE_MASK)

@@ -200,7 +200,7 @@ class LogAppender:
                 producer_id, producer_epoch, last_sequence, last, last_delta, max_timestamp, in_transaction
             )
         write = segment.append((records,), self._on_written)
-        segment.took_place(first, last, size, max_timestamp, base_timestamp, config.index_interval_bytes)
+        segment.add_batch(first, last, size, max_timestamp, base_timestamp, config.index_interval_bytes)
         state.assigned_offset = last + 1
         self._track_or_sync(segment, write)
         return AppendInfo(first, last, False, append_time)
@@ -262,7 +262,7 @@ class LogAppender:
         aborted = state.producers.end_transaction(producer_id, producer_epoch, offset, now, marker)
         self._end_transaction(aborted)
         write = segment.append((memoryview(records),), self._on_written)
-        segment.took_place(offset, offset, size, now, now, state.config.index_interval_bytes)
+        segment.add_batch(offset, offset, size, now, now, state.config.index_interval_bytes)
         state.assigned_offset = offset + 1
         self._track_or_sync(segment, write)
         return AppendInfo(offset, offset, log_append_time_ms=now if is_append_time else -1)
@@ -307,7 +307,7 @@ class LogAppender:
                 state.epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 self._update_producers(header, records[position : position + size])
-            segment.took_place(
+            segment.add_batch(
                 header.base_offset, header.last_offset, size, header.max_timestamp, header.base_timestamp, interval
             )
             state.assigned_offset = header.next_offset

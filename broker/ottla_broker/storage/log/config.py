@@ -1,4 +1,4 @@
-"""What a log needs of its topic's configuration, as plain attributes read on the hot path."""
+"""The configuration of one log: its topic's values as plain attributes, which the hot path reads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ _CODECS: Mapping[str, Codec | None] = MappingProxyType(
 
 
 class ThrottledReplicas:
-    """The value of leader.replication.throttled.replicas or of its namesake for followers (KIP-73). False when empty.
+    """The value of leader.replication.throttled.replicas or follower.replication.throttled.replicas (KIP-73).
+
+    False when empty.
 
     >>> some = ThrottledReplicas(("0:101", "1:102"))
     >>> some.has(0, 101), some.has(1, 101), ThrottledReplicas(("*",)).has(7, 7), bool(ThrottledReplicas(()))
@@ -83,7 +85,7 @@ class ThrottledReplicas:
 
 
 def _plain(replica: str) -> str:
-    """Without leading zeros, which Apache Kafka reads over.
+    """Without leading zeros, which Apache Kafka ignores.
 
     >>> _plain("00:0101")
     '0:101'
@@ -92,7 +94,7 @@ def _plain(replica: str) -> str:
 
 
 class LogConfig:
-    """A snapshot of one topic's values; replaced whole when the configuration changes.
+    """One topic's values; replaced by another object when the configuration changes.
 
     Args:
         values: topic-level names to typed values (a `TopicConfig`, or a plain dict in which absent keys have
@@ -169,7 +171,7 @@ class LogConfig:
         self.unclean_leader_election_enable: bool = of("unclean.leader.election.enable")
         self.message_downconversion_enable: bool = of("message.downconversion.enable")
         self.is_log_append_time = of("message.timestamp.type") == "LogAppendTime"
-        # The older key stands for both bounds, and loses against each where that one is given.
+        # The older key sets both bounds; a newer key that is set wins over it.
         difference = of("message.timestamp.difference.max.ms")
         before, after = of("message.timestamp.before.max.ms"), of("message.timestamp.after.max.ms")
         self.message_timestamp_before_max_ms: int = difference if before == _MAX_LONG else before
@@ -187,7 +189,7 @@ class LogConfig:
             after_max_ms=self.message_timestamp_after_max_ms,
             max_message_bytes=self.max_message_bytes,
         )
-        """What single records are held against."""
+        """The checks of single records."""
         self.max_index_entries = max(self.segment_index_bytes // 8, 1)
         # One entry is kept free for the segment's largest timestamp, which is added when it is rolled.
         self.max_time_index_entries = max(self.segment_index_bytes // 12 - 1, 1)

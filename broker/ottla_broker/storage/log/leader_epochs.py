@@ -1,8 +1,8 @@
-"""The leader epochs of a log: which epoch began at which offset (KIP-101, 279, 320; wire-protocol 5.6). Pure.
+"""The leader epochs of a log: which epoch began at which offset (KIP-101, KIP-279, KIP-320). Pure.
 
-Example: entries (3, 0) (5, 120), log end 200. Epoch 5 ends at 200, the latest; epochs 3 and 4 end at 120, where the
-next higher one begins; epoch 2 is below all that is known, so what is known is that it ended where 3 began, at 0;
-epoch 6 is not known.
+Worked example: entries (3, 0) and (5, 120), log end offset 200. Epoch 5 is the latest and ends at 200. Epochs 3 and 4
+end at 120, where the next higher one begins. Epoch 2 is below all known epochs: it ended where 3 began, at 0. Epoch 6
+is unknown. Source: LeaderEpochFileCache of Apache Kafka.
 
 >>> epochs = LeaderEpochs([(3, 0), (5, 120)])
 >>> [epochs.end_offset(epoch, 200) for epoch in (5, 4, 3, 2, 6)]
@@ -19,7 +19,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Entries grow in epoch and in start offset."""
+    """The entries of one log; epochs and start offsets both grow."""
 
     __slots__ = ("_added", "_epochs", "_has_changed", "_starts", "latest")
 
@@ -33,11 +33,11 @@ class LeaderEpochs:
             self.assign(epoch, start)
         self._has_changed = False
         self._added = 0
-        """Entries at the end that the file does not have; what stands before them is as `_has_changed` tells."""
+        """Entries at the end that the file does not have. `_has_changed`: the ones before them differ from the file."""
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file says something else. An entry that came and went again leaves it as it is."""
+        """Whether the file differs. An entry that was added and dropped again makes no difference."""
         return self._has_changed or self._added > 0
 
     @is_dirty.setter
@@ -51,8 +51,8 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start: int) -> None:
-        """From `start` on records are of `epoch`. Entries that contradict it (as high an epoch, or as high an
-        offset) are dropped: they described records that are gone."""
+        """From `start` on records are of `epoch`. Drops entries that contradict it (an epoch or an offset as high):
+        they described records that are gone."""
         if epoch < 0 or (epoch == self.latest and start >= self._starts[-1]):
             return
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start))
@@ -63,7 +63,7 @@ class LeaderEpochs:
         self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest known epoch at or below `epoch`; (-1, -1) when it cannot be told."""
+        """(epoch, end offset) of the largest known epoch at or below `epoch`; (-1, -1) when it is unknown."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:

@@ -1,4 +1,8 @@
-"""Opening a log from its directory: after an orderly end from what the files say, otherwise after recovery."""
+"""Opens a log from its directory: after an orderly stop from its files, after an unclean shutdown from recovery.
+
+A log whose last bytes are not whole batches is recovered even after an orderly stop. Small files that are missing or
+damaged (indexes, leader epochs, partition.metadata) are rebuilt. Source: LogLoader of Apache Kafka.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from ottla_broker.ports.disk import Disk
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import CheckpointError, decode_partition_metadata
 from ottla_broker.storage.files.directory_contents import DirectoryContents
+from ottla_broker.storage.files.index_rebuilding import rebuild_indexes
 from ottla_broker.storage.files.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, GrowingIndex
 from ottla_broker.storage.files.names import (
     CLEANED,
@@ -23,23 +28,23 @@ from ottla_broker.storage.files.names import (
     offset_name,
     parse_offset_file,
 )
-from ottla_broker.storage.files.rebuilding import read_epochs, rebuild_indexes
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.files.segment_tail import walk_tail
 from ottla_broker.storage.files.snapshots import drop_snapshots
 from ottla_broker.storage.files.swaps import finish_swaps
 from ottla_broker.storage.files.transaction_index import TXN_ENTRY_BYTES, TransactionIndex
 from ottla_broker.storage.log.config import DEFAULTS, LogConfig
+from ottla_broker.storage.log.epoch_loading import read_epochs
 from ottla_broker.storage.log.flushing import roll_jitter_ms
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
-from ottla_broker.storage.log.producer_loading import drop_strays, load_producers
+from ottla_broker.storage.log.producer_loading import drop_old_snapshots, load_producers
 from ottla_broker.storage.log.producers import ProducerStates
 from ottla_broker.storage.log.recovery import Recovered
 from ottla_broker.storage.log.state import LogOwner
 
 Recover = Callable[[int], Awaitable[Recovered]]
-"""Runs the recovery of this log from an offset on, here or in a worker."""
+"""Recovers this log from an offset on, here or in a worker process."""
 
 
 async def open_log(
@@ -60,10 +65,22 @@ async def open_log(
 ) -> Log:
     """Opens, and where necessary repairs, the log in `directory`; creates the first segment of an empty one.
 
-    `recovery_point`, `log_start_offset`, `high_watermark`: what the checkpoints say. `is_clean`: the broker stopped in
-    order. A log whose end does not hold what its size promises is recovered even then; small files that are missing or
-    damaged are made anew from the batches, and `notice` takes a line for each. `contents`: of the directory, where they
-    have been read already. Raises OSError.
+    Args:
+        topic_partition: of the log.
+        directory: relative to the log directory.
+        disk: of the log directory.
+        clock: for timers and tasks.
+        owner: the log manager.
+        config: of the topic.
+        recovery_point: from the checkpoint.
+        log_start_offset: from the checkpoint.
+        high_watermark: from the checkpoint.
+        is_clean: the broker stopped in an orderly way.
+        recover: recovers the log.
+        contents: of the directory, where they have been read already.
+        notice: takes a line for the broker's log for every repair.
+
+    Raises OSError.
     """
     recovered: Recovered | None = None
     scanned_from = recovery_point
@@ -77,12 +94,12 @@ async def open_log(
             await finish_swaps(disk, directory)
         for base in await _without_indexes(contents):
             contents.forget()
-            notice(f"{directory}: the indexes of segment {base} are missing or damaged: made anew from its batches")
+            notice(f"{directory}: the indexes of segment {base} are missing or damaged: rebuilt from its batches")
             await rebuild_indexes(disk, directory, base, config.index_interval_bytes)
         torn = await _first_torn_transaction_index(contents)
         if torn is not None:
             contents.forget()
-            notice(f"{directory}: the transaction index of segment {torn} is damaged: made anew from the batches")
+            notice(f"{directory}: the transaction index of segment {torn} is damaged: rebuilt from the batches")
             recovered = await recover(torn)
             scanned_from = torn
     segments = await _segments(disk, directory, clock, contents)
@@ -98,7 +115,7 @@ async def open_log(
     if segments:
         segments[-1].roll_jitter_ms = roll_jitter_ms(config, clock)
     if segments and segments[-1].next_offset < log_start_offset:
-        # The records up to the log start offset were lost with the power; what is left is deleted already.
+        # A power loss took the records up to the log start offset; what is left was deleted before.
         for segment in segments:
             await segment.close()
         for name, _, _ in await contents.list():
@@ -136,13 +153,13 @@ async def open_log(
         producers=producers,
     )
     if recovered is not None:
-        # The indexes of what was scanned are new, and durable only with the next flush: it must not take them for done,
-        # nor a recovery after a roll at the old recovery point pass them by.
+        # The next flush makes the new indexes of recovery durable. It must not skip them, nor may a later recovery that
+        # begins, after a roll, at the old recovery point.
         first = log.segment_of(min(scanned_from, log.recovery_point))
         log.state.recovery_point = min(log.recovery_point, first.base_offset)
     if recovered is not None and config.flush_messages < DEFAULTS["flush.messages"]:
-        # What a crash of the process left in the page cache counts as written from here on: it is given to consumers,
-        # and acknowledged to a producer that sends it again. With flush.messages that must mean flushed.
+        # What a crash of the process left in the page cache counts as written from here on: consumers get it, and a
+        # producer that sends it again gets an acknowledgement. With flush.messages it must be flushed first.
         await disk.fsync_directory(directory)
         await log.flush()
     return log
@@ -161,7 +178,7 @@ async def _segments(disk: Disk, directory: str, clock: Clock, contents: Director
     logs = dict(found)
     for base in with_aborted:
         if base not in logs:
-            # Brought back by a power loss: entries of a segment that begins here again would follow its own.
+            # A power loss brought the file back: a new segment with this base offset would append to it.
             await disk.delete(f"{directory}/{offset_name(base, TXN_INDEX)}")
             contents.forget()
     ends = [base for base, _ in found[1:] + found[-1:]]
@@ -176,7 +193,7 @@ async def _segments(disk: Disk, directory: str, clock: Clock, contents: Director
 async def _without_indexes(contents: DirectoryContents) -> list[int]:
     """Base offsets of the closed segments that lack an index file, or whose index ends in the middle of an entry.
 
-    The last segment's are read, and judged, when it is resumed; those of the others when they are first needed.
+    The entries are checked later: those of the last segment when it is resumed, the others at their first use.
     """
     sizes = {(file.offset, file.suffix): size for file, size in await contents.offset_files() if not file.marker}
     bases = sorted(offset for offset, suffix in sizes if suffix == LOG)
@@ -197,7 +214,7 @@ async def _first_torn_transaction_index(contents: DirectoryContents) -> int | No
 
 
 async def _resume_last(segment: Segment, config: LogConfig, contents: DirectoryContents) -> bool:
-    """Makes the last segment active; False when its files do not agree and it must be recovered."""
+    """Makes the last segment the active one; False when its files do not agree and it must be recovered."""
     size = segment.size
     await segment.resume(size, contents)
     index = segment.index
@@ -236,7 +253,7 @@ async def _producers(
     notice: Callable[[str], None],
 ) -> ProducerStates:
     await drop_snapshots(contents, lambda offset: offset > end)
-    await drop_strays(contents, segments)
+    await drop_old_snapshots(contents, segments)
     known = None if recovered is None else ProducerStates.restore(recovered.producers, end)
     producers, repairs = await load_producers(contents, segments, end, high_watermark, known)
     for repair in repairs:
@@ -245,12 +262,12 @@ async def _producers(
 
 
 async def _topic_id(directory: str, contents: DirectoryContents, notice: Callable[[str], None]) -> bytes | None:
-    """None when the file is missing or damaged: the next LeaderAndIsr brings the id, and the file is written."""
+    """The topic id; None when the file is missing or damaged: the next LeaderAndIsr request has it."""
     name = f"{directory}/{PARTITION_METADATA}"
     try:
         return decode_partition_metadata(name, await contents.read(PARTITION_METADATA))
     except FileNotFoundError:
         return None
     except CheckpointError as error:
-        notice(f"{error}: the file is written anew with the topic id that the controller tells")
+        notice(f"{error}: the next LeaderAndIsr request brings the topic id, and the file is written again")
         return None

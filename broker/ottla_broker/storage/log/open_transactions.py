@@ -1,8 +1,8 @@
-"""Which transactions of a log are not settled yet, and so where its last stable offset stands (KIP-98, 5.4). Pure.
+"""The transactions of a log that hold its last stable offset back (KIP-98). Pure.
 
 A transaction is *ongoing* from its first record in this log to its marker, and *unreplicated* from then on until the
-high watermark has passed the marker: before that a marker may still be lost with its leader, and what it decided with
-it. The first unstable offset is the smallest first offset of both kinds. Worked example, the high watermark being 30:
+high watermark has passed the marker: until then the marker may be lost with its leader. The first unstable offset is
+the smallest first offset of both kinds. Worked example with the high watermark 30:
 
 >>> transactions = OpenTransactions()
 >>> transactions.begin(7, 10)
@@ -24,17 +24,18 @@ from collections.abc import Iterable
 
 
 class OpenTransactions:
-    """See the module. A producer has at most one ongoing transaction; transactions begin in offset order."""
+    """The ongoing and unreplicated transactions of one log. A producer has at most one ongoing transaction;
+    transactions begin in offset order."""
 
     __slots__ = ("_ongoing", "_smallest", "_unreplicated", "is_empty")
 
     def __init__(self) -> None:
-        # Linked, not a plain dict: the oldest one is asked for often, and usually the first to go.
+        # An OrderedDict: the oldest one is read often, and usually removed first, which is slow in a plain dict.
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated: deque[tuple[int, int]] = deque()
         self._smallest = -1
         self.is_empty = True
-        """Nothing keeps the last stable offset below the high watermark; every read_committed fetch asks."""
+        """Nothing holds the last stable offset below the high watermark; every read_committed fetch reads this."""
 
     @property
     def ongoing(self) -> Iterable[tuple[int, int]]:
@@ -47,20 +48,20 @@ class OpenTransactions:
         return self._unreplicated
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """`first_offset` is above that of every transaction that has begun."""
+        """A transaction begins. `first_offset` is above that of every other one."""
         self._ongoing[first_offset] = producer_id
         self.is_empty = False
 
     def complete(self, first_offset: int, marker_offset: int) -> int:
-        """The transaction that began there has its marker. Gives the last stable offset as the transaction index wants
-        it: where the oldest transaction that is still ongoing began, or behind the marker."""
+        """The transaction that began at `first_offset` has its marker. Returns the last stable offset for the
+        transaction index: where the oldest ongoing transaction began, or the offset behind the marker."""
         self._ongoing.pop(first_offset, None)
         self.add_unreplicated(marker_offset, first_offset)
         oldest = self.first_undecided_offset
         return marker_offset + 1 if oldest is None else oldest
 
     def add_unreplicated(self, marker_offset: int, first_offset: int) -> None:
-        """As `complete`, for one whose beginning is not known as ongoing."""
+        """As `complete`, for a transaction that was not ongoing here."""
         if not self._unreplicated or first_offset < self._smallest:
             self._smallest = first_offset
         self._unreplicated.append((marker_offset, first_offset))
@@ -72,7 +73,7 @@ class OpenTransactions:
         return next(iter(self._ongoing), None)
 
     def forget_replicated(self, high_watermark: int) -> None:
-        """Drops what the high watermark has passed."""
+        """Forgets the transactions whose markers are below the high watermark."""
         unreplicated = self._unreplicated
         if not unreplicated or unreplicated[0][0] >= high_watermark:
             return
@@ -82,7 +83,7 @@ class OpenTransactions:
         self.is_empty = not unreplicated and not self._ongoing
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """None: every transaction is settled. Forgets what the high watermark has passed."""
+        """None when no transaction holds the last stable offset back. Forgets what the high watermark has passed."""
         self.forget_replicated(high_watermark)
         undecided = self.first_undecided_offset
         if not self._unreplicated:

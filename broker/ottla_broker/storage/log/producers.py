@@ -1,25 +1,26 @@
-"""What a log remembers of idempotent producers: their last five batches, and the snapshot file (KIP-98, 5.3). Pure.
+"""The state of a log's idempotent producers: their last five batches, and the snapshot file (KIP-98). Pure.
 
-The rules, in the order they are checked, for a batch of producer p with epoch e and sequences f..l:
+The rules, in the order of checking, for a batch of a producer with epoch e and sequences f..l:
 
-1. same epoch, and f..l are those of one of the five: a duplicate, answered with that batch's offsets;
+1. same epoch, and f..l are the sequences of one of the five: a duplicate, which gets that batch's offsets;
 2. e below the known epoch: INVALID_PRODUCER_EPOCH;
 3. e above it: f must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER;
-4. same epoch: f must follow the last sequence, 2^31-1 being followed by 0; else, if f..l came before the five and is
-   known to be written, DUPLICATE_SEQUENCE_NUMBER (NOT_ENOUGH_REPLICAS_AFTER_APPEND while it is not committed), and if
-   it is not known, OUT_OF_ORDER_SEQUENCE_NUMBER;
-5. a producer that is not known (new, expired) may begin anywhere;
-6. while a transaction of it is open in this log, an ordinary batch is refused: INVALID_TXN_STATE.
+4. same epoch: f must follow the last sequence (0 follows 2^31-1); else, if f..l came before the five and is known to be
+   in the log, DUPLICATE_SEQUENCE_NUMBER (NOT_ENOUGH_REPLICAS_AFTER_APPEND while it is not committed); else
+   OUT_OF_ORDER_SEQUENCE_NUMBER;
+5. an unknown producer (new, expired) may begin with any sequence;
+6. while the producer has an open transaction in this log, a batch outside of it gets INVALID_TXN_STATE.
 
-A marker, written for a transaction coordinator, has no sequence: an older epoch than known is INVALID_PRODUCER_EPOCH,
-an older coordinator epoch TRANSACTION_COORDINATOR_FENCED; one that ends nothing (a repeated one) is taken all the same.
+A transaction marker has no sequence: an older epoch gets INVALID_PRODUCER_EPOCH, an older coordinator epoch
+TRANSACTION_COORDINATOR_FENCED; a repeated marker, which ends nothing, is appended.
 
-The middle answers of rule 4 are not Apache Kafka's, which says OUT_OF_ORDER_SEQUENCE_NUMBER. A producer that waits for
-a leader which is cut off may send its next batches to the new leader and be told that they are written, before it gives
-the old one up and sends the first ones again, which the new leader has long had by replication. Java's client repeats
-such a batch for ever and sends nothing more to the partition; librdkafka takes a new epoch and may write others twice.
+In rule 4 Apache Kafka always answers OUT_OF_ORDER_SEQUENCE_NUMBER. We differ for this case: a producer that waits for a
+partitioned leader sends its next batches to the new leader, gets them acknowledged, then gives the old leader up and
+sends the first batches again, which the new leader has by replication. With Kafka's answer, Java's client repeats such
+a batch for ever and sends nothing more to the partition; librdkafka takes a new epoch and may write others twice.
 
-What came by replication or from the log itself was checked by a leader and is only taken down.
+Batches from replication or from the log itself were checked by a leader: they only update the state.
+Source: ProducerStateManager and ProducerAppendInfo of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NO_OFFSET = -1
 
 
 class ProducersDump(NamedTuple):
-    """A `ProducerStates` as plain values, for the way between processes."""
+    """A `ProducerStates` as plain values, which can be sent between processes."""
 
     producers: list[tuple[int, int, int, int, int, list[tuple[int, int, int, int]]]]
     """Id, epoch, coordinator epoch, first offset of the open transaction, last timestamp, batches."""
@@ -75,9 +76,9 @@ class ProducerBatch(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer's state in this partition. `batches` holds the latest five, the newest last.
+    """One producer's state in this partition. `batches` has the latest five, the newest last.
 
-    `known` counts the sequences up to the last one, without a gap, that were taken down: all of them are in the log.
+    `known` counts the sequences up to the last one, without a gap, that are known to be in the log.
     """
 
     __slots__ = (
@@ -104,7 +105,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_written(self, first_sequence: int, last_sequence: int) -> bool:
-        """Whether these are in the log for certain, though in none of the batches that are kept.
+        """Whether these sequences are known to be in the log, though in none of the last five batches.
 
         >>> entry = ProducerEntry(7, 0)
         >>> for last in range(9, 80, 10):
@@ -122,7 +123,7 @@ class ProducerEntry:
         return kept <= from_last <= from_first < min(self.known, MAX_SEQUENCE // 2)
 
     def add(self, batch: ProducerBatch) -> None:
-        """Takes down the newest batch."""
+        """Adds the newest batch."""
         batches, size = self.batches, batch.offset_delta + 1
         follows = batches and (batch.last_sequence - batches[-1].last_sequence) & MAX_SEQUENCE == size
         self.known = self.known + size if follows else size
@@ -132,7 +133,7 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """All producers of one log. `end_offset` is the offset up to which batches have been taken down."""
+    """All producers of one log. The state includes the batches below `end_offset`."""
 
     __slots__ = ("_entries", "end_offset", "known_from", "transactions")
 
@@ -140,7 +141,7 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
         self.end_offset = end_offset
         self.known_from = end_offset
-        """Transactions that ended below it are not known: a snapshot does not tell of them."""
+        """Transactions that ended below it are unknown: a snapshot does not have them."""
         self.transactions = OpenTransactions()
 
     def __len__(self) -> int:
@@ -159,7 +160,7 @@ class ProducerStates:
 
     @property
     def has_ended_transactions(self) -> bool:
-        """Whether a marker was taken down for any of them."""
+        """Whether any producer has had a transaction marker."""
         return any(entry.coordinator_epoch >= 0 for entry in self._entries.values())
 
     def check(
@@ -171,7 +172,7 @@ class ProducerStates:
         is_transactional: bool = False,
         high_watermark: int = 0,
     ) -> ProducerBatch | None:
-        """A client's batch before it is appended: the batch it repeats, or None when it may be appended.
+        """Checks a producer's batch before the append: returns the batch that it repeats, None when it is new.
 
         KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER,
         NOT_ENOUGH_REPLICAS_AFTER_APPEND or INVALID_TXN_STATE.
@@ -217,7 +218,7 @@ class ProducerStates:
         return None
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """A marker before it is appended. KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
+        """Checks a marker before the append. Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -243,7 +244,7 @@ class ProducerStates:
         timestamp: int,
         is_transactional: bool = False,
     ) -> None:
-        """Takes down a data batch that has been given its offsets."""
+        """Adds a data batch that has its offsets."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
@@ -257,7 +258,7 @@ class ProducerStates:
             self.transactions.begin(producer_id, last_offset - offset_delta)
 
     def update_from_header(self, header: BatchHeader) -> None:
-        """Takes down a batch that a leader has checked: replication, recovery, replay. Markers: `end_transaction`."""
+        """Adds a data batch that a leader has checked: replication, recovery, replay. Markers: `end_from_header`."""
         if header.producer_id >= 0 and not header.is_control:
             self.update(
                 header.producer_id,
@@ -266,15 +267,15 @@ class ProducerStates:
                 header.last_offset,
                 header.last_offset_delta,
                 header.max_timestamp,
-                # What compaction has emptied was settled then, and its marker may be gone: it begins nothing.
+                # The transaction of a batch that compaction emptied has ended, and its marker may be gone.
                 header.is_transactional and header.record_count > 0,
             )
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, offset: int, timestamp: int, marker: EndTransactionMarker
     ) -> AbortedTransaction | None:
-        """Takes down a marker that has been given `offset`: the producer's transaction is over, its epoch may have
-        grown. Gives what the transaction index must say of it, None when there is nothing to say."""
+        """Adds a marker at `offset`: the producer's transaction ends, its epoch may have grown. Returns the entry for
+        the transaction index, None when the marker aborts nothing."""
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
@@ -293,7 +294,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
     def end_from_header(self, header: BatchHeader, marker: EndTransactionMarker) -> AbortedTransaction | None:
-        """As `end_transaction`, for a marker that stands in a log."""
+        """As `end_transaction`, for a marker that was read from a log or fetched."""
         return self.end_transaction(
             header.producer_id, header.producer_epoch, header.base_offset, header.max_timestamp, marker
         )
@@ -309,7 +310,7 @@ class ProducerStates:
             del self._entries[producer_id]
 
     def dump(self) -> ProducersDump:
-        """Everything; the snapshot file leaves out which transactions have just ended."""
+        """Everything, also the unreplicated transactions, which the snapshot file does not have."""
         producers = [
             (
                 entry.producer_id,
@@ -325,7 +326,7 @@ class ProducerStates:
 
     @classmethod
     def restore(cls, dump: ProducersDump, end_offset: int) -> ProducerStates:
-        """What `dump` gave."""
+        """The state that `dump` returned."""
         states = cls(end_offset)
         for producer_id, epoch, coordinator_epoch, txn, timestamp, batches in dump.producers:
             entry = states._entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -351,10 +352,10 @@ class ProducerStates:
     def encode(self) -> bytes:
         """The snapshot file: int16 version 1, uint32 CRC-32C of what follows, int32 count, entries.
 
-        One entry for each batch that is kept, the newest of a producer last. Apache Kafka writes that one alone and,
-        reading, lets the last entry of a producer win, so both read each other's files. With one alone, a producer
-        that had five requests in flight when its broker died would be told OUT_OF_ORDER_SEQUENCE_NUMBER for the first
-        of them, begin anew with another epoch and write all of them twice.
+        One entry for each of the last five batches, the newest of a producer last. Apache Kafka writes only the newest
+        and, when it reads several, uses the last, so both read each other's files. With the newest alone, a producer
+        that had five requests in flight when its broker died would get OUT_OF_ORDER_SEQUENCE_NUMBER for the first of
+        them, take a new epoch and write all of them twice.
         """
         rows = 0
         body = bytearray(_SNAPSHOT_COUNT.size)
@@ -368,7 +369,7 @@ class ProducerStates:
                     batch.last_sequence,
                     batch.last_offset,
                     batch.offset_delta,
-                    # Of a marker, where that came last: what expiry counts from.
+                    # The timestamp of a marker, where that came last: expiration counts from it.
                     entry.last_timestamp if batch is batches[-1] else batch.timestamp,
                     entry.coordinator_epoch,
                     entry.current_txn_first_offset,
@@ -378,7 +379,7 @@ class ProducerStates:
 
     @classmethod
     def decode(cls, name: str, data: bytes, end_offset: int) -> ProducerStates:
-        """CheckpointError when version, checksum or length do not fit."""
+        """The state of a snapshot file. Raises CheckpointError when version, checksum or length do not fit."""
         states = cls(end_offset)
         try:
             version, crc = _SNAPSHOT_HEAD.unpack_from(data)

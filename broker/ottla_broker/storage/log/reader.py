@@ -114,8 +114,8 @@ class LogReader:
             return 0
         if offset < active.base_offset:
             return A_LOT
-        start = active.place(offset)
-        end = (state.written_position, True) if upper == state.log_end_offset else active.place(upper)
+        start = active.find_position(offset)
+        end = (state.written_position, True) if upper == state.log_end_offset else active.find_position(upper)
         if start is None or end is None:
             return A_LOT
         return max(end[0] - start[0], 0)
@@ -124,7 +124,7 @@ class LogReader:
 
     def _position_now(self, segment: Segment, offset: int) -> int | None:
         """Position of the batch that holds `offset`, None when that needs the disk."""
-        place = segment.place(offset)
+        place = segment.find_position(offset)
         if place is None or segment.file is None:
             return None
         position, is_exact = place

@@ -1,7 +1,7 @@
-"""The jobs of the Workers port that look into records: preparing a client's batch, and converting for old consumers.
+"""The jobs of the Workers port that decode records: preparing a producer's batch, down-converting for old consumers.
 
-Arguments and results are plain values: a refusal comes back as a value, because exceptions of ours do not survive the
-way between processes.
+Arguments and results are plain values. A KafkaError comes back as a value too, since our exceptions cannot be sent
+between processes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Refusal(NamedTuple):
 
 
 JobResult: TypeAlias = "tuple[bool, Any]"
-"""(True, what was asked for) or (False, the fields of a Refusal)."""
+"""(True, the result) or (False, the fields of a Refusal)."""
 
 
 async def prepare_records(_disk: Disk, records: bytes, rules: tuple[Any, ...], now_ms: int) -> JobResult:
@@ -57,7 +57,7 @@ async def convert_records(_disk: Disk, data: bytes, magic: int, first_offset: in
 
 
 def converted_of(result: JobResult) -> Converted:
-    """What `convert_records` gave; raises its KafkaError."""
+    """The result of `convert_records`; raises its KafkaError."""
     is_done, value = result
     if not is_done:
         raise Refusal(*value).error()
@@ -65,7 +65,7 @@ def converted_of(result: JobResult) -> Converted:
 
 
 def prepared_of(result: JobResult) -> bytes | KafkaError:
-    """What `prepare_records` gave."""
+    """The result of `prepare_records`."""
     is_done, value = result
     if not is_done:
         return Refusal(*value).error()

@@ -1,16 +1,16 @@
-"""Recovery of a log whose broker did not stop in order: a scan from the recovery point on (wire-protocol 5.26).
+"""Recovers a log after an unclean shutdown: scans it from the recovery point on.
 
-The job reads every batch of the segments from the one that holds the recovery point on and checks structure, offsets
-and checksum. At the first batch that is not whole and right (a torn write) the file is cut and later segments go: what
-follows a hole was never promised. Indexes, leader epochs and the producers' state are built anew from what remains, so
-they agree with it. Below the recovery point nothing is touched.
+The scan reads every batch from the segment of the recovery point on, and checks structure, offsets and checksum. At the
+first bad batch (a torn write) it truncates the file and deletes the later segments: what follows a hole was never
+acknowledged. It rebuilds indexes, leader epochs and the producers' state from what remains, so that they agree with it.
+Below the recovery point nothing changes.
 
-Nothing is written that must be durable here: the recovery point has not moved, so after another crash the same scan
-comes again. Cutting is synced, so that cut bytes do not come back under new ones.
+The recovery point does not move, so after another crash the same scan runs again, and its results need not be durable.
+Only truncations are synced, so that old bytes cannot come back under new ones.
 
-The functions run on the broker's Disk for short tails, and as a job of the Workers port for long ones: arguments and
-result are plain values. A long log is recovered in several calls, each going on where the one before stopped, so that
-the broker can tell how far it is.
+The functions run on the broker's Disk for a short tail, and as a job of the Workers port for a long one: arguments and
+result are plain values. A long log is recovered in several calls, so that the broker can report its progress.
+Source: UnifiedLog.recoverSegment and LogSegment.recover of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from ottla_broker.storage.files.names import (
     offset_name,
     parse_offset_file,
 )
-from ottla_broker.storage.files.plain_run import PlainRun
-from ottla_broker.storage.files.rebuilding import read_epochs
+from ottla_broker.storage.files.ordinary_batches import OrdinaryBatchScan
 from ottla_broker.storage.files.scan import HeaderWalk, header_at
-from ottla_broker.storage.files.snapshots import drop_snapshots, producers_before
+from ottla_broker.storage.files.snapshots import drop_snapshots
 from ottla_broker.storage.files.swaps import finish_swaps
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
+from ottla_broker.storage.log.epoch_loading import read_epochs
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
+from ottla_broker.storage.log.producer_loading import producers_before
 from ottla_broker.storage.log.producers import ProducersDump, ProducerStates
 
 _CHUNK_BYTES = 1024 * 1024
 
 
 class Recovered(NamedTuple):
-    """What a scan found; plain values only."""
+    """The result of a scan, as plain values."""
 
     next_offset: int
     epochs: list[tuple[int, int]]
@@ -58,13 +59,13 @@ class Recovered(NamedTuple):
     cut_bytes: int
     dropped_segments: int
     repairs: list[str]
-    """Small files that had to be made anew, one line each."""
+    """A line for every small file that was rebuilt."""
     resume_at: int | None = None
-    """Base offset of the segment to go on with; None when all is done."""
+    """Base offset of the segment to continue with; None when the log is recovered."""
 
 
 async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
-    """Bytes that a recovery from that point would read: what decides where it runs. Raises OSError."""
+    """Bytes that a recovery from that point reads; they decide where it runs. Raises OSError."""
     bases = dict(await _log_files(disk, directory))
     start = _start_base(sorted(bases), recovery_point)
     return sum(size for base, size in bases.items() if base >= start)
@@ -73,10 +74,9 @@ async def tail_bytes(disk: Disk, directory: str, recovery_point: int) -> int:
 def gaps_of(is_compacted: bool, lost_power: bool, *, is_point_known: bool) -> bool | None:
     """Whether offsets may be missing between two segments from the recovery point on.
 
-    Without a loss of power, which alone leaves holes, they may, since the log can have been compacted once. After one
-    they may not: nothing is compacted before a checkpoint says that it is durable, so what is beyond has not been. But
-    where no checkpoint tells (`is_point_known`), every segment is looked at, and of a compacted log nobody can tell
-    (None).
+    Only a power loss leaves holes. Without one, gaps come from compaction, also an earlier one. After one they are
+    holes: compaction waits for a checkpoint that has its segments below the recovery point. Without a checkpoint (not
+    `is_point_known`) every segment is scanned, and of a compacted log it is unknown (None).
 
     >>> gaps_of(True, False, is_point_known=True), gaps_of(True, True, is_point_known=True)
     (True, False)
@@ -103,8 +103,8 @@ async def recover_log(
         recovery_point: the offset below which everything is durable.
         index_interval_bytes: index.interval.bytes.
         may_have_gaps: `gaps_of` the log.
-        so_far: what the call before found, when its `resume_at` names a segment to go on with.
-        max_bytes: stops after the segment with which so many bytes were scanned in this call.
+        so_far: the result of the call before, when its `resume_at` has a segment to continue with.
+        max_bytes: the call ends after the segment in which it has scanned so many bytes.
     """
     if so_far is None:
         await finish_swaps(disk, directory)
@@ -134,7 +134,7 @@ async def recover_log(
             continue
         is_gap = base > next_offset and base != first and may_have_gaps is False
         if is_broken or base < next_offset or is_gap:
-            # Behind a cut, inside a segment that compaction has replaced, or behind a hole.
+            # Behind a truncation, inside a segment that compaction has replaced, or behind a hole.
             is_broken = is_broken or base >= next_offset
             await _delete_segment(disk, directory, base)
             cut += size
@@ -157,8 +157,8 @@ async def recover_log(
             cut += size - valid
             is_broken = True
     for base in hollow:
-        # Empty segments beyond a gap: what stood before them is lost. Kept, they would have the log end at an offset
-        # that no follower and no consumer can read up to.
+        # Empty segments behind a gap: the records before them are lost. The log would end at an offset that no follower
+        # and no consumer can read up to.
         await _delete_segment(disk, directory, base)
         await disk.delete(f"{directory}/{offset_name(base, SNAPSHOT)}")
         dropped += 1
@@ -200,8 +200,8 @@ async def _delete_segment(disk: Disk, directory: str, base: int) -> None:
 
 
 async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int) -> tuple[ProducerStates, list[str]]:
-    """(the producers' state at `start`, repairs), from the newest snapshot at or below it and the batches since;
-    snapshots above it describe records that may be gone, and are deleted."""
+    """(the producers' state at `start`, a line for every repair), from the newest snapshot at or below it and the
+    batches behind. Deletes snapshots above `start`: they describe records that may be gone. Raises OSError."""
     contents = DirectoryContents(disk, directory)
     await drop_snapshots(contents, lambda offset: offset > start)
     producers, repairs = await producers_before(contents, bases[0] if bases else start, start)
@@ -215,14 +215,16 @@ async def _producers_at(disk: Disk, directory: str, bases: list[int], start: int
             position, header = step
             if header.producer_id >= 0 and header.last_offset >= begin:
                 batch = await file.read(position, header.size) if header.is_control else b""
-                _take_down(producers, header, batch)
+                _update_producers(producers, header, batch)
         await file.close()
     producers.end_offset = start
     return producers, repairs
 
 
-def _take_down(producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview) -> AbortedTransaction | None:
-    """What the transaction index of the batch's segment must hold."""
+def _update_producers(
+    producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview
+) -> AbortedTransaction | None:
+    """Adds a batch to the producers' state; returns the entry of its segment's transaction index, if it needs one."""
     if not header.is_control:
         producers.update_from_header(header)
         return None
@@ -239,25 +241,25 @@ async def _recover_segment(
     epochs: LeaderEpochs,
     producers: ProducerStates,
 ) -> tuple[int, int]:
-    """Checks one segment, cuts it at the first bad batch, writes its indexes; (next offset, whole bytes)."""
+    """Checks one segment, truncates it at the first bad batch, writes its indexes; (next offset, valid bytes)."""
     file = await disk.open(f"{directory}/{offset_name(base, LOG)}")
     index = GrowingIndex(base)
-    run = PlainRun(index, index_interval_bytes, base, expected)
+    scan = OrdinaryBatchScan(index, index_interval_bytes, base, expected)
     aborted: list[AbortedTransaction] = []
     end = file.size
     chunk = memoryview(b"")
     chunk_start = 0
-    while end - run.position >= MIN_ENTRY_BYTES:
-        position = run.position
-        at = run.take(chunk, position - chunk_start, epochs.latest)
-        if run.position > position:
+    while end - scan.position >= MIN_ENTRY_BYTES:
+        position = scan.position
+        at = scan.scan(chunk, position - chunk_start, epochs.latest)
+        if scan.position > position:
             continue
         header = header_at(chunk, at)
         if header is None or at + header.size > len(chunk):
             wanted = _CHUNK_BYTES if header is None else max(_CHUNK_BYTES, header.size)
             chunk = memoryview(await file.read(position, min(wanted, end - position)))
             chunk_start = position
-            # Other work of the loop goes on between two chunks, whether or not the read had to wait.
+            # Lets other tasks of the event loop run between two chunks, also when the read did not wait.
             await asyncio.sleep(0)
             header = header_at(chunk, 0)
             at = 0
@@ -268,37 +270,37 @@ async def _recover_segment(
                 if len(chunk) < header.size:
                     break
         batch = chunk[at : at + LOG_OVERHEAD + header.length]
-        if not run.expected <= header.base_offset <= header.last_offset <= run.last_offset:
+        if not scan.expected <= header.base_offset <= header.last_offset <= scan.last_offset:
             break
         if not is_batch_intact(batch, header.magic):
             break
-        run.expected = header.next_offset
-        if header.max_timestamp > run.max_timestamp:
-            run.max_timestamp, run.max_timestamp_offset = header.max_timestamp, header.last_offset
-        if position - run.last_entry > index_interval_bytes:
+        scan.expected = header.next_offset
+        if header.max_timestamp > scan.max_timestamp:
+            scan.max_timestamp, scan.max_timestamp_offset = header.max_timestamp, header.last_offset
+        if position - scan.last_entry > index_interval_bytes:
             index.add(header.base_offset, header.last_offset, position)
-            index.add_time(run.max_timestamp, run.max_timestamp_offset)
-            run.last_entry = position
+            index.add_time(scan.max_timestamp, scan.max_timestamp_offset)
+            scan.last_entry = position
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
         if header.producer_id >= 0:
-            entry = _take_down(producers, header, batch)
+            entry = _update_producers(producers, header, batch)
             if entry is not None:
                 aborted.append(entry)
-        run.position += len(batch)
-    index.add_time(run.max_timestamp, run.max_timestamp_offset)
-    if run.position < end:
-        await file.truncate(run.position)
+        scan.position += len(batch)
+    index.add_time(scan.max_timestamp, scan.max_timestamp_offset)
+    if scan.position < end:
+        await file.truncate(scan.position)
         await file.fsync()
     await file.close()
     await _replace(disk, f"{directory}/{offset_name(base, INDEX)}", bytes(index.unwritten_offset_entries))
     await _replace(disk, f"{directory}/{offset_name(base, TIME_INDEX)}", bytes(index.unwritten_time_entries))
     await _replace_transaction_index(disk, directory, base, aborted)
-    return run.expected, run.position
+    return scan.expected, scan.position
 
 
 async def _replace_transaction_index(disk: Disk, directory: str, base: int, aborted: list[AbortedTransaction]) -> None:
-    """Durably, unlike the other indexes: nothing would miss a file that a power loss takes, or brings, back."""
+    """Durably, unlike the other indexes: nothing notices a file that a power loss removes, or brings back."""
     name = f"{directory}/{offset_name(base, TXN_INDEX)}"
     if aborted:
         await disk.write_file(name, b"".join(entry.encode() for entry in aborted))
@@ -308,7 +310,7 @@ async def _replace_transaction_index(disk: Disk, directory: str, base: int, abor
 
 
 async def _replace(disk: Disk, name: str, content: bytes) -> None:
-    """Writes an index anew. Not durable: it is synced before the recovery point passes it."""
+    """Replaces an index. Not durably: a flush syncs it before the recovery point passes it."""
     file: File = await disk.open(name, create=True)
     if file.size:
         await file.truncate(0)

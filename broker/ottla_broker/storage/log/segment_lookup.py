@@ -111,7 +111,7 @@ class SegmentLookup:
 
     async def _walk_to(self, segment: Segment, offset: int) -> tuple[int, BatchHeader | None]:
         file = await self.open(segment)
-        place = segment.place(offset)
+        place = segment.find_position(offset)
         if place is None:
             raise self.closed_error(segment)
         start = position = place[0]

@@ -1,9 +1,9 @@
-"""The quick half of a recovery scan: runs of ordinary batches, checked with as little work for each as Python allows.
+"""The fast path of a recovery scan: checks runs of ordinary batches with little work for each.
 
-Ten gibibytes of batches of a kilobyte are ten million headers. `take` walks those that need nothing but checking
-(format 2, no producer, the leader epoch of the batch before) with one partial struct, one checksum over a slice and a
-few comparisons each, and stops in front of the first other one, whatever is the matter with it: `recovery.py` then
-looks at that one properly. Pure: bytes and positions in, positions out.
+Ten gibibytes of batches of a kilobyte are ten million headers. `OrdinaryBatchScan.scan` checks the batches that need
+nothing else (format 2, no producer, the leader epoch of the batch before) with one partial struct, one checksum over a
+slice and a few comparisons each. It stops before the first other batch, damaged or not, which `log/recovery.py` then
+handles. Pure: bytes and positions in, positions out.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _HEAD = Struct(">qiibI2xi8xqq")
 """Base offset, length, leader epoch, magic, crc, last offset delta, max timestamp, producer id."""
 
 
-class PlainRun:
-    """A scan's place in one segment. Positions are bytes of the segment's file."""
+class OrdinaryBatchScan:
+    """The progress of a scan in one segment. Positions are in bytes of the segment's file."""
 
     __slots__ = (
         "expected",
@@ -38,17 +38,20 @@ class PlainRun:
         self.interval = interval_bytes
         self.position = 0
         self.expected = expected
-        """No later batch begins below this offset."""
+        """The lowest offset at which the next batch may begin."""
         self.last_offset = base_offset + MAX_RELATIVE_OFFSET
-        """No batch ends beyond it: the checksum leaves the base offset out, and no index could tell of such a one."""
+        """The highest offset that an index of the segment can express. A batch above it has a damaged base offset: the
+        checksum does not cover it."""
         self.last_entry = 0
         """Position of the last index entry."""
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
 
-    def take(self, chunk: memoryview, at: int, leader_epoch: int) -> int:
-        """Takes the ordinary batches of `chunk` from byte `at` on, which is at `position` of the file; gives the byte
-        behind the last one taken."""
+    def scan(self, chunk: memoryview, at: int, leader_epoch: int) -> int:
+        """Checks the ordinary batches of `chunk` from byte `at` on, which is byte `position` of the file.
+
+        Returns the byte of the chunk behind the last one. `leader_epoch`: of the batch before.
+        """
         unpack, checksum = _HEAD.unpack_from, crc32c
         expected = self.expected
         largest, largest_offset = self.max_timestamp, self.max_timestamp_offset
