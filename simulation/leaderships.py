@@ -111,7 +111,7 @@ class Leaderships:
             self._leaders.pop(partition, None)
             self._tell(partition, before, None)
             return
-        state = znodes.PartitionState.decode(*partition, data)
+        state = znodes.PartitionStateZnode.decode(*partition, data)
         after = Leadership(state.leader, state.leader_epoch, state.isr, self.world.loop.time())
         self.states[partition] = after
         self._check(partition, before, after)

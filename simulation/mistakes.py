@@ -211,11 +211,11 @@ _next_step = reassignment.next_step
 
 def _end_at_once(
     assignment: ReplicaAssignment, current: LeaderAndIsr, online: frozenset[int], **named: Any
-) -> reassignment.Step:
+) -> reassignment.ReassignmentStep:
     election = reassignment._led_within(reassignment.target(assignment), current, online)
     if not reassignment.is_ongoing(assignment) or election.leadership.leader == NO_LEADER:
         return _next_step(assignment, current, online, **named)
-    return reassignment.Step(reassignment.Phase.END, "some of them are in sync", election)
+    return reassignment.ReassignmentStep(reassignment.ReassignmentPhase.END, "some of them are in sync", election)
 
 
 def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest: Any) -> LeaderAndIsr:

@@ -86,7 +86,7 @@ class Stage:
         return -1 if answer.error_code else int(answer.offset)
 
     def state(self) -> dict[str, Any]:
-        paths = [*UNCHANGING, *(znodes.PartitionState.path(TOPIC, index) for index in (0, 1))]
+        paths = [*UNCHANGING, *(znodes.PartitionStateZnode.path(TOPIC, index) for index in (0, 1))]
         found = {path: (data, stat.version, stat.czxid) for path in paths for data, stat in [self._store.get(path)]}
         metadata = self._metadata()
         metadata.throttle_time_ms = 0
@@ -108,8 +108,8 @@ def set_scene(store: KazooClient) -> None:
     store.create("/controller_epoch", znodes.encode_controller_epoch(FORMER_CONTROLLER_EPOCH))
     store.create(f"/brokers/topics/{TOPIC}", topic.encode(), makepath=True)
     for index, leader, epoch, in_sync in ((0, -1, LEADER_EPOCH - 1, US), (1, DEAD, LEADER_EPOCH, DEAD)):
-        state = znodes.PartitionState(leader, epoch, FORMER_CONTROLLER_EPOCH, (in_sync,))
-        store.create(znodes.PartitionState.path(TOPIC, index), state.encode(), makepath=True)
+        state = znodes.PartitionStateZnode(leader, epoch, FORMER_CONTROLLER_EPOCH, (in_sync,))
+        store.create(znodes.PartitionStateZnode.path(TOPIC, index), state.encode(), makepath=True)
 
 
 @pytest.fixture(scope="module")

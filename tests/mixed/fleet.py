@@ -171,16 +171,16 @@ class MixedFleet:
     def state(self) -> State:
         brokers = tuple(sorted(int(name) for name in self._children("/brokers/ids")))
         try:
-            controller = znodes.Controller.decode(self._get(znodes.CONTROLLER)[0]).broker_id
+            controller = znodes.ControllerZnode.decode(self._get(znodes.CONTROLLER)[0]).broker_id
         except NoNodeError:
             controller = -1
         leaders, in_sync = [], []
         for index in range(PARTITIONS):
             try:
-                data = self._get(znodes.PartitionState.path(TOPIC, index))[0]
+                data = self._get(znodes.PartitionStateZnode.path(TOPIC, index))[0]
             except NoNodeError:
                 break
-            state = znodes.PartitionState.decode(TOPIC, index, data)
+            state = znodes.PartitionStateZnode.decode(TOPIC, index, data)
             leaders.append(state.leader)
             in_sync.append(state.isr)
         return State(brokers, controller, tuple(leaders), tuple(in_sync))
@@ -211,7 +211,7 @@ class MixedFleet:
         """
         brokers = self._store.retry(self._store.exists, "/brokers/ids")
         assert brokers is not None
-        states = {index: self._get(znodes.PartitionState.path(TOPIC, index))[1] for index in partitions}
+        states = {index: self._get(znodes.PartitionStateZnode.path(TOPIC, index))[1] for index in partitions}
         return [index for index, stat in states.items() if stat.mzxid > brokers.pzxid]
 
     def make_controller(self, broker_id: int) -> None:

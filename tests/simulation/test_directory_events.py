@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.coordination.znodes import PartitionState as PartitionStateNode
+from ottla_broker.coordination.znodes import PartitionStateZnode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server import recreating
 from ottla_broker.server.partition_state import read_command
@@ -241,9 +241,9 @@ def test_a_replica_that_was_made_anew_leads_as_soon_as_it_is_in_sync() -> None:
         leader, follower = (scene.fleet.brokers[number] for number in state.replicas)
 
         def in_sync() -> tuple[int, ...]:
-            data = scene.fleet.store.data(PartitionStateNode.path(*key))
+            data = scene.fleet.store.data(PartitionStateZnode.path(*key))
             assert data is not None
-            return PartitionStateNode.decode(*key, data).isr
+            return PartitionStateZnode.decode(*key, data).isr
 
         await eventually(lambda: follower.find_partition(key)[0] != "")
         follower.machine.disks[follower.find_partition(key)[0]].failure = errno.EIO
@@ -284,7 +284,7 @@ def test_a_state_that_cannot_be_read_keeps_no_other_replica_from_being_made_anew
         there = [name for name in image.root.entries if name.startswith(f"{TOPIC}-")]
         assert there
         odd = next(name for name in image.root.entries if name.startswith("odd-"))
-        state = PartitionStateNode.path("odd", int(odd[-1]))
+        state = PartitionStateZnode.path("odd", int(odd[-1]))
         store = broker.coordination
         assert store is not None
 

@@ -329,10 +329,10 @@ def test_a_reassignment_ends_with_all_of_its_target_in_sync(
     leaderships = Leaderships(world, store)  # type: ignore[arg-type]
     path = znodes.topic_path("t")
     store.set(path, assignment((1, 2)))
-    store.set(znodes.PartitionState.path("t", 0), znodes.PartitionState(2, 4, 1, (1, 2)).encode())
+    store.set(znodes.PartitionStateZnode.path("t", 0), znodes.PartitionStateZnode(2, 4, 1, (1, 2)).encode())
     store.set(path, assignment((3, 2, 1), adding=(3,), removing=(1,)))
     assert leaderships.min_in_sync(("t", 0), {"min.insync.replicas": "3"}) == 2
-    store.set(znodes.PartitionState.path("t", 0), znodes.PartitionState(2, 5, 1, in_sync).encode())
+    store.set(znodes.PartitionStateZnode.path("t", 0), znodes.PartitionStateZnode(2, 5, 1, in_sync).encode())
     store.set(path, assignment(ends_as))
     assert len(world.problems) == len(found)
     assert all(text in problem for text, problem in zip(found, world.problems, strict=True))

@@ -16,12 +16,16 @@ ZOOKEEPER_PORT = 2181
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener. An empty host means every interface (bound) or this machine's own name (advertised)."""
+    """A listener by name, its address and its security protocol.
 
-    name: str
+    In the configuration an empty host means every interface (listeners) or this machine's own name
+    (advertised.listeners). `security_protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    """
+
+    listener: str
     host: str
     port: int
-    security_protocol: str
+    security_protocol: str = "PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +78,18 @@ def parse_listeners(values: Mapping[str, Any], is_given: Callable[[str], bool]) 
         )
     else:
         advertised = bound
-    bound_names = [endpoint.name for endpoint in bound]
+    bound_names = [endpoint.listener for endpoint in bound]
     for endpoint in advertised:
-        if endpoint.name not in bound_names:
-            raise ConfigError(advertised_key, endpoint.name, f"a listener named in listeners: {', '.join(bound_names)}")
+        if endpoint.listener not in bound_names:
+            raise ConfigError(
+                advertised_key, endpoint.listener, f"a listener named in listeners: {', '.join(bound_names)}"
+            )
         if endpoint.host in ("0.0.0.0", "::"):
             raise ConfigError(
-                advertised_key, f"{endpoint.name}://{endpoint.host}:{endpoint.port}",
+                advertised_key, f"{endpoint.listener}://{endpoint.host}:{endpoint.port}",
                 "an address that clients can reach; set advertised.listeners",
             )  # fmt: skip
-    advertised_names = [endpoint.name for endpoint in advertised]
+    advertised_names = [endpoint.listener for endpoint in advertised]
     return Listeners(
         bound,
         advertised,
@@ -121,7 +127,7 @@ def _endpoints(key: str, text: str, protocols: Mapping[str, str]) -> tuple[Endpo
             )
         if protocols[name] != "PLAINTEXT":
             raise ConfigError(key, entry, f"only the security protocol PLAINTEXT is served yet, not {protocols[name]}")
-        if any(endpoint.name == name for endpoint in found):
+        if any(endpoint.listener == name for endpoint in found):
             raise ConfigError(key, text, f"each listener name once, but {name} stands twice")
         found.append(Endpoint(name, match[2] if match[2] is not None else match[3], int(match[4]), protocols[name]))
     return tuple(found)

@@ -1,10 +1,16 @@
-"""The controller: which broker leads which partition, and telling every broker so.
+"""The controller: elects the leaders of partitions and sends every broker what it has to know.
 
-One broker of the fleet is the controller: the one whose ephemeral znode `/controller` exists. It watches brokers and
-topics in the coordination store, decides, writes each decision under the fence of its controller epoch, and tells
-the brokers, itself included, only by LeaderAndIsr, UpdateMetadata and StopReplica.
+One broker of the fleet is the active controller: the one whose ephemeral znode `/controller` exists. It watches brokers
+and topics in the coordination store, decides, writes each decision under the fence of its controller epoch, and sends
+the brokers, itself included, LeaderAndIsr, UpdateMetadata and StopReplica.
 
-Pure parts: `assignment`, `elections`, `isr_changes`, `partition_states`, `replica_states`, `topic_rules`,
-`topic_deletion`, `requests`, `values`; `context` is what the active controller knows. Parts that await the
-Coordination port: `store`, `controller` and what it is made of. The brokers are reached through `channels_port`.
+Layers, from the top:
+
+    controller             the queue of events, the controller election, what the handlers call
+    active                 the active controller of one controller epoch: assembles the acts
+    acts/                  what it does for each kind of event or request
+    store, control_requests, controller_election, controller_metrics, channels_port
+    decisions/             pure rules with reasons
+    context                what the active controller knows
+    partition_states, replica_states, values
 """

@@ -1,6 +1,8 @@
-"""How the controller reaches the brokers: what it needs, implemented by the server over the Network port.
+"""The port through which the controller reaches the brokers; the server implements it over the Network port.
 
-On the calling side: the controller never opens a connection and never waits for one.
+The controller never opens a connection and never waits for one.
+
+Source: ControllerChannelManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -8,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ottla_broker.controller.values import Broker
+from ottla_broker.controller.values import RegisteredBroker
 
 
 class ControllerChannels(Protocol):
     """One ordered queue of requests per live broker, the controller's own broker included.
 
     The contract of a queue
-    1. Requests leave in the order of `send`; the next one leaves when the one before has been answered.
-    2. A request whose connection breaks or cannot be made is sent again, for ever, with a pause between tries: the
+    1. Requests leave in the order of `send`; each leaves when the one before has been answered.
+    2. A request whose connection breaks or cannot be opened is sent again, with a pause, until it is answered: the
        requests are idempotent (a broker compares epochs), and a broker that never answers loses its registration.
-    3. `on_response` is called once, on the broker's loop, with the decoded response; never after `close` of that
-       broker, never from inside `send`.
+    3. `on_response` is called once, on the event loop, with the decoded response; never after `close` of that broker,
+       never from inside `send`.
     """
 
-    def open(self, broker: Broker) -> None:
+    def open(self, broker: RegisteredBroker) -> None:
         """Starts the queue of a registered broker, at the endpoint of the inter-broker listener.
 
         Nothing is ever sent to a broker that has no such endpoint.
@@ -30,7 +32,7 @@ class ControllerChannels(Protocol):
         ...
 
     def close(self, broker_id: int) -> None:
-        """Ends the queue: what was not answered is dropped. Nothing happens when there is none."""
+        """Ends the queue and drops what is not answered. Does nothing when there is none."""
         ...
 
     def close_all(self) -> None:

@@ -1,7 +1,10 @@
-"""What the active controller knows: one plain container, filled at failover and kept current by every event.
+"""What the active controller knows: brokers, topics, assignments, leaderships and the states of replicas.
 
-Not here: how it is read from the store (`store`) and what is decided from it. Iteration is always sorted: the
-requests built from it must come out the same in every run of the simulator.
+One plain container, filled at failover and kept current by every act. Iteration is always sorted: the requests built
+from it are the same in every run of the simulator. Not here: reading it from the coordination store (`store`), deciding
+from it (`decisions`).
+
+Source: ControllerContext of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -12,57 +15,60 @@ from dataclasses import replace
 
 from ottla_broker.controller.partition_states import PartitionState, check_partition_transition
 from ottla_broker.controller.replica_states import ReplicaState, check_replica_transition
-from ottla_broker.controller.values import NO_LEADER, Broker, LeaderAndIsr, Replica, ReplicaAssignment, Topic
+from ottla_broker.controller.values import NO_LEADER, LeaderAndIsr, RegisteredBroker, Replica, ReplicaAssignment, Topic
 from ottla_broker.records.ids import TopicPartition
 
 
 class ControllerContext:
-    """Made anew for every term of office. `epoch` is the controller epoch, `epoch_version` its znode's version."""
+    """A new one for each controller epoch `epoch`; `epoch_version` is the version of its znode."""
 
     def __init__(self, epoch: int, epoch_version: int) -> None:
         self.epoch = epoch
         self.epoch_version = epoch_version
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, RegisteredBroker] = {}
         """The live brokers."""
         self.shutting_down: set[int] = set()
-        """Those of them that have asked for a controlled shutdown."""
+        """The live brokers that have asked for a controlled shutdown."""
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         self.topics_to_delete: set[str] = set()
         """Topics with a marker in /admin/delete_topics."""
         self.deletion_started: set[str] = set()
-        """Those of them that the brokers have been told to forget."""
-        self.unreadable: set[TopicPartition] = set()
-        """Partitions whose state znode cannot be read: nothing is decided about them."""
+        """Those of them that the controller has removed from the metadata of the brokers."""
+        self.unreadable_partitions: set[TopicPartition] = set()
+        """Partitions whose state znode cannot be parsed: nothing is decided about them."""
+        self.unreadable_topics: set[str] = set()
+        """Topics whose znode cannot be parsed: they have no partitions here."""
         self._topics: dict[str, bytes | None] = {}
         self._names: dict[bytes, str] = {}
         self._assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         self._partition_states: dict[TopicPartition, PartitionState] = {}
         self._replica_states: dict[Replica, ReplicaState] = {}
-        self._failed_directories: set[Replica] = set()
+        self._offline_log_dirs: set[Replica] = set()
+        """Replicas whose log directory is offline."""
 
     # Topics
 
     def add_topic(self, topic: Topic) -> None:
-        """Adds a topic, or replaces the assignment of one that is known. Partition states are the caller's."""
+        """Adds a topic, or replaces the assignment of a known one. The caller changes the partition states."""
         self._topics[topic.name] = topic.topic_id
         if topic.topic_id is not None:
             self._names[topic.topic_id] = topic.name
         self._assignments[topic.name] = dict(topic.partitions)
 
     def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Gives a known partition other replicas. Replica states are the caller's."""
+        """Gives a known partition other replicas. The caller changes the replica states."""
         self._assignments[partition.topic][partition.partition] = assignment
 
     def remove_topic(self, name: str) -> None:
-        """Forgets a topic that is deleted, and everything about its partitions."""
+        """Removes a deleted topic and everything about its partitions."""
         for partition in self.partitions_of(name):
             for broker in self.replicas_of(partition):
                 replica = Replica(*partition, broker)
                 self._replica_states.pop(replica, None)
-                self._failed_directories.discard(replica)
+                self._offline_log_dirs.discard(replica)
             self._partition_states.pop(partition, None)
             self.leadership.pop(partition, None)
-            self.unreadable.discard(partition)
+            self.unreadable_partitions.discard(partition)
         topic_id = self._topics.pop(name, None)
         if topic_id is not None:
             self._names.pop(topic_id, None)
@@ -96,7 +102,7 @@ class ControllerContext:
         return [TopicPartition(name, partition) for partition in sorted(self._assignments.get(name, ()))]
 
     def assignment_of(self, partition: TopicPartition) -> ReplicaAssignment:
-        """Without replicas for an unknown partition."""
+        """The partition's assignment, an empty one for an unknown partition."""
         return self._assignments.get(partition.topic, {}).get(partition.partition, ReplicaAssignment(()))
 
     def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
@@ -109,6 +115,24 @@ class ControllerContext:
             for broker in self.replicas_of(partition)
         ]
 
+    def is_new_replica(self, replica: Replica) -> bool:
+        """True for a replica that a reassignment adds and that is not in the ISR yet: it holds nothing that counts, so
+        its broker may create it in any log directory (`is_new` of LeaderAndIsr)."""
+        partition = replica.topic_partition
+        if replica.broker not in self.assignment_of(partition).adding:
+            return False
+        leadership = self.leadership.get(partition)
+        return leadership is not None and replica.broker not in leadership.isr
+
+    def is_fully_readable(self) -> bool:
+        """False while a topic or a state znode cannot be parsed. Then no request is sent as FULL: a broker deletes the
+        replicas that a FULL LeaderAndIsr does not name, and forgets the topics that a FULL UpdateMetadata does not."""
+        return not self.unreadable_partitions and not self.unreadable_topics
+
+    def assigned_brokers(self) -> list[int]:
+        """Every broker that has a replica, alive or not."""
+        return sorted({broker for partition in self.partitions() for broker in self.replicas_of(partition)})
+
     def replicas_on(self, brokers: Iterable[int]) -> list[Replica]:
         """Every replica that is assigned to one of the brokers."""
         wanted = frozenset(brokers)
@@ -120,7 +144,7 @@ class ControllerContext:
         ]
 
     def replica_counts(self) -> Counter[int]:
-        """How many replicas are assigned to each broker; those of topics that are being deleted too."""
+        """How many replicas are assigned to each broker, those of topics that are being deleted included."""
         counts: Counter[int] = Counter()
         for assignments in self._assignments.values():
             for assignment in assignments.values():
@@ -130,14 +154,14 @@ class ControllerContext:
     def is_deleting(self, topic: str) -> bool:
         return topic in self.topics_to_delete
 
-    # Brokers and failed directories
+    # Brokers and offline log directories
 
     def broker_ids(self) -> list[int]:
         return sorted(self.brokers)
 
     def is_online(self, replica: Replica) -> bool:
-        """True when its broker is alive and its log directory is not known to have failed."""
-        return replica.broker in self.brokers and replica not in self._failed_directories
+        """True when its broker is alive and has not reported its log directory as offline."""
+        return replica.broker in self.brokers and replica not in self._offline_log_dirs
 
     def online_brokers(self, partition: TopicPartition) -> frozenset[int]:
         """The brokers whose replica of the partition can be used."""
@@ -146,8 +170,11 @@ class ControllerContext:
         )
 
     def electable_brokers(self, partition: TopicPartition) -> frozenset[int]:
-        """The brokers that an election may choose from: the online ones, and of those that shut down only whom the
-        partition cannot do without. A clean leader for a moment is better than none, or an unclean one."""
+        """The brokers that an election may choose from: the online ones without those that shut down.
+
+        Those that shut down stay eligible where they alone are online or in sync: a clean leader for a moment is better
+        than none, or an unclean one.
+        """
         online = self.online_brokers(partition)
         staying = online - self.shutting_down
         leadership = self.leadership.get(partition)
@@ -156,8 +183,8 @@ class ControllerContext:
             return online
         return staying
 
-    def has_new_leader_life(self, partition: TopicPartition) -> bool:
-        """Has the leader registered anew since whoever wrote the leadership took it for alive?"""
+    def has_leader_restarted(self, partition: TopicPartition) -> bool:
+        """True when the leader has registered again since its leadership was written."""
         leadership = self.leadership.get(partition)
         leader = self.brokers.get(leadership.leader) if leadership is not None else None
         if leadership is None or leader is None:
@@ -166,33 +193,33 @@ class ControllerContext:
             return leader.epoch != leadership.leader_broker_epoch
         return leader.epoch > leadership.zxid >= 0
 
-    def of_this_life(self, leadership: LeaderAndIsr) -> LeaderAndIsr:
-        """The leadership as it is to be written: for the life of the leader that is known here."""
+    def with_leader_incarnation(self, leadership: LeaderAndIsr) -> LeaderAndIsr:
+        """The leadership to write: with the broker epoch of the leader as this context knows it."""
         leader = self.brokers.get(leadership.leader)
         return replace(leadership, leader_broker_epoch=-1 if leader is None else leader.epoch)
 
-    def brokers_for_isr(self, partition: TopicPartition) -> frozenset[int]:
-        """The brokers that may be in the ISR: nobody joins it who shuts down, but who is in it may stay."""
+    def isr_candidates(self, partition: TopicPartition) -> frozenset[int]:
+        """The brokers that may be in the ISR. A broker that shuts down may stay in it, but does not join it."""
         leadership = self.leadership.get(partition)
         joining = self.shutting_down.difference(() if leadership is None else leadership.isr)
         return self.online_brokers(partition) - joining
 
-    def set_directory_failed(self, replica: Replica, failed: bool) -> bool:
-        """Notes what the broker said about the replica's log directory. True when that is news."""
-        if failed == (replica in self._failed_directories):
+    def set_log_dir_offline(self, replica: Replica, offline: bool) -> bool:
+        """Records whether the replica's log directory is offline. True when that changes anything."""
+        if offline == (replica in self._offline_log_dirs):
             return False
-        if failed:
-            self._failed_directories.add(replica)
+        if offline:
+            self._offline_log_dirs.add(replica)
         else:
-            self._failed_directories.discard(replica)
+            self._offline_log_dirs.discard(replica)
         return True
 
-    def forget_failed_directories(self, broker: int) -> None:
-        """A broker that dies or restarts tells anew which of its directories work."""
-        self._failed_directories = {replica for replica in self._failed_directories if replica.broker != broker}
+    def forget_offline_log_dirs(self, broker: int) -> None:
+        """Takes every log directory of the broker as online: after a restart it reports its offline ones again."""
+        self._offline_log_dirs = {replica for replica in self._offline_log_dirs if replica.broker != broker}
 
-    def leads_nobody_online(self, partition: TopicPartition) -> bool:
-        """True when the partition has had a leader and that one cannot be used now."""
+    def is_leader_offline(self, partition: TopicPartition) -> bool:
+        """True when the partition has a leadership and its leader is offline or none."""
         leadership = self.leadership.get(partition)
         return leadership is not None and (
             leadership.leader == NO_LEADER or leadership.leader not in self.online_brokers(partition)
@@ -209,7 +236,7 @@ class ControllerContext:
         self._partition_states[partition] = state
 
     def init_partition(self, partition: TopicPartition, state: PartitionState) -> None:
-        """The state found at failover: no transition."""
+        """Sets the state found at failover, which is no transition."""
         self._partition_states[partition] = state
 
     def replica_state(self, replica: Replica) -> ReplicaState:
@@ -221,10 +248,10 @@ class ControllerContext:
         self._replica_states[replica] = state
 
     def forget_replica(self, replica: Replica) -> None:
-        """The replica is no longer assigned."""
+        """Removes the state of a replica that is no longer assigned."""
         self._replica_states.pop(replica, None)
-        self._failed_directories.discard(replica)
+        self._offline_log_dirs.discard(replica)
 
     def init_replica(self, replica: Replica, state: ReplicaState) -> None:
-        """The state found at failover: no transition."""
+        """Sets the state found at failover, which is no transition."""
         self._replica_states[replica] = state

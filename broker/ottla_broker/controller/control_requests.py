@@ -1,16 +1,18 @@
-"""LeaderAndIsr, UpdateMetadata and StopReplica, built from what the controller has decided.
+"""Builds the LeaderAndIsr, UpdateMetadata and StopReplica requests that one act sends to the brokers.
 
-Pure: a `RequestBatch` collects who must hear of which partitions while an event is worked on, `build` turns it and
-the context into one request per broker and API. Not here: sending (`channels_port`), deciding.
+Pure. A `RequestBatch` collects which brokers get which partitions; `build` turns it and the context into at most one
+request per broker and API. Not here: sending (`acts.request_sender`), deciding (`decisions`).
 
-Per broker the order is LeaderAndIsr, UpdateMetadata, StopReplica: a client that learns of a leader finds it ready.
-A broker that is new to the fleet needs the endpoints of the others before it can follow them: the caller sends it an
-UpdateMetadata in a batch of its own first.
+Each broker gets LeaderAndIsr, UpdateMetadata, StopReplica in this order, so a client that learns of a leader finds it
+ready. A broker that has just registered needs the endpoints of the others before it can follow them: the caller sends
+it an UpdateMetadata in an earlier batch.
+
+Source: AbstractControllerBrokerRequestBatch of Apache Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -21,8 +23,8 @@ from ottla_broker.controller.values import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     NO_EPOCH,
-    Broker,
     LeaderAndIsr,
+    RegisteredBroker,
     Replica,
 )
 from ottla_broker.protocol.api import ApiKey
@@ -35,15 +37,18 @@ class UpdateType(IntEnum):
     """`Type` of LeaderAndIsr v5+ and of UpdateMetadata v8+."""
 
     UNKNOWN = 0
-    """Of an UpdateMetadata that is not full, as Apache Kafka's."""
+    """The type of an UpdateMetadata that is not full, as in Apache Kafka."""
     INCREMENTAL = 1
     FULL = 2
-    """Names every replica of the broker, or every topic: what it holds besides is stray and may be deleted, topics that
-    it knows besides are gone."""
+    """The request names every replica of the broker, or every topic. Other replicas that the broker has are stray and
+    may be deleted; other topics in its metadata are gone."""
 
+
+SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Their numbers in UpdateMetadata."""
 
 UPDATE_METADATA_WITH_TYPE: Final = 8
-"""Before this version an UpdateMetadata cannot say that it is full."""
+"""The first version of UpdateMetadata with a type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,58 +62,58 @@ class ControlRequest:
 
 
 class RequestBatch:
-    """Who must hear of what. Filled by the acts of one event, built and sent once at its end."""
+    """The requests of one act. The act fills it, and sends it once at its end."""
 
     def __init__(self) -> None:
         self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
-        self._full: set[int] = set()
+        self._full_leader_and_isr: set[int] = set()
         self._metadata_brokers: set[int] = set()
         self._metadata_partitions: set[TopicPartition] = set()
         self._is_metadata_full = False
         self._stop: dict[int, dict[TopicPartition, bool]] = {}
 
-    def tell_leadership(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
-        """The brokers hold a replica and must hear who leads; `is_new` the first time they hear of the partition."""
+    def add_leader_and_isr(self, brokers: Iterable[int], partition: TopicPartition, *, is_new: bool = False) -> None:
+        """Sends these brokers, which have a replica, the leadership; `is_new` where that creates the replica."""
         for broker in brokers:
             partitions = self._leader_and_isr.setdefault(broker, {})
             partitions[partition] = is_new or partitions.get(partition, False)
 
-    def tell_everything(self, broker: int) -> None:
-        """The broker's LeaderAndIsr of this batch is FULL: it names every replica that the broker should have."""
-        self._full.add(broker)
+    def mark_leader_and_isr_full(self, broker: int) -> None:
+        """Makes the broker's LeaderAndIsr FULL; the caller adds every replica that the broker should have."""
+        self._full_leader_and_isr.add(broker)
         self._leader_and_isr.setdefault(broker, {})
 
-    def tell_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
-        """The brokers must hear of the live brokers, and of the partitions that any part of the batch names."""
+    def add_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> None:
+        """Sends these brokers the live brokers and these partitions.
+
+        One UpdateMetadata goes to all brokers that any call names, with all partitions that any call names.
+        """
         self._metadata_brokers.update(brokers)
         self._metadata_partitions.update(partitions)
 
-    def tell_all_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
-        """As `tell_metadata`, of all partitions: the UpdateMetadata of this batch is FULL if its version can say so."""
-        self.tell_metadata(brokers, partitions)
+    def add_full_metadata(self, brokers: Iterable[int], partitions: Iterable[TopicPartition]) -> None:
+        """As `add_metadata` with all partitions: the UpdateMetadata is FULL where its version has a type."""
+        self.add_metadata(brokers, partitions)
         self._is_metadata_full = True
 
-    def stop(self, replica: Replica, *, delete: bool) -> None:
-        """The replica's broker stops fetching or leading, and deletes the log if asked.
-
-        One that is to be deleted hears no leadership in this batch.
-        """
+    def add_stop_replica(self, replica: Replica, *, delete: bool) -> None:
+        """Stops a replica; with `delete` its broker deletes the log, and the batch sends it no leadership of it."""
         if delete:
             self._leader_and_isr.get(replica.broker, {}).pop(replica.topic_partition, None)
         partitions = self._stop.setdefault(replica.broker, {})
         partitions[replica.topic_partition] = delete or partitions.get(replica.topic_partition, False)
 
-    def leave_out(self, broker: int) -> None:
-        """This broker hears nothing of what the batch says so far."""
+    def remove_broker(self, broker: int) -> None:
+        """Removes everything that the batch would send to this broker."""
         self._leader_and_isr.pop(broker, None)
-        self._full.discard(broker)
+        self._full_leader_and_isr.discard(broker)
         self._metadata_brokers.discard(broker)
         self._stop.pop(broker, None)
 
     def build(
         self, context: ControllerContext, controller_id: int, listener: str, versions: InterBrokerVersions
     ) -> list[ControlRequest]:
-        """The requests, by broker; brokers that are not alive get none. `listener` is the inter-broker one."""
+        """The requests, sorted by broker; none for brokers that are not alive. `listener` is the inter-broker one."""
         metadata: tuple[list[update_metadata.UpdateMetadataTopicState], list[update_metadata.UpdateMetadataBroker]]
         metadata = ([], [])
         if self._metadata_brokers:
@@ -169,7 +174,7 @@ class RequestBatch:
             if versions.has_leader_recovery:
                 state.leader_recovery_state = leadership.recovery_state
             topic.partition_states.append(state)
-        is_full = broker in self._full
+        is_full = broker in self._full_leader_and_isr
         if not topics and not is_full:
             return None
         live_leaders = []
@@ -214,8 +219,8 @@ def _metadata_topics(
     for partition in partitions:
         leadership = context.leadership.get(partition)
         is_deleted = context.is_deleting(partition.topic)
-        if leadership is None and is_deleted and partition in context.unreadable:
-            # An earlier controller may have told of it.
+        if leadership is None and is_deleted and partition in context.unreadable_partitions:
+            # An earlier controller may have put it into the metadata of brokers.
             leadership = LeaderAndIsr(LEADER_DURING_DELETE, 0, (), 0, context.epoch)
         if leadership is None:
             continue
@@ -241,7 +246,7 @@ def _metadata_topics(
     return list(topics.values())
 
 
-def _metadata_broker(broker: Broker) -> update_metadata.UpdateMetadataBroker:
+def _metadata_broker(broker: RegisteredBroker) -> update_metadata.UpdateMetadataBroker:
     return update_metadata.UpdateMetadataBroker(
         id=broker.id,
         endpoints=[
@@ -249,7 +254,7 @@ def _metadata_broker(broker: Broker) -> update_metadata.UpdateMetadataBroker:
                 host=endpoint.host,
                 port=endpoint.port,
                 listener=endpoint.listener,
-                security_protocol=endpoint.security_protocol,
+                security_protocol=SECURITY_PROTOCOLS.get(endpoint.security_protocol, 0),
             )
             for endpoint in broker.endpoints
         ],
@@ -275,6 +280,26 @@ def _stopped_topics(
             )
         )
     return list(topics.values())
+
+
+def add_full_update_metadata(batch: RequestBatch, context: ControllerContext, brokers: Iterable[int]) -> None:
+    """Sends these brokers all topics.
+
+    Where everything is readable the request is FULL: a broker that stayed alive without a session, or whose controller
+    died, may have missed the deletion of a topic, and no later request would name that topic.
+    """
+    add = batch.add_full_metadata if context.is_fully_readable() else batch.add_metadata
+    add(brokers, context.partitions())
+
+
+def add_full_leader_and_isr(batch: RequestBatch, context: ControllerContext, brokers: Iterable[int]) -> None:
+    """Sends each of these brokers all its replicas, where everything is readable in a FULL LeaderAndIsr."""
+    if context.is_fully_readable():
+        for broker in sorted(brokers):
+            batch.mark_leader_and_isr_full(broker)
+    for replica in context.replicas_on(brokers):
+        if not context.is_deleting(replica.topic):
+            batch.add_leader_and_isr([replica.broker], replica.topic_partition, is_new=context.is_new_replica(replica))
 
 
 def deleted_partitions(stop_replica: Any) -> list[TopicPartition]:

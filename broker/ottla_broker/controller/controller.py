@@ -1,17 +1,19 @@
-"""The controller of one broker: in office or waiting, one event at a time.
+"""The controller of one broker: it becomes the active controller or waits, and runs one event after the other.
 
-On the calling side of the Coordination and Clock ports, and of `channels_port`. Lives here: standing for election,
-resigning, the queue of events, and the calls of the handlers. Not here: what the one in office does (`active`,
-`administration`).
+Here: taking part in the controller election, resigning, the queue of events, and what the handlers call. Not here: what
+the active controller does (`active` and `acts`). On the calling side of the Coordination and Clock ports, and of
+`channels_port`.
 
-The discipline. Everything happens in one task that takes events from a queue: watches, answers of brokers, requests
-of handlers. An event awaits its writes, and the next one starts when it is done. So the context is never seen half
-changed, and no lock exists. Watches and answers only queue; callers get futures.
+Concurrency. One task takes events from a queue: watches, responses of brokers, requests of handlers. An event awaits
+its writes, and the next one starts when it is done. So no event sees a half-changed context, and there is no lock.
+Watches and responses only queue events; callers get futures.
 
-The end of a term. Three things end it: the fence (a write finds a later controller epoch), the end of the session,
-and an error that nobody foresaw. The first two take effect at once. After the third the context may be half
-changed: the office is given up, and whoever gets it reads everything anew. Events of an earlier term are dropped,
-requests are answered with NOT_CONTROLLER.
+The end of a controller epoch. Three things end it: the fence (a write finds a later controller epoch), the end of the
+session, and an unforeseen error. The first two take effect at once. After the third the context may be half changed:
+this broker resigns, and the next active controller reads everything again. Events of an earlier controller epoch are
+dropped, and requests get NOT_CONTROLLER.
+
+Source: KafkaController and ControllerEventManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -25,28 +27,24 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller import controller_election as election
-from ottla_broker.controller import controller_metrics as gauges
-from ottla_broker.controller.active import ActiveController, Answer, Watches
-from ottla_broker.controller.acts import broker_shutdown as controlled_shutdown
-from ottla_broker.controller.acts import requested_elections as leader_elections
-from ottla_broker.controller.acts import topic_administration as administration
-from ottla_broker.controller.acts.isr_writes import IsrAnswer
-from ottla_broker.controller.acts.leader_rebalance import PreferredBalance
+from ottla_broker.controller import controller_election, controller_metrics
+from ottla_broker.controller.active import Act, ActiveController
+from ottla_broker.controller.acts.broker_shutdown import ANSWER_WITHIN_S
+from ottla_broker.controller.acts.isr_writes import IsrResult, TopicIsrChanges
 from ottla_broker.controller.acts.producer_id_allocation import allocate_producer_ids
 from ottla_broker.controller.acts.requested_elections import ElectionResult, ElectionType
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges, TopicResult
+from ottla_broker.controller.acts.topic_administration import TopicResult
 from ottla_broker.controller.channels_port import ControllerChannels
 from ottla_broker.controller.context import ControllerContext
-from ottla_broker.controller.controller_election import NO_CONTROLLER, Office
+from ottla_broker.controller.controller_election import NO_CONTROLLER, ControllerEpoch
 from ottla_broker.controller.decisions.assignment import RackMode
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.store import ControllerFenced, ControllerStore
-from ottla_broker.controller.values import TOPICS_AT_ONCE, ReplicaAssignment
+from ottla_broker.controller.values import TOPICS_PER_EVENT, ReplicaAssignment
 from ottla_broker.coordination.znodes import ProducerIdBlock
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
-from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent, WatchKind
+from ottla_broker.ports.coordination import Coordination, SessionEvent, SessionExpired, Watcher, WatchEvent
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 
@@ -56,10 +54,10 @@ T = TypeVar("T")
 R = TypeVar("R", TopicResult, ElectionResult)
 
 PAUSE_AFTER_FAILURE_S: Final = 1.0
-"""After an unforeseen error this broker lets the others stand first."""
+"""After an unforeseen error the other brokers may become the active controller first."""
 
-LEAVE_WITHIN_S: Final = 2.0
-"""A broker that stops does not wait longer for a store that does not answer."""
+RESIGN_WITHIN_S: Final = 2.0
+"""A broker that stops waits no longer for a coordination store that does not answer."""
 
 
 @dataclass(slots=True)
@@ -67,7 +65,7 @@ class _Event:
     name: str
     run: Callable[[], Awaitable[None]]
     refuse: Callable[[KafkaError], None] | None = None
-    """For a request: tells the caller that it was not carried out."""
+    """For a request: passes the caller the error when it was not carried out."""
 
 
 class Controller:
@@ -84,7 +82,7 @@ class Controller:
         listener: str,
         metrics: Metrics | None = None,
     ) -> None:
-        """`listener` is the name of the inter-broker listener; without `metrics` nothing is counted."""
+        """`listener` is the name of the inter-broker listener."""
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
@@ -93,46 +91,47 @@ class Controller:
         self._listener = listener
         self._events: deque[_Event] = deque()
         self._queued_changes: set[tuple[int, str]] = set()
-        """Changes that are queued and not yet looked at: one look is enough for all of them."""
+        """(controller epoch, path) of changes whose event is queued: one event reads all of them."""
         self._wake_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._active: ActiveController | None = None
-        self._office: Office | None = None
-        self._holder = NO_CONTROLLER
-        self._stand_from = 0.0
-        self._is_retiring = False
+        self._epoch: ControllerEpoch | None = None
+        self._other_controller = NO_CONTROLLER
+        self._contend_from = 0.0
+        self._is_withdrawn = False
         self._has_stopped = False
         metrics = metrics or Metrics()
-        self._unclean_elections = gauges.unclean_elections(metrics)
-        gauges.register(metrics, lambda: None if self._active is None else self._active.context)
+        self._unclean_elections = controller_metrics.unclean_elections(metrics)
+        controller_metrics.register(metrics, lambda: None if self._active is None else self._active.context)
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Stands for election for the first time and goes on in the background. The broker must be registered.
+        """Takes part in the controller election and goes on in the background. The broker must be registered.
 
-        Returns when it is known who is controller (and this broker, if it is, has taken office).
+        Returns when the active controller is known; if it is this broker, after its failover.
         """
         self._coordination.add_session_listener(self._on_session_event)
         first: asyncio.Future[None] = self._clock.create_future()
 
-        async def stand_first() -> None:
+        async def contend_first() -> None:
             try:
-                await self._stand()
+                await self._contend()
             finally:
                 if not first.done():
                     first.set_result(None)
 
-        self._put(_Event("first election", stand_first))
+        self._put(_Event("first controller election", contend_first))
         self._task = self._clock.spawn(self._run(), name=f"controller of broker {self._broker_id}")
         await first
 
-    def retire(self) -> None:
-        """The broker is about to stop: it stands no more. One that is in office goes on until `stop`."""
-        self._is_retiring = True
+    def withdraw(self) -> None:
+        """Takes part in no further controller election: the broker is about to stop. The active controller goes on
+        until `stop`."""
+        self._is_withdrawn = True
 
     async def stop(self) -> None:
-        """Leaves office, so that another broker can take it while this one still flushes, and ends the task."""
+        """Resigns, so that another broker becomes the controller while this one still flushes, and ends the task."""
         self._has_stopped = True
         was_active = self._active is not None
         self._resign("the broker stops")
@@ -143,22 +142,22 @@ class Controller:
         self._refuse_all()
         if was_active:
             try:
-                await asyncio.wait_for(self._leave_node(), LEAVE_WITHIN_S)
+                await asyncio.wait_for(self._delete_controller_node(), RESIGN_WITHIN_S)
             except TimeoutError:
-                # The store is out of reach: /controller goes with the session.
+                # The coordination store is out of reach: /controller goes with the session.
                 return
 
     def broker_registered(self) -> None:
-        """The broker has registered again under a new session: it may stand for election."""
-        self._put(_Event("registered", self._stand))
+        """The broker has registered again in a new session: it takes part in the controller election."""
+        self._put(_Event("registered", self._contend))
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            # At once: /controller is gone with the session, and another broker may be in office already.
+            # At once: /controller is gone with the session, and another broker may be the active controller already.
             self._resign("the session has expired")
-            self._holder = NO_CONTROLLER
+            self._other_controller = NO_CONTROLLER
 
-    # What others may ask
+    # Requests
 
     @property
     def is_active(self) -> bool:
@@ -166,21 +165,21 @@ class Controller:
 
     @property
     def controller_id(self) -> int:
-        """The broker that holds /controller as far as this one has seen, -1 for nobody."""
-        return self._broker_id if self._active is not None else self._holder
+        """The broker that holds /controller as far as this one has seen, -1 for none."""
+        return self._broker_id if self._active is not None else self._other_controller
 
     @property
     def epoch(self) -> int:
-        """The controller epoch of this broker's term, -1 while it is not in office."""
-        return -1 if self._office is None or self._active is None else self._office.epoch
+        """The controller epoch of this broker, -1 while it is not the active controller."""
+        return -1 if self._epoch is None or self._active is None else self._epoch.number
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic of this id (16 bytes), None when there is none or this broker is not the controller."""
+        """The topic of this id (16 bytes), None when there is none or this broker is not the active controller."""
         return None if self._active is None else self._active.context.topic_name(topic_id)
 
     def offline_partitions(self) -> int:
-        """Partitions without a usable leader, 0 while not in office (OfflinePartitionsCount)."""
-        return 0 if self._active is None else gauges.offline_partitions(self._active.context)
+        """Partitions whose leader is offline or none (OfflinePartitionsCount), 0 unless this broker is active."""
+        return 0 if self._active is None else controller_metrics.offline_partitions(self._active.context)
 
     async def create_topics(
         self,
@@ -197,9 +196,7 @@ class Controller:
         """
 
         def act(some: Sequence[NewTopic], active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return administration.create_topics(
-                active, some, config=self._config, clock=self._clock, mode=mode, validate_only=validate_only
-            )
+            return active.administration.create_topics(some, mode=mode, validate_only=validate_only)
 
         results = await self._in_parts("create topics", topics, act, lambda topic: topic.name)
         return await self._wait_for(results, timeout_ms)
@@ -210,22 +207,26 @@ class Controller:
         """Adds partitions to topics; results, waiting and errors as `create_topics`."""
 
         def act(active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return administration.create_partitions(active, growths, clock=self._clock, validate_only=validate_only)
+            return active.administration.create_partitions(growths, validate_only=validate_only)
 
         return await self._wait_for(await self._request("create partitions", act), timeout_ms)
 
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int, topic_ids: Mapping[str, bytes] | None = None
     ) -> list[TopicResult]:
-        """Starts the deletion of topics and waits until this broker has forgotten them.
+        """Starts the deletion of topics and waits until this broker no longer has them in its metadata.
 
-        Results and errors as `create_topics`. Files and znodes go later, those on a dead broker when it returns.
-        `delete.topic.enable` is the caller's to check. `topic_ids`: by name, of those that go only as long as they have
-        this id (UNKNOWN_TOPIC_ID).
+        Files and znodes go later, those on a dead broker when it returns. The caller checks `delete.topic.enable`.
+
+        Args:
+            topic_ids: by name, for topics that are deleted only if they have this id (else UNKNOWN_TOPIC_ID).
+
+        Returns:
+            Results and errors as `create_topics`.
         """
 
         def act(some: Sequence[str], active: ActiveController) -> Awaitable[list[TopicResult]]:
-            return administration.delete_topics(active, some, clock=self._clock, topic_ids=topic_ids or {})
+            return active.administration.delete_topics(some, topic_ids=topic_ids or {})
 
         results = await self._in_parts("delete topics", names, act, lambda name: name)
         return await self._wait_for(results, timeout_ms)
@@ -238,26 +239,26 @@ class Controller:
         name_of: Callable[[T], str],
     ) -> list[TopicResult]:
         """A few topics at a time, so that no other event waits for all of them. Raises KafkaError while nothing is
-        done; then what is left has the error."""
+        done; after that the topics that are left get the error as their result."""
         results: list[TopicResult] = []
-        for start in range(0, len(wanted), TOPICS_AT_ONCE):
-            some = wanted[start : start + TOPICS_AT_ONCE]
+        for start in range(0, len(wanted), TOPICS_PER_EVENT):
+            some = wanted[start : start + TOPICS_PER_EVENT]
             try:
                 results += await self._request(event, partial(act, some))
             except KafkaError as error:
                 if all(result.done is None for result in results):
                     raise
-                # For a single NOT_CONTROLLER a client sends the whole request again, and finds its own work in the way.
+                # On a single NOT_CONTROLLER a client sends the whole request again, and its own topics exist already.
                 has_moved = error.code is ErrorCode.NOT_CONTROLLER
                 code = ErrorCode.REQUEST_TIMED_OUT if has_moved else error.code
-                message = "The controller moved before it came to this topic." if has_moved else error.message
+                message = "The controller moved before it processed this topic." if has_moved else error.message
                 return results + [TopicResult(name_of(one), code, message) for one in wanted[start:]]
         return results
 
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begins, replaces or (None) cancels reassignments (KIP-455); an error for each that is refused.
+        """Starts, replaces or (None) cancels reassignments (KIP-455); an error for each that is refused.
 
         Raises KafkaError(NOT_CONTROLLER).
         """
@@ -266,73 +267,81 @@ class Controller:
     async def list_reassignments(
         self, asked: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """What is being reassigned, of all partitions or of those asked for. Raises KafkaError(NOT_CONTROLLER)."""
+        """The ongoing reassignments, of all partitions or of those asked for. Raises KafkaError(NOT_CONTROLLER)."""
 
-        async def look(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
+        async def list_ongoing(active: ActiveController) -> dict[TopicPartition, ReplicaAssignment]:
             return active.reassignments.ongoing(asked)
 
-        return await self._request("list reassignments", look)
+        return await self._request("list reassignments", list_ongoing)
 
-    async def alter_isrs(
+    async def alter_partitions(
         self, broker: int, broker_epoch: int, topics: Sequence[TopicIsrChanges], version: int
-    ) -> list[dict[int, IsrAnswer]]:
-        """AlterPartition (KIP-497) of the leader `broker`: answers per topic and partition.
+    ) -> list[dict[int, IsrResult]]:
+        """AlterPartition (KIP-497) of the leader `broker`: results per topic and partition.
 
         Raises KafkaError NOT_CONTROLLER or STALE_BROKER_EPOCH.
         """
 
-        def act(active: ActiveController) -> Awaitable[list[dict[int, IsrAnswer]]]:
-            return administration.alter_isrs(active, broker, broker_epoch, topics, version)
+        def act(active: ActiveController) -> Awaitable[list[dict[int, IsrResult]]]:
+            return active.isr_writes.alter_partitions(broker, broker_epoch, topics, version)
 
-        return await self._request("alter ISRs", act)
+        return await self._request("alter partitions", act)
 
     async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
-        """A block of producer ids for this broker; NOT_CONTROLLER or what `producer_id_allocation` says."""
+        """A block of producer ids for this broker; errors as `allocate_producer_ids`, and NOT_CONTROLLER."""
         return await self._request(
-            "allocate producer ids", lambda active: allocate_producer_ids(active, broker, broker_epoch)
+            "allocate producer ids",
+            lambda active: allocate_producer_ids(active.context, active.store, broker, broker_epoch),
         )
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[TopicPartition]:
-        """Moves leadership away from a broker that shuts down; the partitions that it had better ask about again.
+        """Moves leaderships away from a broker that shuts down.
 
-        When it returns, the other brokers and then this one have been told, or did not answer in time. `broker_epoch`
-        -1 is not checked. Raises KafkaError NOT_CONTROLLER, BROKER_NOT_AVAILABLE or STALE_BROKER_EPOCH (also when the
-        broker has gone meanwhile).
+        When it returns, the other brokers and then this one have answered, or did not in time.
+
+        Args:
+            broker_epoch: -1 is not checked.
+
+        Returns:
+            The partitions that the broker still leads and should ask about again.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH (also when the broker has gone
+                meanwhile).
         """
-        handover = await self._request(
-            "controlled shutdown",
-            lambda active: controlled_shutdown.move_away(active, self._clock, broker, broker_epoch),
+        moved = await self._request(
+            "controlled shutdown", lambda active: active.shutdowns.move_leaderships(broker, broker_epoch)
         )
-        await asyncio.wait([handover.told], timeout=controlled_shutdown.TELL_WITHIN_S)
-        left = await self._request(
-            "end of a controlled shutdown",
-            lambda active: controlled_shutdown.tell_leaving(active, self._clock, handover),
+        await asyncio.wait([moved.others_answered], timeout=ANSWER_WITHIN_S)
+        stopped = await self._request(
+            "end of a controlled shutdown", lambda active: active.shutdowns.stop_replicas(moved)
         )
-        await asyncio.wait([left.told], timeout=controlled_shutdown.TELL_WITHIN_S)
-        return left.remaining
+        await asyncio.wait([stopped.answered], timeout=ANSWER_WITHIN_S)
+        return stopped.remaining
 
     async def elect_leaders(
         self, partitions: Collection[TopicPartition] | None, election_type: ElectionType, *, timeout_ms: int
     ) -> list[ElectionResult]:
-        """ElectLeaders (KIP-460) of these partitions or of all, and waits until this broker knows the new leaders.
+        """ElectLeaders (KIP-460) for these partitions or for all; waits until this broker has the new leaders.
 
-        One result per partition, sorted; of all, those that need no election are left out. REQUEST_TIMED_OUT for one
-        that is elected but not yet known in time. Raises KafkaError(NOT_CONTROLLER).
+        One result per partition, sorted; without `partitions` those that need no election are left out.
+        REQUEST_TIMED_OUT for a new leader that is not yet in the metadata in time. Raises KafkaError(NOT_CONTROLLER).
         """
 
         def act(active: ActiveController) -> Awaitable[list[ElectionResult]]:
-            return leader_elections.elect_leaders(active, partitions, election_type, clock=self._clock)
+            return active.requested_elections.elect_leaders(partitions, election_type)
 
         return await self._wait_for(await self._request("elect leaders", act), timeout_ms)
 
-    def unclean_election_allowed(self, topic: str | None) -> None:
-        """unclean.leader.election.enable has become true, for one topic or for all; nothing to do out of office."""
-        if self._active is not None:
-
-            async def act(active: ActiveController) -> None:
-                await leader_elections.unclean_allowed(active, topic)
-
-            self._queue(self._office, "unclean elections allowed", act)
+    def unclean_election_enabled(self, topic: str | None) -> None:
+        """unclean.leader.election.enable is now true, for one topic or for all (None)."""
+        active = self._active
+        if active is not None:
+            self._queue(
+                self._epoch,
+                "unclean elections enabled",
+                lambda: active.requested_elections.unclean_election_enabled(topic),
+            )
 
     async def _wait_for(self, results: list[R], timeout_ms: int) -> list[R]:
         waiting = [result.done for result in results if result.done is not None]
@@ -344,7 +353,7 @@ class Controller:
             if not result.done.done():
                 result.done.cancel()
             if result.done.cancelled() or result.done.exception() is not None or timeout_ms <= 0:
-                # It is done all the same, and goes on should this broker have lost its office meanwhile.
+                # It is done all the same, and the next active controller continues it.
                 result.error, result.message = ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT.message
         return results
 
@@ -359,7 +368,7 @@ class Controller:
         self._wake_up.set()
 
     async def _request(self, name: str, act: Callable[[ActiveController], Awaitable[T]]) -> T:
-        """Queues a request and waits for its result. KafkaError(NOT_CONTROLLER) out of office."""
+        """Queues a request and waits for its result. KafkaError(NOT_CONTROLLER) unless this broker is active."""
         future: asyncio.Future[T] = self._clock.create_future()
 
         def refuse(error: KafkaError) -> None:
@@ -393,11 +402,11 @@ class Controller:
                 self._resign(str(error) or type(error).__name__)
                 _refuse(event, _not_controller())
                 if isinstance(error, ControllerFenced):
-                    self._put(_Event("stand again", self._stand))
+                    self._put(_Event("contend again", self._contend))
             except Exception as error:
                 logger.exception("controller event '%s' failed", event.name)
                 _refuse(event, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller failed: {error!r}"))
-                await self._give_up_office()
+                await self._resign_after_failure()
             except asyncio.CancelledError:
                 _refuse(event, _not_controller())
                 raise
@@ -406,141 +415,116 @@ class Controller:
         while self._events:
             _refuse(self._events.popleft(), _not_controller())
 
-    # Elections
+    # Becoming the active controller and resigning
 
-    async def _stand(self) -> None:
-        """Sees who is controller; stands when nobody is. At start, when /controller changes, after a new session."""
+    async def _contend(self) -> None:
+        """Reads who is the active controller, and tries to become it when there is none.
+
+        At start, when /controller changes, in a new session.
+        """
         while True:
-            holder = await election.find_holder(self._coordination, self._clock, self._watch(None, self._stand))
-            if holder is not None:
-                self._holder = holder.broker_id
-                if not holder.is_this_session:
-                    self._resign(f"broker {holder.broker_id} is controller")
+            node = await controller_election.read_controller(
+                self._coordination, self._clock, self._watch(None, lambda _: self._contend())
+            )
+            if node is not None:
+                self._other_controller = node.broker_id
+                if not node.is_this_session:
+                    self._resign(f"broker {node.broker_id} is the active controller")
                     return
                 if self._active is not None:
                     return
-                # A term of ours that has ended and left its node: nobody else can be controller until it is gone.
-                self._stand_from = max(self._stand_from, self._clock.monotonic() + PAUSE_AFTER_FAILURE_S)
-                await election.give_up_office(self._coordination, self._clock)
+                # Left over from an earlier controller epoch of this session: it keeps every broker from becoming the
+                # active controller.
+                self._contend_from = max(self._contend_from, self._clock.monotonic() + PAUSE_AFTER_FAILURE_S)
+                await controller_election.delete_controller(self._coordination, self._clock)
                 continue
-            self._holder = NO_CONTROLLER
+            self._other_controller = NO_CONTROLLER
             self._resign("/controller is gone")
-            if self._is_retiring:
+            if self._is_withdrawn:
                 return
-            registration = await election.own_registration(self._coordination, self._clock, self._broker_id)
+            registration = await controller_election.own_registration(self._coordination, self._clock, self._broker_id)
             if registration is None:
-                # A controller that is no live broker would elect nobody on itself, and name itself to clients that find
-                # it nowhere. As the store says: by the time a registration is reported its session may have ended.
+                # A controller that is no live broker would elect no replica of its own, and clients could not reach it.
+                # Read here: by the time a registration is reported its session may have ended.
                 return
-            wait_s = self._stand_from - self._clock.monotonic()
+            wait_s = self._contend_from - self._clock.monotonic()
             if wait_s > 0:
-                self._clock.call_later(wait_s, self._put, _Event("stand after a pause", self._stand))
+                self._clock.call_later(wait_s, self._put, _Event("contend after a pause", self._contend))
                 return
-            office = await election.stand(self._coordination, self._clock, self._broker_id, registration)
-            if office is not None:
-                await self._take_office(office)
+            epoch = await controller_election.create_controller(
+                self._coordination, self._clock, self._broker_id, registration
+            )
+            if epoch is not None:
+                await self._become_active(epoch)
 
-    async def _take_office(self, office: Office) -> None:
-        logger.info("broker %d is controller, epoch %d", self._broker_id, office.epoch)
-        context = ControllerContext(office.epoch, office.epoch_version)
+    async def _become_active(self, epoch: ControllerEpoch) -> None:
+        logger.info("broker %d becomes the active controller, controller epoch %d", self._broker_id, epoch.number)
         active = ActiveController(
             broker_id=self._broker_id,
-            context=context,
-            store=ControllerStore(self._coordination, self._clock, office.epoch_version),
+            context=ControllerContext(epoch.number, epoch.znode_version),
+            store=ControllerStore(self._coordination, self._clock, epoch.znode_version),
             channels=self._channels,
             clock=self._clock,
             config=self._config,
             listener=self._listener,
-            watches=Watches(
-                brokers=self._watch(office, lambda: self._acting().brokers_changed()),
-                registrations=self._watch_registrations(office),
-                topics=self._watch(office, lambda: self._acting().topics_changed()),
-                topic=self._watch_topics(office),
-                deletions=self._watch(office, lambda: self._acting().deletions.markers_changed()),
-                isr_notifications=self._watch(office, lambda: self._acting().isr_notified()),
-                reassignments=self._watch(office, lambda: self._acting().reassignments.requests_changed()),
-                preferred_elections=self._watch(office, lambda: self._acting().preferred_elections_requested()),
-                directories=self._watch(office, lambda: self._acting().directories_changed()),
-            ),
-            on_answer=lambda answer: self._answered(office, answer),
-            queue=lambda name, act: self._queue(office, name, act),
+            queue=partial(self._queue, epoch),
+            watch=partial(self._watch, epoch),
             unclean_elections=self._unclean_elections,
         )
-        self._office, self._active = office, active
-        await active.take_office()
-        PreferredBalance(self._clock, self._config, lambda name, act: self._queue(office, name, act)).start()
+        self._epoch, self._active = epoch, active
+        await active.fail_over()
 
     def _resign(self, why: str) -> None:
         active, self._active = self._active, None
         if active is not None:
-            logger.info("broker %d is no longer controller: %s", self._broker_id, why)
-            active.leave_office(_not_controller())
+            logger.info("broker %d resigns as active controller: %s", self._broker_id, why)
+            active.resign(_not_controller())
 
-    async def _give_up_office(self) -> None:
-        """After an unforeseen error: another broker, or this one after a pause, starts from what the store says."""
-        self._stand_from = self._clock.monotonic() + PAUSE_AFTER_FAILURE_S
+    async def _resign_after_failure(self) -> None:
+        """After an unforeseen error: another broker, or this one after a pause, starts from the coordination store."""
+        self._contend_from = self._clock.monotonic() + PAUSE_AFTER_FAILURE_S
         was_active = self._active is not None
         self._resign("it failed")
         if was_active:
-            await self._leave_node()
-        self._clock.call_later(PAUSE_AFTER_FAILURE_S, self._put, _Event("stand after a failure", self._stand))
+            await self._delete_controller_node()
+        self._clock.call_later(PAUSE_AFTER_FAILURE_S, self._put, _Event("contend after a failure", self._contend))
 
-    async def _leave_node(self) -> None:
+    async def _delete_controller_node(self) -> None:
         try:
-            await election.give_up_office(self._coordination, self._clock)
+            await controller_election.delete_controller(self._coordination, self._clock)
         except Exception:
             logger.exception("/controller cannot be removed yet")
 
-    # Watches and answers: they queue, and only for the term they belong to
+    # Watches and acts: they queue, and only for their controller epoch
 
-    def _acting(self) -> ActiveController:
-        if self._active is None:
-            raise ControllerFenced("out of office")
-        return self._active
+    def _is_current(self, epoch: ControllerEpoch | None) -> bool:
+        return epoch is None or (self._active is not None and self._epoch is epoch)
 
-    def _is_in(self, office: Office | None) -> bool:
-        return office is None or (self._active is not None and self._office is office)
+    def _watch(self, epoch: ControllerEpoch | None, run: Callable[[WatchEvent], Awaitable[None]]) -> Watcher:
+        """A watcher that queues one event for any number of changes of a node, for this controller epoch only."""
 
-    def _queue_change(self, office: Office | None, event: WatchEvent, run: Callable[[], Awaitable[None]]) -> None:
-        # An earlier term's look would find itself out of office: the terms do not share their looks.
-        key = (0 if office is None else office.epoch, event.path)
-        if key in self._queued_changes or not self._is_in(office):
-            return
-
-        async def look() -> None:
-            self._queued_changes.discard(key)
-            if self._is_in(office):
-                await run()
-
-        self._queued_changes.add(key)
-        self._put(_Event(f"{event.path} has changed", look))
-
-    def _watch(self, office: Office | None, run: Callable[[], Awaitable[None]]) -> Watcher:
-        return lambda event: self._queue_change(office, event, run)
-
-    def _watch_registrations(self, office: Office) -> Watcher:
         def on_change(event: WatchEvent) -> None:
-            if event.kind is WatchKind.CHANGED:  # of one that is gone the watch of all has told
-                self._queue_change(office, event, lambda: self._acting().brokers_changed())
+            # The controller epochs do not share their events: one of an earlier epoch does not run.
+            key = (0 if epoch is None else epoch.number, event.path)
+            if key in self._queued_changes or not self._is_current(epoch):
+                return
+
+            async def run_change() -> None:
+                self._queued_changes.discard(key)
+                if self._is_current(epoch):
+                    await run(event)
+
+            self._queued_changes.add(key)
+            self._put(_Event(f"{event.path} has changed", run_change))
 
         return on_change
 
-    def _watch_topics(self, office: Office) -> Watcher:
-        def on_change(event: WatchEvent) -> None:
-            name = event.path.rpartition("/")[2]
-            self._queue_change(office, event, lambda: self._acting().topic_changed(name))
-
-        return on_change
-
-    def _answered(self, office: Office, answer: Answer) -> None:
-        self._queue(office, f"answer of broker {answer.broker}", lambda active: active.answered(answer))
-
-    def _queue(self, office: Office | None, name: str, act: Callable[[ActiveController], Awaitable[None]]) -> None:
-        """Has the act run as an event, if the term still lasts then."""
+    def _queue(self, epoch: ControllerEpoch | None, name: str, act: Act) -> None:
+        """Runs the act as an event, if the controller epoch still lasts then."""
 
         async def run() -> None:
-            if self._is_in(office):
-                await act(self._acting())
+            if self._is_current(epoch):
+                await act()
 
         self._put(_Event(name, run))
 

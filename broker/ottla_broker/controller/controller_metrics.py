@@ -1,7 +1,7 @@
 """The controller's metrics: those of kafka.controller:type=KafkaController and ControllerStats.
 
-Every broker has them; out of office they are 0, so that sums over the fleet are right. Read when /metrics is, never
-kept. Names by the rule of docs/reference/metrics.md.
+Every broker has them. On brokers that are not the active controller they are 0, so that sums over the fleet are right.
+They are computed when /metrics is read. Names by the rule of docs/reference/metrics.md.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ PREFIX: Final = "kafka_controller_kafkacontroller_"
 
 
 def offline_partitions(context: ControllerContext) -> int:
-    """Partitions that nobody can lead now, topics that are being deleted left out."""
+    """Partitions whose leader is offline or none, without those of topics that are being deleted."""
     return sum(
         1
         for partition in context.partitions()
         if not context.is_deleting(partition.topic)
-        and (partition not in context.leadership or context.leads_nobody_online(partition))
+        and (partition not in context.leadership or context.is_leader_offline(partition))
     )
 
 
 def preferred_replica_imbalance(context: ControllerContext) -> int:
-    """Partitions that another replica leads than the first of their assignment."""
+    """Partitions whose leader is not the first replica of their assignment."""
     return sum(
         1
         for partition, leadership in context.leadership.items()
@@ -47,7 +47,7 @@ def _replicas_to_delete(context: ControllerContext, *states: ReplicaState) -> in
 
 GAUGES: Final[Mapping[str, tuple[str, Callable[[ControllerContext], int]]]] = MappingProxyType(
     {
-        "activecontrollercount": ("1 on the broker that is the controller.", lambda context: 1),
+        "activecontrollercount": ("1 on the broker that is the active controller.", lambda context: 1),
         "activebrokercount": ("Brokers that are registered.", lambda context: len(context.brokers)),
         "offlinepartitionscount": ("Partitions without a usable leader.", offline_partitions),
         "preferredreplicaimbalancecount": (
@@ -67,7 +67,7 @@ GAUGES: Final[Mapping[str, tuple[str, Callable[[ControllerContext], int]]]] = Ma
 
 
 def register(metrics: Metrics, context: Callable[[], ControllerContext | None]) -> None:
-    """Makes the gauges; `context` gives that of the present term, None out of office."""
+    """Registers the gauges; `context` gives that of the active controller, None on other brokers."""
 
     def reader(count: Callable[[ControllerContext], int]) -> Callable[[], float]:
         def read() -> float:

@@ -10,11 +10,13 @@ Rule 1: every change of a partition's state goes through `check_partition_transi
 | Offline      | yes         |     | yes    | yes     |
 
 - New: assigned, never had a leader; its state znode does not exist.
-- Online: has a leader that is online. Online to Online is a new election while the leader lives.
-- Offline: has had a leader; it is gone.
-- NonExistent: never made, or deleted. Only an offline partition can be deleted.
+- Online: has a leader that is online. Online to Online is an election while the leader is online.
+- Offline: has had a leader, which is offline.
+- NonExistent: never created, or deleted. Only an offline partition can be deleted.
 
-Pure. Not here: who is elected (`elections`).
+Pure. Not here: who becomes leader (`decisions.leader_election`).
+
+Source: PartitionStateMachine of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ VALID_PREVIOUS_PARTITION_STATES: dict[PartitionState, frozenset[PartitionState]]
 
 
 class IllegalTransition(Exception):
-    """The controller tried a change that the table does not have: a bug, never a matter of input."""
+    """The controller tried a change that the table does not have: a bug of the controller, whatever the input."""
 
 
 def check_partition_transition(partition: TopicPartition, before: PartitionState, after: PartitionState) -> None:
@@ -52,7 +54,7 @@ def check_partition_transition(partition: TopicPartition, before: PartitionState
 
 
 def initial_partition_state(leadership: LeaderAndIsr | None, online: Set[int]) -> PartitionState:
-    """The state of an assigned partition that a new controller finds."""
+    """The state of an assigned partition at failover."""
     if leadership is None:
         return PartitionState.NEW
     return PartitionState.ONLINE if leadership.leader in online else PartitionState.OFFLINE

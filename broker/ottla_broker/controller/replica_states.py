@@ -13,14 +13,16 @@ Rule 1: every change of a replica's state goes through `check_replica_transition
 | NonExistent         | DeletionSuccessful                          |
 
 - New: just assigned, has never followed or led.
-- Online: its broker is alive and its log directory works.
-- Offline: its broker is dead or its log directory has failed.
-- DeletionStarted: StopReplica with deletion is under way. DeletionSuccessful: the broker has said it is gone.
-- DeletionIneligible: it cannot be deleted now (dead broker, failed directory, an error); the topic's deletion waits
-  and starts again when the broker returns, or its directory. Another StopReplica may have been on its way already: then
-  it succeeds from here.
+- Online: its broker is alive and its log directory is online.
+- Offline: its broker is dead or its log directory is offline.
+- DeletionStarted: a StopReplica with deletion is under way. DeletionSuccessful: the broker has confirmed it.
+- DeletionIneligible: it cannot be deleted now (dead broker, offline log directory, an error). The topic's deletion
+waits
+  until the broker or the log directory is back. An earlier StopReplica may still succeed.
 
-Pure. Not here: what is sent on a transition (`controller`, `topic_deletion`).
+Pure. Not here: the requests that go with a transition (`acts`).
+
+Source: ReplicaStateMachine of Apache Kafka.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""What the controller reads and writes in the coordination store, each write under the fence of its epoch.
+"""Reads and writes the controller's znodes in the coordination store, each write under the fence of its epoch.
 
-On the calling side of the Coordination port; the only module of the controller that knows znodes. Not here:
-decisions.
+The fence. Every write is a transaction that first checks the version of /controller_epoch. A controller that has been
+replaced without noticing can therefore change nothing: it gets ControllerFenced.
 
-The fence (wire-protocol.md 5.24): every write is a transaction that first checks the version of /controller_epoch.
-A controller that has been replaced without knowing it can therefore change nothing: it gets ControllerFenced.
+A lost connection leaves the outcome of a write unknown. Writes are conditional, so they are tried again: where the
+first try had succeeded, the second is refused, and the caller reads again and decides again.
 
-A lost connection leaves the outcome of a write unknown. Writes are conditional, so they are simply tried again: when
-the first try had succeeded, the second is refused, and the caller reads again and decides again.
+On the calling side of the Coordination port. Not here: decisions, the controller election (`controller_election`), the
+contents of znodes (`coordination.znodes`).
+
+Source: KafkaZkClient of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from ottla_broker.controller.values import Broker, Endpoint, LeaderAndIsr, LeaderRecoveryState, ReplicaAssignment, Topic
+from ottla_broker.controller.values import LeaderAndIsr, LeaderRecoveryState, RegisteredBroker, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.producer_id_blocks import take_block
 from ottla_broker.ports.clock import Clock
@@ -47,32 +49,30 @@ logger = logging.getLogger("ottla.controller")
 T = TypeVar("T")
 
 RETRY_S: Final = 0.1
-"""Pause after a lost connection; the session's own timeout ends the tries."""
+"""Pause after a lost connection; the timeout of the session ends the tries."""
 
-READS_AT_ONCE: Final = 1000
-"""Nodes read together: the loop goes on with other work while they are on their way."""
+READS_TOGETHER: Final = 1000
+"""Nodes read together; the event loop does other work meanwhile."""
 
 STATES_PER_TRANSACTION: Final = 64
-"""A refusal costs each of them a transaction of its own."""
+"""When one of them is refused, each needs a transaction of its own."""
 
 DELETIONS_PER_TRANSACTION: Final = 500
-"""Keeps the transactions that remove a large topic well below ZooKeeper's 1 MB."""
+"""Keeps the transactions that remove a large topic well below ZooKeeper's limit of 1 MiB."""
 
 MAX_ZNODE_BYTES: Final = 1_000_000
 """A little below ZooKeeper's jute.maxbuffer of 1 MiB, which counts the path and the rest of the request too."""
 
-SECURITY_PROTOCOLS: Final[Mapping[str, int]] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
 
 class ControllerFenced(Exception):
-    """Another broker has become controller: nothing was written, and nothing may be any more."""
+    """Another broker has become the controller: nothing was written, and nothing may be written any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateConflict:
     """A partition's state was not written: its znode is not as expected. Read it again before deciding again.
 
-    `is_gone`: the node that it stands in or below is not there.
+    `is_gone`: the znode or its parent does not exist.
     """
 
     reason: str
@@ -80,7 +80,7 @@ class StateConflict:
 
 
 class ControllerStore:
-    """Reads and fenced writes. `epoch_version` is the version of /controller_epoch that this controller wrote."""
+    """Reads and fenced writes. `epoch_version` is the version of /controller_epoch that this controller has written."""
 
     def __init__(self, coordination: Coordination, clock: Clock, epoch_version: int) -> None:
         self._coordination = coordination
@@ -94,13 +94,13 @@ class ControllerStore:
         names = await self._children(znodes.BROKER_IDS, watch)
         return sorted(int(name) for name in names if name.isdecimal())
 
-    async def brokers(self, ids: Iterable[int], watch: Watcher) -> dict[int, Broker]:
-        """The registrations that are still there; one that cannot be read is logged and left out.
+    async def brokers(self, ids: Iterable[int], watch: Watcher) -> dict[int, RegisteredBroker]:
+        """The registrations that exist; one that cannot be parsed is logged and left out.
 
         The watch fires for each of them when it changes or goes.
         """
         wanted = sorted(ids)
-        found: dict[int, Broker] = {}
+        found: dict[int, RegisteredBroker] = {}
         contents = await self._get_all([znodes.BrokerRegistration.path(broker) for broker in wanted], watch)
         for broker, content in zip(wanted, contents, strict=True):
             if content is None:
@@ -123,7 +123,7 @@ class ControllerStore:
         return sorted(await self._children(znodes.TOPICS, watch))
 
     async def topics(self, names: Iterable[str], watch: Watcher) -> tuple[dict[str, Topic], list[str]]:
-        """(the topics that are still there, names of those that cannot be read).
+        """(the topics that exist, the names of those that cannot be parsed).
 
         The watch fires for each of them when its assignment changes or it goes.
         """
@@ -137,7 +137,7 @@ class ControllerStore:
             try:
                 found[name] = _topic(name, znodes.TopicAssignment.decode(name, content[0]))
             except znodes.ZnodeError as error:
-                logger.error("topic %s is left alone: %s", name, error)
+                logger.error("topic %s is ignored: %s", name, error)
                 unreadable.append(name)
         return found, unreadable
 
@@ -157,7 +157,7 @@ class ControllerStore:
         data = _assignment(topic).encode()
         config_path = znodes.config_path("topics", topic.name)
         encoded = znodes.encode_config(config)
-        # A configuration without topic is left behind by tools that set it first: it is replaced.
+        # Tools that set the configuration first may leave one without a topic: it is replaced.
         has_config = (await self._exists(config_path)) is not None
         while True:
             try:
@@ -172,12 +172,16 @@ class ControllerStore:
             except (NodeExists, NoNode):
                 (existing,) = await self._get_all([path])
                 if existing is not None:
-                    # The topic id is random: the same content is our own write, whose answer was lost.
+                    # The topic id is random: the same content is this controller's write, whose answer was lost.
                     return existing[0] == data
                 has_config = not has_config
 
     async def grow_topic(self, topic: str, added: Mapping[int, Sequence[int]]) -> Topic | None:
-        """Adds partitions to the topic's znode and gives all of it. None when the topic or its room is gone."""
+        """Adds partitions to the topic's znode.
+
+        Returns:
+            The whole topic; None when it is gone, or another program has added one of the partitions.
+        """
         path = znodes.topic_path(topic)
         while True:
             (content,) = await self._get_all([path])
@@ -197,7 +201,7 @@ class ControllerStore:
                 continue
 
     async def give_topic_id(self, topic: Topic) -> Topic:
-        """Writes a topic that lacks an id with the one given (KIP-516); keeps one that somebody gave meanwhile."""
+        """Writes the id of a topic that has none (KIP-516); keeps one that another program has written meanwhile."""
         path = znodes.topic_path(topic.name)
         while True:
             (content,) = await self._get_all([path])
@@ -236,7 +240,7 @@ class ControllerStore:
         return (await self._reassignment_requests())[0]
 
     async def _reassignment_requests(self) -> tuple[dict[TopicPartition, tuple[int, ...]], int]:
-        """(what is asked for, version of the node), -1 where there is none or nothing can be made of it."""
+        """(what is asked for, version of the node); version -1 where there is no node or it cannot be parsed."""
         (content,) = await self._get_all([znodes.REASSIGN_PARTITIONS])
         if content is None:
             return {}, -1
@@ -250,7 +254,11 @@ class ControllerStore:
     async def forget_reassignment_requests(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, ...]]:
-        """Takes these out of /admin/reassign_partitions, and removes it with the last one; gives what is left."""
+        """Removes these from /admin/reassign_partitions, and the node with the last one.
+
+        Returns:
+            The requests that are left.
+        """
         gone = frozenset(partitions)
         while True:
             asked, version = await self._reassignment_requests()
@@ -272,14 +280,14 @@ class ControllerStore:
     # Leadership
 
     async def leadership(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr | None]:
-        """What the state znodes say. Absent from the result: no state yet. None: it cannot be read (logged)."""
-        paths = [znodes.PartitionState.path(*partition) for partition in partitions]
+        """The leaderships in the state znodes. Absent: no state yet. None: cannot be parsed (logged)."""
+        paths = [znodes.PartitionStateZnode.path(*partition) for partition in partitions]
         found: dict[TopicPartition, LeaderAndIsr | None] = {}
         for partition, content in zip(partitions, await self._get_all(paths), strict=True):
             if content is None:
                 continue
             try:
-                state = znodes.PartitionState.decode(*partition, content[0])
+                state = znodes.PartitionStateZnode.decode(*partition, content[0])
                 found[partition] = LeaderAndIsr(
                     leader=state.leader,
                     leader_epoch=state.leader_epoch,
@@ -291,17 +299,20 @@ class ControllerStore:
                     leader_broker_epoch=state.leader_broker_epoch,
                 )
             except ValueError as error:
-                logger.error("partition %s is left alone: %s", partition, error)
+                logger.error("partition %s is ignored: %s", partition, error)
                 found[partition] = None
         return found
 
     async def write_leadership(
         self, changes: Mapping[TopicPartition, LeaderAndIsr], controller_epoch: int, *, new: frozenset[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr | StateConflict]:
-        """Writes each state under the fence and its own expected version; `new` ones are created.
+        """Writes each state under the fence and its own expected version; creates the `new` ones.
 
-        All are on their way at once, many to a transaction; where one of them is refused, the others of its transaction
-        are written all the same. ControllerFenced when one met the fence: then those that follow did too.
+        All are sent at once, many in one transaction. Where one is refused, the others of its transaction are still
+        written.
+
+        Raises:
+            ControllerFenced: one write met the fence; then all later ones did.
         """
         partitions = sorted(changes)
         await self._ensure_parents(sorted({partition.topic for partition in new}))
@@ -323,7 +334,7 @@ class ControllerStore:
     async def _write_states(
         self, steps: Sequence[tuple[TopicPartition, list[Operation]]]
     ) -> dict[TopicPartition, int | StateConflict]:
-        """The versions that the states have now. One transaction; when something in it is refused, one for each."""
+        """The new versions of the states. One transaction; where one of them is refused, a transaction for each."""
         try:
             results = await self._write([operation for _, operations in steps for operation in operations])
         except (BadVersion, NoNode, NodeExists) as error:
@@ -342,8 +353,8 @@ class ControllerStore:
     def _state_operations(
         self, partition: TopicPartition, state: LeaderAndIsr, controller_epoch: int, is_new: bool
     ) -> list[Operation]:
-        path = znodes.PartitionState.path(*partition)
-        data = znodes.PartitionState(
+        path = znodes.PartitionStateZnode.path(*partition)
+        data = znodes.PartitionStateZnode(
             state.leader,
             state.leader_epoch,
             controller_epoch,
@@ -356,7 +367,7 @@ class ControllerStore:
         return [Set(path, data, state.partition_epoch)]
 
     async def _ensure_parents(self, topics: Sequence[str]) -> None:
-        """A topic made by a tool has no `partitions` node yet."""
+        """Creates the `partitions` nodes: a topic that a tool has created has none."""
         for topic in topics:
             path = znodes.topic_partitions_path(topic)
             if await self._exists(path) is None:
@@ -366,13 +377,13 @@ class ControllerStore:
                     continue
 
     async def repair_partition_node(self, partition: TopicPartition) -> None:
-        """Removes a partition's node that has no state below it, with whatever else is there: so it can be created
-        whole."""
+        """Deletes a partition's node that has no state below it, with everything else below it, so that both can be
+        created together."""
         path = znodes.partition_path(*partition)
         try:
             await self._write([Delete(node) for node in await self._tree(path)])
         except CoordinationError as error:
-            logger.warning("node %s stays: %s", path, error)
+            logger.warning("node %s cannot be deleted: %s", path, error)
 
     # Deletion of topics
 
@@ -381,18 +392,18 @@ class ControllerStore:
         return sorted(await self._children(znodes.DELETE_TOPICS, watch))
 
     async def mark_for_deletion(self, topic: str) -> None:
-        """Writes the marker that outlives this controller; one that is there already is fine."""
+        """Creates the marker, which outlives this controller, unless it exists."""
         try:
             await self._write([Create(znodes.delete_topic_path(topic))])
         except NodeExists:
             return
 
     async def unmark_for_deletion(self, topic: str) -> None:
-        """Removes the marker of a topic that does not exist or may not be deleted."""
+        """Deletes the marker of a topic that does not exist or may not be deleted."""
         await self.delete_nodes([znodes.delete_topic_path(topic)])
 
     async def remove_topic(self, topic: str) -> None:
-        """Removes everything about a deleted topic. The marker goes last: until then a new controller goes on."""
+        """Deletes all znodes of a deleted topic, the marker last: after a failover the next controller continues."""
         nodes = (znodes.topic_path(topic), znodes.config_path("topics", topic), znodes.delete_topic_path(topic))
         while True:
             below = [below for node in nodes for below in await self._tree(node) if below != node]
@@ -405,15 +416,15 @@ class ControllerStore:
                     await self._write([Delete(node) for node in last])
                 return
             except (NoNode, NotEmpty) as error:
-                logger.info("removing topic %s again: %s", topic, error)
+                logger.info("deleting the znodes of topic %s again: %s", topic, error)
 
     async def _tree(self, path: str) -> list[str]:
-        """The node and all below it, children before their parents."""
+        """The node and all nodes below it, children before their parents."""
         levels = [[path]]
         while level := levels[-1]:
             below: list[str] = []
-            for start in range(0, len(level), READS_AT_ONCE):
-                some = level[start : start + READS_AT_ONCE]
+            for start in range(0, len(level), READS_TOGETHER):
+                some = level[start : start + READS_TOGETHER]
                 names = await asyncio.gather(*map(self._children, some))
                 below += [f"{parent}/{name}" for parent, found in zip(some, names, strict=True) for name in found]
             levels.append(below)
@@ -435,11 +446,11 @@ class ControllerStore:
                 logger.error("notification ignored: %s", error)
         return paths, sorted(partitions)
 
-    # What administrators of 0.8 to 2.3 write, and brokers about their log directories
+    # Requests of tools of Kafka 0.8 to 2.3, and log dir events
 
     async def preferred_elections(self, watch: Watcher) -> list[TopicPartition] | None:
-        """The partitions named by /admin/preferred_replica_election, None without the node; the watch fires when it
-        comes or goes. A node that cannot be read names nothing."""
+        """The partitions in /admin/preferred_replica_election, None without the node; the watch fires when it comes or
+        goes. A node that cannot be parsed has no partitions."""
         path = znodes.PREFERRED_REPLICA_ELECTION
         if await self._persist(lambda: self._coordination.exists(path, watch)) is None:
             return None
@@ -467,7 +478,7 @@ class ControllerStore:
         return paths, sorted(brokers)
 
     async def delete_nodes(self, paths: Sequence[str]) -> None:
-        """Deletes handled notifications, with what somebody has put below them; one that is gone is fine."""
+        """Deletes these nodes with everything below them; some may be gone already."""
         for path in paths:
             nodes = [path]
             while nodes:
@@ -492,7 +503,7 @@ class ControllerStore:
         return await self._settle(outcome, operations)
 
     async def _settle(self, outcome: Sequence[Any] | BaseException, operations: Sequence[Operation]) -> list[Any]:
-        """Results without the fence's; a write whose connection was lost is tried until its outcome is known."""
+        """The results without the fence's. After a lost connection the write is tried until its outcome is known."""
         while isinstance(outcome, ConnectionLoss):
             await self._clock.sleep(RETRY_S)
             try:
@@ -508,10 +519,10 @@ class ControllerStore:
         return list(outcome[1:])
 
     async def _get_all(self, paths: Sequence[str], watch: Watcher | None = None) -> list[tuple[bytes, Stat] | None]:
-        """Content of each node, None where there is none. Many reads are on their way at once."""
+        """The content of each node, None where there is no node. Many reads are sent together."""
         contents: list[tuple[bytes, Stat] | None] = []
-        for start in range(0, len(paths), READS_AT_ONCE):
-            contents += await self._get_some(paths[start : start + READS_AT_ONCE], watch)
+        for start in range(0, len(paths), READS_TOGETHER):
+            contents += await self._get_some(paths[start : start + READS_TOGETHER], watch)
         return contents
 
     async def _get_some(self, paths: Sequence[str], watch: Watcher | None) -> list[tuple[bytes, Stat] | None]:
@@ -555,7 +566,7 @@ class ControllerStore:
 
 
 async def _all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results when all have ended; then the first error, if there was one."""
+    """The results once all have ended. Raises the first error, if there is one."""
     results = await asyncio.gather(*works, return_exceptions=True)
     found: list[T] = []
     for result in results:
@@ -565,14 +576,11 @@ async def _all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return found
 
 
-def _broker(registration: znodes.BrokerRegistration, epoch: int) -> Broker:
-    return Broker(
+def _broker(registration: znodes.BrokerRegistration, epoch: int) -> RegisteredBroker:
+    return RegisteredBroker(
         id=registration.broker_id,
         epoch=epoch,
-        endpoints=tuple(
-            Endpoint(entry.listener, entry.host, entry.port, SECURITY_PROTOCOLS.get(entry.security_protocol, 0))
-            for entry in registration.endpoints
-        ),
+        endpoints=registration.endpoints,
         rack=registration.rack,
         max_partition_replicas=registration.max_partition_replicas,
     )
@@ -603,7 +611,7 @@ def _assignment(topic: Topic) -> znodes.TopicAssignment:
 
 
 def too_large_topic(topic: Topic, config: Mapping[str, str] | None = None) -> str | None:
-    """Why the store would not take this topic, with `config` together with its configuration; None when it would."""
+    """Why the coordination store would refuse this topic, together with its configuration `config`; None when not."""
     size = len(_assignment(topic).encode()) + (0 if config is None else len(znodes.encode_config(config)))
     if size <= MAX_ZNODE_BYTES:
         return None

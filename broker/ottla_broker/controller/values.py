@@ -1,7 +1,7 @@
-"""The values the controller thinks in: replicas, leadership, brokers, topics.
+"""The controller's values: replicas, leadership, registered brokers, topics.
 
-Plain immutable values, shared by the pure decisions, the context and the requests. Not here: their JSON and paths
-(`ottla_broker.coordination.znodes`) and their wire form (`requests`).
+Immutable, and shared by the decisions, the context and the requests. Not here: their JSON and their paths in the
+coordination store (`ottla_broker.coordination.znodes`), their form on the wire (`control_requests`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla_broker.config.listeners import Endpoint
 from ottla_broker.records.ids import TopicPartition
 
 NO_LEADER = -1
-"""Leader of a partition that nobody can lead now."""
+"""The leader of a partition that no replica can lead now."""
 
 LEADER_DURING_DELETE = -2
-"""Leader in UpdateMetadata that tells a broker to forget the partition: its topic is being deleted."""
+"""The leader in an UpdateMetadata that removes the partition from a broker's metadata: its topic is being deleted."""
 
 NO_EPOCH = -1
 
-TOPICS_AT_ONCE: Final = 20
-"""So many are created, or begin to be deleted, in one event: a broker's death does not wait for a thousand of them."""
+TOPICS_PER_EVENT: Final = 20
+"""One event creates, or begins to delete, at most so many topics: the failure of a broker does not wait for all of a
+thousand."""
 
 EPOCH_DURING_DELETE = -2
-"""Leader epoch in StopReplica v3+ that stands above every epoch: the topic is being deleted."""
+"""The leader epoch in a StopReplica v3+ for a topic that is being deleted; brokers accept it at any leader epoch."""
 
 
 class Replica(NamedTuple):
@@ -41,7 +43,7 @@ class Replica(NamedTuple):
 
 
 class LeaderRecoveryState(IntEnum):
-    """KIP-704: RECOVERING marks the leader of an unclean election until it says that it has recovered."""
+    """KIP-704: RECOVERING marks the leader of an unclean election until it reports that it has recovered."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -49,11 +51,11 @@ class LeaderRecoveryState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """Leadership of one partition, as its state znode has it.
+    """Leadership of one partition, as its state znode holds it.
 
-    `partition_epoch` is the version of that znode; `controller_epoch` that of the controller who wrote it; `zxid` the
-    one of that write, where the znode was read, and -1 for what this controller has written itself;
-    `leader_broker_epoch` names the life of the leader that was meant, -1 where Apache Kafka wrote.
+    `partition_epoch` is the version of that znode, `controller_epoch` the one of the controller that wrote it. `zxid`
+    is the zxid of that write where the znode was read, and -1 for what this controller has written itself.
+    `leader_broker_epoch` names the incarnation of the leader that was elected, -1 where Apache Kafka wrote the znode.
     """
 
     leader: int
@@ -71,21 +73,21 @@ class LeaderAndIsr:
         isr: tuple[int, ...],
         recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED,
     ) -> LeaderAndIsr:
-        """The next leadership: the leader epoch grows with every change that the controller makes."""
+        """The next leadership. Every change that the controller makes raises the leader epoch by one."""
         return replace(self, leader=leader, isr=isr, leader_epoch=self.leader_epoch + 1, recovery_state=recovery_state)
 
     def recovered(self) -> LeaderAndIsr:
-        """The same for a fleet whose inter.broker.protocol.version (below 3.2) does not know KIP-704."""
+        """The same leadership for a fleet whose inter.broker.protocol.version is below 3.2 and lacks KIP-704."""
         return replace(self, recovery_state=LeaderRecoveryState.RECOVERED)
 
     def written(self, partition_epoch: int, controller_epoch: int) -> LeaderAndIsr:
-        """This leadership once it stands in the znode at that version."""
+        """This leadership once the znode holds it at that version."""
         return replace(self, partition_epoch=partition_epoch, controller_epoch=controller_epoch, zxid=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:
-    """Replicas of one partition in order of preference; adding and removing during a reassignment (KIP-455)."""
+    """The replicas of one partition in order of preference; `adding` and `removing` during a reassignment (KIP-455)."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -93,25 +95,15 @@ class ReplicaAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a broker listens. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: int
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """A registered broker. `epoch` is the czxid of its registration, so it grows with every registration."""
+class RegisteredBroker:
+    """A live broker. `epoch` is the czxid of its registration, so every registration has a higher one."""
 
     id: int
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     max_partition_replicas: int | None = None
-    """How many it may hold (`capacity`); None when it does not say."""
+    """How many replicas it may hold (`decisions.capacity`); None when it does not register a limit."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of the named listener, None when the broker does not have it."""
@@ -120,7 +112,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as its znode has it. `topic_id` is 16 bytes, None for a topic that a tool before 2.8 created."""
+    """A topic as its znode holds it. `topic_id` is 16 bytes, None for a topic that a tool before 2.8 created."""
 
     name: str
     topic_id: bytes | None

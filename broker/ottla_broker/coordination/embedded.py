@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla_broker.coordination.tree import Applied, Change, Node, Result, Tree, validate_path
-from ottla_broker.coordination.watches import Watches
+from ottla_broker.coordination.watches import OneShotWatches
 from ottla_broker.ports.coordination import (
     ConnectionLoss,
     CoordinationError,
@@ -52,12 +52,12 @@ class StoreUnreadable(Exception):
 
 
 @dataclass(slots=True)
-class _Session:
+class _EmbeddedSession:
     """A session as the store sees it. `watches` is empty and `on_expired` None once its broker is gone."""
 
     session_id: int
     password: bytes
-    watches: Watches
+    watches: OneShotWatches
     on_expired: Callable[[], None] | None
     is_ended: bool = False
     last_write: _Write | None = None
@@ -89,7 +89,7 @@ class EmbeddedStore:
         self._head = Tree()
         self._zxid = 0
         self._generation = 0
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _EmbeddedSession] = {}
         self._last_write: _Write | None = None
         self._lane: _Lane | None = None
         self._opening: asyncio.Future[None] | None = None
@@ -142,10 +142,10 @@ class EmbeddedStore:
         if session is not None and not session.is_ended:
             self._end(session, None)
 
-    def _open_session(self, on_expired: Callable[[], None]) -> asyncio.Future[_Session]:
-        opened: asyncio.Future[_Session] = self._running_loop().create_future()
+    def _open_session(self, on_expired: Callable[[], None]) -> asyncio.Future[_EmbeddedSession]:
+        opened: asyncio.Future[_EmbeddedSession] = self._running_loop().create_future()
         # A session costs a transaction of its own: its id is that transaction's zxid, so no id is ever used again.
-        session = _Session(self._zxid + 1, os.urandom(PASSWORD_BYTES), Watches(), on_expired)
+        session = _EmbeddedSession(self._zxid + 1, os.urandom(PASSWORD_BYTES), OneShotWatches(), on_expired)
 
         def done(error: Exception | None) -> None:
             if error is None:
@@ -164,7 +164,7 @@ class EmbeddedStore:
             self._end(session, ended)
         return ended
 
-    def _end(self, session: _Session, ended: asyncio.Future[None] | None) -> None:
+    def _end(self, session: _EmbeddedSession, ended: asyncio.Future[None] | None) -> None:
         """Deletes the ephemeral nodes; a disk that refuses is asked again, for a session must not live for ever."""
         session.is_ended = True
 
@@ -182,7 +182,7 @@ class EmbeddedStore:
 
         self._submit([Delete(path) for path in self._head.ephemerals(session.session_id)], session, done)
 
-    def _write(self, session: _Session, operations: Sequence[Operation]) -> asyncio.Future[list[Result]]:
+    def _write(self, session: _EmbeddedSession, operations: Sequence[Operation]) -> asyncio.Future[list[Result]]:
         """Fails with MultiFailed, SessionExpired or ConnectionLoss."""
         future: asyncio.Future[list[Result]] = self._running_loop().create_future()
         if session.is_ended:
@@ -201,7 +201,7 @@ class EmbeddedStore:
             )
         return future
 
-    def _after_writes_of(self, session: _Session, then: Callable[[Exception | None], None]) -> None:
+    def _after_writes_of(self, session: _EmbeddedSession, then: Callable[[Exception | None], None]) -> None:
         """Runs `then` once the session's newest write is visible (or failed, with its error): now, if it is."""
         if session.last_write is None or session.last_write.is_complete:
             then(None)
@@ -209,7 +209,10 @@ class EmbeddedStore:
             session.last_write.after.append(then)
 
     def _submit(
-        self, operations: Sequence[Operation], session: _Session | None, on_done: Callable[[Exception | None], None]
+        self,
+        operations: Sequence[Operation],
+        session: _EmbeddedSession | None,
+        on_done: Callable[[Exception | None], None],
     ) -> Applied:
         """Judges the operations (MultiFailed) and queues them; a closed store calls `on_done` with ConnectionLoss."""
         applied = self._head.apply(operations, session.session_id if session else 0, self._zxid + 1)
@@ -287,7 +290,7 @@ class EmbeddedCoordination:
     def __init__(self, store: EmbeddedStore, *, session_timeout_ms: int = 18_000) -> None:
         self._store = store
         self._timeout_s = session_timeout_ms / 1000
-        self._session: _Session | None = None
+        self._session: _EmbeddedSession | None = None
         self._identity = (0, b"")
         self._is_started = False
         self._is_expired = False
@@ -331,7 +334,7 @@ class EmbeddedCoordination:
         self._listeners.append(listener)
 
     def get(self, path: str, watch: Watcher | None = None) -> asyncio.Future[tuple[bytes, Stat]]:
-        def read(session: _Session) -> tuple[bytes, Stat]:
+        def read(session: _EmbeddedSession) -> tuple[bytes, Stat]:
             found = self._store._committed.get(path)
             if found is None:
                 raise NoNode(path)
@@ -342,7 +345,7 @@ class EmbeddedCoordination:
         return self._read(path, read)
 
     def exists(self, path: str, watch: Watcher | None = None) -> asyncio.Future[Stat | None]:
-        def read(session: _Session) -> Stat | None:
+        def read(session: _EmbeddedSession) -> Stat | None:
             if watch is not None:
                 session.watches.add_data(path, watch)
             return self._store._committed.exists(path)
@@ -350,7 +353,7 @@ class EmbeddedCoordination:
         return self._read(path, read)
 
     def children(self, path: str, watch: Watcher | None = None) -> asyncio.Future[list[str]]:
-        def read(session: _Session) -> list[str]:
+        def read(session: _EmbeddedSession) -> list[str]:
             names = self._store._committed.children(path)
             if names is None:
                 raise NoNode(path)
@@ -398,7 +401,7 @@ class EmbeddedCoordination:
         whole.add_done_callback(finish)
         return single
 
-    def _read(self, path: str, read: Callable[[_Session], Any]) -> asyncio.Future[Any]:
+    def _read(self, path: str, read: Callable[[_EmbeddedSession], Any]) -> asyncio.Future[Any]:
         validate_path(path)
         refusal = self._refusal(path)
         if refusal is not None:
@@ -446,7 +449,7 @@ class EmbeddedCoordination:
         if self._session is not None:
             self._store._open_session(self._on_expired).add_done_callback(self._on_renewed)
 
-    def _on_renewed(self, opened: asyncio.Future[_Session]) -> None:
+    def _on_renewed(self, opened: asyncio.Future[_EmbeddedSession]) -> None:
         if opened.exception() is not None:
             self._store._running_loop().call_later(END_RETRY_S, self._renew)
         elif self._session is None:
@@ -454,7 +457,7 @@ class EmbeddedCoordination:
         else:
             self._take(opened.result())
 
-    def _take(self, session: _Session) -> None:
+    def _take(self, session: _EmbeddedSession) -> None:
         self._session = session
         self._identity = (session.session_id, session.password)
         self._is_expired = False

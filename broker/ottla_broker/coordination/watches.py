@@ -9,8 +9,8 @@ from __future__ import annotations
 from ottla_broker.ports.coordination import Watcher, WatchEvent, WatchKind
 
 
-class Watches:
-    """Watches by path. The same callback left twice on one path counts once."""
+class OneShotWatches:
+    """The watches by path. The same callback left twice on one path counts once."""
 
     __slots__ = ("_children", "_data")
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
+from ottla_broker.config.listeners import Endpoint
+
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE_ID = "/brokers/seqid"
 TOPICS = "/brokers/topics"
@@ -163,7 +165,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class ControllerZnode:
     """`/controller`, ephemeral. `kraft_controller_epoch` is -1 outside a migration (KIP-866)."""
 
     broker_id: int
@@ -181,7 +183,7 @@ class Controller:
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Controller:
+    def decode(cls, data: bytes) -> ControllerZnode:
         value = decode_object(CONTROLLER, data)
         return cls(
             _int32(f"{CONTROLLER}: member 'brokerid'", member(CONTROLLER, value, "brokerid", int)),
@@ -202,19 +204,9 @@ def decode_controller_epoch(data: bytes) -> int:
 # ---- brokers
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One advertised listener."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: str = "PLAINTEXT"
-
-    @property
-    def connection_string(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.listener}://{host}:{self.port}"
+def _connection_string(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener}://{host}:{endpoint.port}"
 
 
 _CONNECTION_STRING = re.compile(r"([^:/]+)://\[?([^\]/]*?)\]?:(-?[0-9]+)")
@@ -252,7 +244,7 @@ class BrokerRegistration:
             value["listener_security_protocol_map"] = {
                 endpoint.listener: endpoint.security_protocol for endpoint in self.endpoints
             }
-        value["endpoints"] = [endpoint.connection_string for endpoint in self.endpoints]
+        value["endpoints"] = [_connection_string(endpoint) for endpoint in self.endpoints]
         if self.version >= 3 and self.rack is not None:
             value["rack"] = self.rack
         value["jmx_port"] = self.jmx_port
@@ -278,7 +270,7 @@ class BrokerRegistration:
                 member(path, value, "host", str),
                 _int32(f"{path}: member 'port'", member(path, value, "port", int)),
             )
-            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host, port),)
+            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", host, port, "PLAINTEXT"),)
         else:
             protocols = member(path, value, "listener_security_protocol_map", dict, {})
             endpoints = tuple(_parse_endpoint(path, text, protocols) for text in member(path, value, "endpoints", list))
@@ -376,7 +368,7 @@ def _not_empty(replicas: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionStateZnode:
     """`/brokers/topics/T/partitions/P/state`; the node's version is the partition epoch.
 
     `leader_recovery_state` is RECOVERING after an unclean election until the leader has said it is done (KIP-704).
@@ -406,7 +398,7 @@ class PartitionState:
         return encode_json(value)
 
     @classmethod
-    def decode(cls, topic: str, partition: int, data: bytes) -> PartitionState:
+    def decode(cls, topic: str, partition: int, data: bytes) -> PartitionStateZnode:
         path = cls.path(topic, partition)
         value = decode_object(path, data)
         leader, leader_epoch, controller_epoch = (

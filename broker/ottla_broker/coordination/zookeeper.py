@@ -30,7 +30,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from ottla_broker.coordination.kazoo_session import LinkState, ReadMany, SessionClient, request_answer
 from ottla_broker.coordination.tree import validate_path
-from ottla_broker.coordination.watches import Watches
+from ottla_broker.coordination.watches import OneShotWatches
 from ottla_broker.ports.coordination import (
     BadVersion,
     Check,
@@ -113,7 +113,7 @@ class ConnectString:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _ZooKeeperCall:
     """One call. `request` is kazoo's; `convert` makes the result, on the loop, of kazoo's value."""
 
     path: str
@@ -148,15 +148,15 @@ class ZooKeeperCoordination:
         self._connection_timeout_s = connection_timeout_ms / 1000
         self._logger = logger or logging.getLogger("ottla.zookeeper")
         self._listeners: list[Callable[[SessionEvent], None]] = []
-        self._watches = Watches()
+        self._watches = OneShotWatches()
         self._client: SessionClient | None = None
         self._session = (0, b"")
         self._is_started = False
         self._is_connected = False
         self._is_expired = False
         self._is_ready = False
-        self._waiting: deque[_Call] = deque()
-        self._sent: dict[int, list[_Call]] = {}
+        self._waiting: deque[_ZooKeeperCall] = deque()
+        self._sent: dict[int, list[_ZooKeeperCall]] = {}
         """By number of request, in the order of sending: the calls that it answers."""
         self._last_number = 0
         self._is_sending_due = False
@@ -313,7 +313,7 @@ class ZooKeeperCoordination:
             return self._failed(SessionExpired(path))
         if self._client is None:
             return self._failed(ConnectionLoss(path, "the session is not open"))
-        call = _Call(path, request, convert, asyncio.get_running_loop().create_future(), watched_path)
+        call = _ZooKeeperCall(path, request, convert, asyncio.get_running_loop().create_future(), watched_path)
         self._waiting.append(call)
         if not self._is_sending_due:
             self._is_sending_due = True
@@ -348,7 +348,7 @@ class ZooKeeperCoordination:
         """Whether two plain reads or more come next."""
         return len(self._waiting) > 1 and self._waiting[0].is_plain_read and self._waiting[1].is_plain_read
 
-    def _next_calls(self) -> list[_Call]:
+    def _next_calls(self) -> list[_ZooKeeperCall]:
         """What waits first, with the plain reads that follow if it is one."""
         calls = [self._waiting.popleft()]
         if self._can_read_many is not False and calls[0].is_plain_read:
@@ -396,7 +396,7 @@ class ZooKeeperCoordination:
                 self._complete(call, one, refusal)
         self._send_waiting()
 
-    def _complete(self, call: _Call, value: Any, error: BaseException | None) -> None:
+    def _complete(self, call: _ZooKeeperCall, value: Any, error: BaseException | None) -> None:
         result: Any = None
         if error is None:
             try:

@@ -310,8 +310,8 @@ class Broker:
     async def _open_listeners(self) -> None:
         for endpoint in self.config.listeners.bound:
             port = await self._core.server.bind(endpoint)
-            self._addresses[endpoint.name] = (endpoint.host, port)
-            self._logger.info("listener %s on %s:%d", endpoint.name, endpoint.host or "*", port)
+            self._addresses[endpoint.listener] = (endpoint.host, port)
+            self._logger.info("listener %s on %s:%d", endpoint.listener, endpoint.host or "*", port)
 
     async def _register(self) -> None:
         config, network, coordination = self.config, self._ports.network, self._ports.coordination
@@ -415,7 +415,7 @@ class Broker:
         serving = self._serving
         if serving is not None:
             # The active controller stays it: a flush may take minutes, and the cluster is not to be without one.
-            serving.controller.retire()
+            serving.controller.withdraw()
             serving.group_coordinator.close()
             await serving.replica_manager.stop()
         await self._core.log_cleaner.close()
@@ -479,14 +479,14 @@ class Broker:
             serving.replica_manager.resize_fetchers()
         unclean = "unclean.leader.election.enable"
         if unclean in changed and config[unclean]:
-            serving.controller.unclean_election_allowed(None)
+            serving.controller.unclean_election_enabled(None)
         recreate_rate = config["ottla.replica.recreate.max.bytes.per.second"]
         serving.replica_manager.recreations.max_bytes_per_second = recreate_rate
 
     def _on_topic_config(self, topic: str, config: TopicConfig) -> None:
         self.log_manager.reconfigure(topic)
         if config["unclean.leader.election.enable"] and self._serving is not None:
-            self._serving.controller.unclean_election_allowed(topic)
+            self._serving.controller.unclean_election_enabled(topic)
 
     def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:

@@ -28,10 +28,10 @@ async def read_command(
     if assignment is None or not replicas:
         return None
     try:
-        data, stat = await coordination.get(znodes.PartitionState.path(*partition))
+        data, stat = await coordination.get(znodes.PartitionStateZnode.path(*partition))
     except NoNode:
         return None
-    state = znodes.PartitionState.decode(*partition, data)
+    state = znodes.PartitionStateZnode.decode(*partition, data)
     return LeadershipCommand(
         partition,
         ZERO_UUID if assignment.topic_id is None else assignment.topic_id.bytes,

@@ -134,10 +134,10 @@ async def no_longer_lost(coordination: Coordination, broker_id: int) -> None:
 async def _in_sync(coordination: Coordination, partitions: list[TopicPartition]) -> list[tuple[int, ...]]:
     """The ISR of each partition, empty where there is none or its znode cannot be understood."""
     found: list[tuple[int, ...]] = []
-    states = await _read(coordination, (znodes.PartitionState.path(*tp) for tp in partitions))
+    states = await _read(coordination, (znodes.PartitionStateZnode.path(*tp) for tp in partitions))
     for tp, data in zip(partitions, states, strict=True):
         try:
-            found.append(() if data is None else znodes.PartitionState.decode(*tp, data).isr)
+            found.append(() if data is None else znodes.PartitionStateZnode.decode(*tp, data).isr)
         except znodes.ZnodeError:
             found.append(())
     return found

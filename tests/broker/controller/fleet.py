@@ -9,6 +9,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from ottla_broker.adapters.clock import LoopClock
+from ottla_broker.config import Endpoint
 from ottla_broker.config.broker import BrokerConfig
 from ottla_broker.controller.controller import Controller
 from ottla_broker.controller.decisions.topic_plans import NewTopic
@@ -317,8 +318,8 @@ class Fleet:
             znodes.BrokerRegistration(
                 broker_id,
                 (
-                    znodes.Endpoint(listener, "127.0.0.1", 19000 + broker_id),
-                    znodes.Endpoint("CLIENT", "127.0.0.1", 9092 + broker_id),
+                    Endpoint(listener, "127.0.0.1", 19000 + broker_id),
+                    Endpoint("CLIENT", "127.0.0.1", 9092 + broker_id),
                 ),
                 1,
                 rack,
@@ -360,8 +361,8 @@ class Fleet:
         await asyncio.gather(first, second)
 
     async def state(self, topic, partition=0):
-        data, stat = await self.tool.get(znodes.PartitionState.path(topic, partition))
-        return znodes.PartitionState.decode(topic, partition, data), stat
+        data, stat = await self.tool.get(znodes.PartitionStateZnode.path(topic, partition))
+        return znodes.PartitionStateZnode.decode(topic, partition, data), stat
 
     async def assignment(self, topic):
         data, _ = await self.tool.get(znodes.topic_path(topic))

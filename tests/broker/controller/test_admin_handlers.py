@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from ottla_broker.config.broker import BrokerConfig
-from ottla_broker.controller.acts import topic_administration as administration
 from ottla_broker.controller.decisions.assignment import RackMode
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.coordination.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
@@ -215,23 +214,19 @@ async def test_a_topic_named_by_its_id_is_not_taken_for_the_next_one_of_its_name
     first = (await fleet.assignment("t")).topic_id.bytes
     recreated = []
 
-    async def recreate(active):
+    async def create_again():
+        active = controller._active
         await active.store.mark_for_deletion("t")
         await active.deletions.start(["t"])
         active.context.remove_topic("t")
         await active.store.remove_topic("t")
         recreated.extend(
-            await administration.create_topics(
-                active,
-                [NewTopic("t", 1, 1)],
-                config=client.services.config,
-                clock=controller._clock,
-                mode=RackMode.ENFORCED,
-                validate_only=False,
+            await active.administration.create_topics(
+                [NewTopic("t", 1, 1)], mode=RackMode.ENFORCED, validate_only=False
             )
         )
 
-    controller._queue(None, "the topic is deleted and created again", recreate)
+    controller._queue(None, "the topic is deleted and created again", create_again)
     response = await client.ask(
         ApiKey.DELETE_TOPICS,
         6,

@@ -5,7 +5,8 @@ import dataclasses
 
 import pytest
 
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.config import Endpoint
+from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
 from ottla_broker.controller.decisions.isr_changes import IsrChange
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
@@ -20,7 +21,7 @@ async def test_the_first_controller_takes_office_and_introduces_the_brokers(flee
     controller, channels = await fleet_of(fleet)
     assert controller.is_active and controller.controller_id == 0 and controller.epoch == 1
     assert (await fleet.tool.get("/controller_epoch"))[0] == b"1"
-    node = znodes.Controller.decode((await fleet.tool.get("/controller"))[0])
+    node = znodes.ControllerZnode.decode((await fleet.tool.get("/controller"))[0])
     assert node.broker_id == 0
     for broker in range(3):
         first = channels.sent[[sent[0] for sent in channels.sent].index(broker)]
@@ -166,13 +167,13 @@ async def test_a_leader_alters_its_isr_and_everybody_hears(fleet):
     created = await create(controller, "t", {0: (1, 2)})
     topic_id = created.plan.topic.topic_id
     epoch = channels.open_brokers[1].epoch
-    (answers,) = await controller.alter_isrs(1, epoch, [TopicIsrChanges(topic_id, None, {0: change()})], 3)
+    (answers,) = await controller.alter_partitions(1, epoch, [TopicIsrChanges(topic_id, None, {0: change()})], 3)
     assert answers[0].error is ErrorCode.NONE
     assert (answers[0].leadership.isr, answers[0].leadership.partition_epoch) == ((1,), 1)
     state, stat = await fleet.state("t")
     assert (state.isr, state.leader_epoch, stat.version) == ((1,), 0, 1)
     assert channels.metadata(0, "t").isr == [1] and channels.metadata(0, "t").zk_version == 1
-    (answers,) = await controller.alter_isrs(
+    (answers,) = await controller.alter_partitions(
         1, epoch, [TopicIsrChanges(topic_id, None, {0: change(isr=((1, -1), (2, -1)))})], 3
     )
     assert answers[0].error is ErrorCode.INVALID_UPDATE_VERSION
@@ -183,11 +184,11 @@ async def test_alter_partition_refusals(fleet):
     await create(controller, "t", {0: (1, 2)})
     epoch = channels.open_brokers[1].epoch
     with pytest.raises(KafkaError) as refused:
-        await controller.alter_isrs(1, epoch - 1, [], 3)
+        await controller.alter_partitions(1, epoch - 1, [], 3)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
     unknown = TopicIsrChanges(b"x" * 16, None, {0: change()})
     by_name = TopicIsrChanges(None, "t", {0: change(leader_epoch=-1), 7: change()})
-    first, second = await controller.alter_isrs(1, epoch, [unknown, by_name], 3)
+    first, second = await controller.alter_partitions(1, epoch, [unknown, by_name], 3)
     assert first[0].error is ErrorCode.UNKNOWN_TOPIC_ID
     assert second[0].error is ErrorCode.FENCED_LEADER_EPOCH
     assert second[7].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -197,12 +198,12 @@ async def test_a_state_written_behind_our_back_is_a_conflict_and_then_known(flee
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     epoch = channels.open_brokers[1].epoch
-    by_leader = znodes.PartitionState(1, 0, 1, (1, 2))
+    by_leader = znodes.PartitionStateZnode(1, 0, 1, (1, 2))
     await fleet.tool.set("/brokers/topics/t/partitions/0/state", by_leader.encode())
-    (answers,) = await controller.alter_isrs(1, epoch, [TopicIsrChanges(None, "t", {0: change()})], 1)
+    (answers,) = await controller.alter_partitions(1, epoch, [TopicIsrChanges(None, "t", {0: change()})], 1)
     assert answers[0].error is ErrorCode.INVALID_UPDATE_VERSION
     assert channels.metadata(0, "t").isr == [1, 2]
-    await fleet.tool.set("/brokers/topics/t/partitions/0/state", znodes.PartitionState(1, 0, 1, (1, 0)).encode())
+    await fleet.tool.set("/brokers/topics/t/partitions/0/state", znodes.PartitionStateZnode(1, 0, 1, (1, 0)).encode())
     channels.forget()
     await fleet.kill(1)
     await channels.until(lambda: channels.metadata(0, "t") and channels.metadata(0, "t").leader == 0)
@@ -212,7 +213,7 @@ async def test_a_state_written_behind_our_back_is_a_conflict_and_then_known(flee
 async def test_isr_change_notifications_are_read_told_and_removed(fleet):
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2)})
-    await fleet.tool.set("/brokers/topics/t/partitions/0/state", znodes.PartitionState(1, 0, 1, (1,)).encode())
+    await fleet.tool.set("/brokers/topics/t/partitions/0/state", znodes.PartitionStateZnode(1, 0, 1, (1,)).encode())
     path = await fleet.tool.create(znodes.ISR_CHANGE_PREFIX, znodes.encode_partitions([("t", 0)]), sequence=True)
     await fleet.until_gone(path)
     assert channels.metadata(2, "t").isr == [1]
@@ -267,7 +268,7 @@ async def test_a_leader_whose_return_was_not_seen_before_a_write_for_its_former_
         return await write(*arguments, **named)
 
     monkeypatch.setattr(store, "write_leadership", write_late)
-    await controller.alter_isrs(1, epoch, [TopicIsrChanges(None, "t", {0: change()})], 1)
+    await controller.alter_partitions(1, epoch, [TopicIsrChanges(None, "t", {0: change()})], 1)
     await fleet.kill(0)
     state = (await fleet.state("t"))[0]
     assert (state.leader, state.leader_epoch, state.isr) == (1, 0, (1,))
@@ -359,7 +360,7 @@ async def test_a_state_beyond_every_number_on_the_wire_harms_no_other_partition(
     controller, _ = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
     state = b'{"controller_epoch":1,"leader":4294967296,"version":1,"leader_epoch":0,"isr":[1,2]}'
-    await fleet.tool.set(znodes.PartitionState.path("t", 0), state)
+    await fleet.tool.set(znodes.PartitionStateZnode.path("t", 0), state)
     await controller.stop()
     successor, to = await fleet.start_controller(1)
     assert successor.is_active and to.metadata(2, "t", 1).leader == 1 and to.metadata(2, "t", 0) is None
@@ -370,7 +371,7 @@ async def test_what_stands_below_a_partition_without_a_state_does_not_keep_it_fr
     await fleet.tool.create("/brokers/topics/t", znodes.TopicAssignment({0: (1, 2)}).encode())
     await channels.until(lambda: channels.leadership(1, "t"))
     await controller.stop()
-    state = znodes.PartitionState.path("t", 0)
+    state = znodes.PartitionStateZnode.path("t", 0)
     await asyncio.gather(fleet.tool.delete(state), fleet.tool.create(znodes.partition_path("t", 0) + "/stray"))
     successor, to = await fleet.start_controller(1)
     await to.until(lambda: successor.is_active and to.leadership(2, "t"))
@@ -503,7 +504,7 @@ async def test_an_address_that_changes_while_its_broker_lives_is_told_to_everybo
         channels.forget()
         data, _ = await fleet.tool.get(path)
         registration = znodes.BrokerRegistration.decode(2, data)
-        moved = znodes.Endpoint("CLIENT", "127.0.0.1", port)
+        moved = Endpoint("CLIENT", "127.0.0.1", port)
         changed = dataclasses.replace(registration, endpoints=(registration.endpoints[0], moved))
         await fleet.tool.set(path, changed.encode())
         await channels.until(lambda: {0, 1, 2} <= {broker for broker, _, _ in channels.sent})
@@ -521,7 +522,7 @@ async def reregister(fleet, broker, *endpoints):
     await fleet.tool.set(path, changed.encode())
 
 
-CLIENT_OF_2 = znodes.Endpoint("CLIENT", "127.0.0.1", 9094)
+CLIENT_OF_2 = Endpoint("CLIENT", "127.0.0.1", 9094)
 
 
 async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_and_told_everything_again(fleet):
@@ -533,7 +534,7 @@ async def test_a_broker_that_changes_its_inter_broker_address_is_reached_there_a
     await create(controller, "u", {0: (2, 0)})
     channels.forget()
     channels.silent.clear()
-    await reregister(fleet, 2, znodes.Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
+    await reregister(fleet, 2, Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
     await fleet.until_gone("/brokers/topics/gone")
     assert channels.open_brokers[2].endpoint(LISTENER).port == 4711
     full = channels.requests(2, ApiKey.LEADER_AND_ISR)[0]
@@ -552,7 +553,7 @@ async def test_an_inter_broker_listener_may_come_and_go_while_its_broker_lives(f
     await channels.until(lambda: 2 not in channels.open_brokers)
     await create(controller, "u", {0: (2, 1)})
     channels.forget()
-    await reregister(fleet, 2, znodes.Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
+    await reregister(fleet, 2, Endpoint(LISTENER, "127.0.0.1", 4711), CLIENT_OF_2)
     await channels.until(lambda: channels.leadership(2, "u"))
     assert channels.metadata(2, "t").leader == 1 and channels.open_brokers[2].endpoint(LISTENER).port == 4711
     assert controller.epoch == 1
@@ -564,7 +565,7 @@ async def test_a_controller_whose_own_inter_broker_address_changes_goes_on(fleet
     creating = asyncio.ensure_future(create(controller, "t", {0: (0, 1)}))
     await channels.until(lambda: channels.metadata(0, "t"))
     channels.silent.clear()
-    await reregister(fleet, 0, znodes.Endpoint(LISTENER, "127.0.0.1", 4711))
+    await reregister(fleet, 0, Endpoint(LISTENER, "127.0.0.1", 4711))
     assert (await creating).error is ErrorCode.NONE
     assert (await create(controller, "u", {0: (0, 1)})).error is ErrorCode.NONE
 

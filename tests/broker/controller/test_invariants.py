@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
 from ottla_broker.controller.decisions.isr_changes import IsrChange
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.coordination import znodes
@@ -25,7 +25,7 @@ async def states_of(fleet):
         if topic in marked:
             continue
         for partition, replicas in sorted((await fleet.assignment(topic)).partitions.items()):
-            path = znodes.PartitionState.path(topic, partition)
+            path = znodes.PartitionStateZnode.path(topic, partition)
             if await fleet.exists(path):
                 state, stat = await fleet.state(topic, partition)
                 found[topic, partition] = (replicas, state, stat.version)
@@ -127,7 +127,7 @@ async def test_a_leader_whose_controller_loses_its_connection_still_gets_every_i
         for version in range(40):
             isr = ((1, -1), (2, -1)) if version % 2 else ((1, -1),)
             change = TopicIsrChanges(None, "t", {0: IsrChange(1, 0, version, isr)})
-            ((answer,),) = [found.values() for found in await controller.alter_isrs(1, epoch, [change], 1)]
+            ((answer,),) = [found.values() for found in await controller.alter_partitions(1, epoch, [change], 1)]
             assert answer.error is ErrorCode.NONE
             assert answer.leadership.partition_epoch == version + 1
         assert (await fleet.state("t"))[1].version == 40

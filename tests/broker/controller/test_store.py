@@ -37,9 +37,9 @@ async def test_the_others_of_a_refused_transaction_are_written(tmp_path):
     async with Fleet(tmp_path) as fleet:
         store = await _store(fleet)
         moved, gone = PARTITIONS[5], PARTITIONS[40]
-        path = znodes.PartitionState.path(*moved)
+        path = znodes.PartitionStateZnode.path(*moved)
         await fleet.tool.set(path, (await fleet.tool.get(path))[0])
-        await fleet.tool.delete(znodes.PartitionState.path(*gone))
+        await fleet.tool.delete(znodes.PartitionStateZnode.path(*gone))
         outcome = await store.write_leadership(
             {partition: _state(2) for partition in PARTITIONS}, CONTROLLER_EPOCH, new=frozenset()
         )

@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla_broker.config.listeners import Endpoint
 from ottla_broker.coordination import security_znodes as security
 from ottla_broker.coordination import znodes
 from ottla_broker.coordination.znodes import (
     BrokerRegistration,
-    Controller,
-    Endpoint,
+    ControllerZnode,
     Features,
-    PartitionState,
+    PartitionStateZnode,
     ProducerIdBlock,
     TopicAssignment,
     ZnodeError,
@@ -71,8 +71,8 @@ TOPICS = {
     "topic_reassigned": TopicAssignment({0: (1, 2), 1: (3, 2, 1)}, TOPIC_ID, {1: (3,)}, {1: (1,)}),
 }
 STATES = {
-    "state": PartitionState(1, 3, 4, (1, 2)),
-    "state_recovering": PartitionState(1, 3, 4, (1,), znodes.RECOVERING),
+    "state": PartitionStateZnode(1, 3, 4, (1, 2)),
+    "state_recovering": PartitionStateZnode(1, 3, 4, (1,), znodes.RECOVERING),
 }
 ACL = security.AclEntry("User:alice", "Allow", "DescribeConfigs")
 PATTERNS = {
@@ -88,12 +88,12 @@ TOKENS = {
 FOUR_KEYS = {"retention.ms": "1", "cleanup.policy": "1", "segment.bytes": "1", "min.insync.replicas": "1"}
 
 WRITTEN: dict[str, tuple[str, bytes]] = {
-    "controller": (znodes.CONTROLLER, Controller(1, TIME).encode()),
+    "controller": (znodes.CONTROLLER, ControllerZnode(1, TIME).encode()),
     "controller_epoch": (znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(7)),
     "cluster_id": (znodes.CLUSTER_ID, znodes.encode_cluster_id("vPZ1AAyBTWKgxXiD9fBbWA")),
     **{name: (broker.path(broker.broker_id), broker.encode()) for name, broker in BROKERS.items()},
     **{name: (znodes.topic_path("t"), topic.encode()) for name, topic in TOPICS.items()},
-    **{name: (PartitionState.path("t", 0), state.encode()) for name, state in STATES.items()},
+    **{name: (PartitionStateZnode.path("t", 0), state.encode()) for name, state in STATES.items()},
     "config": (znodes.config_path("topics", "t"), znodes.encode_config({"retention.ms": "1000"})),
     "config_empty": (znodes.config_path("users", znodes.DEFAULT_ENTITY), znodes.encode_config({})),
     "config_escapes": (znodes.config_path("topics", "t"), znodes.encode_config({"x": ESCAPES})),
@@ -167,7 +167,7 @@ def test_what_kafka_writes_is_read_back() -> None:
     for name, topic in TOPICS.items():
         assert TopicAssignment.decode("t", GOLDEN[name][1]) == topic
     for name, state in STATES.items():
-        assert PartitionState.decode("t", 0, GOLDEN[name][1]) == state
+        assert PartitionStateZnode.decode("t", 0, GOLDEN[name][1]) == state
     for name, pattern in PATTERNS.items():
         path, data = GOLDEN[f"acl_change_{name}"]
         assert security.ResourcePattern.decode_change(path, data) == pattern
@@ -177,7 +177,7 @@ def test_what_kafka_writes_is_read_back() -> None:
     def data(name: str) -> bytes:
         return GOLDEN[name][1]
 
-    assert Controller.decode(data("controller")) == Controller(1, TIME)
+    assert ControllerZnode.decode(data("controller")) == ControllerZnode(1, TIME)
     assert znodes.decode_controller_epoch(data("controller_epoch")) == 7
     assert znodes.decode_cluster_id(data("cluster_id")) == "vPZ1AAyBTWKgxXiD9fBbWA"
     assert znodes.decode_config("/config/topics/t", data("config_escapes")) == {"x": ESCAPES}
@@ -193,8 +193,8 @@ def test_what_kafka_writes_is_read_back() -> None:
 
 
 def test_a_state_says_besides_which_life_of_the_leader_was_meant() -> None:
-    state = PartitionState(1, 3, 4, (1, 2), leader_broker_epoch=77)
-    assert PartitionState.decode("t", 0, state.encode()) == state
+    state = PartitionStateZnode(1, 3, 4, (1, 2), leader_broker_epoch=77)
+    assert PartitionStateZnode.decode("t", 0, state.encode()) == state
     ours, kafkas = json.loads(state.encode()), json.loads(GOLDEN["state"][1])
     assert ours == {**kafkas, "leader_broker_epoch": 77}
 
@@ -205,7 +205,7 @@ def test_nodes_of_older_versions_are_read() -> None:
     two = b'{"version":2,"host":"h","port":1,"jmx_port":-1,"timestamp":"5","endpoints":["PLAINTEXT://h:1","SSL://h:2"]}'
     assert BrokerRegistration.decode(1, two).endpoints[1] == Endpoint("SSL", "h", 2, "SSL")
     assert TopicAssignment.decode("t", b'{"version":1,"partitions":{"0":[1]}}') == TopicAssignment({0: (1,)})
-    assert Controller.decode(b'{"version":1,"brokerid":3,"timestamp":"9"}') == Controller(3, 9)
+    assert ControllerZnode.decode(b'{"version":1,"brokerid":3,"timestamp":"9"}') == ControllerZnode(3, 9)
     change = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
     assert znodes.decode_config_change("/config/changes/config_change_0", change) == "topics/t"
     assert security.ResourcePattern.decode_change("/kafka-acl-changes/acl_changes_0", b"Topic:a:b") == (
@@ -222,9 +222,12 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
     (lambda: BrokerRegistration.decode(4, b'{"version":"5"}'), "'version' has a value of the wrong type: '5'"),
     (lambda: BrokerRegistration.decode(4, b'{"version":0}'), "'version' is 0"),
     (lambda: BrokerRegistration.decode(4, b'{"version":5,"endpoints":["h:1"]}'), "'h:1', not LISTENER://host:port"),
-    (lambda: PartitionState.decode("t", 2, b'{"leader":1}'), "/brokers/topics/t/partitions/2/state: member 'leader_e"),
     (
-        lambda: PartitionState.decode("t", 2, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[true]}'),
+        lambda: PartitionStateZnode.decode("t", 2, b'{"leader":1}'),
+        "/brokers/topics/t/partitions/2/state: member 'leader_e",
+    ),
+    (
+        lambda: PartitionStateZnode.decode("t", 2, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[true]}'),
         "member 'isr' is not a list of integers",
     ),
     (lambda: BrokerRegistration.decode(4, b"[" * 200_000), "/brokers/ids/4: not JSON"),
@@ -244,11 +247,13 @@ BROKEN: list[tuple[Callable[[], object], str]] = [
         "/brokers/ids/4: feature f: not a JSON object",
     ),
     (
-        lambda: PartitionState.decode("t", 2, b'{"leader":2147483648,"leader_epoch":1,"controller_epoch":1,"isr":[]}'),
+        lambda: PartitionStateZnode.decode(
+            "t", 2, b'{"leader":2147483648,"leader_epoch":1,"controller_epoch":1,"isr":[]}'
+        ),
         "member 'leader': 2147483648 does not fit",
     ),
     (
-        lambda: PartitionState.decode(
+        lambda: PartitionStateZnode.decode(
             "t", 2, b'{"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[-2147483649]}'
         ),
         "member 'isr': -2147483649 does not fit",

@@ -19,7 +19,7 @@ T0 = TopicPartition("t", 0)
 
 
 def state(*isr: int) -> bytes:
-    return znodes.PartitionState(leader=isr[0], leader_epoch=0, controller_epoch=1, isr=isr).encode()
+    return znodes.PartitionStateZnode(leader=isr[0], leader_epoch=0, controller_epoch=1, isr=isr).encode()
 
 
 @pytest.mark.parametrize("has_others", [False, True])
@@ -31,7 +31,7 @@ async def test_a_broker_that_holds_something_whole_does_not_count_as_one_that_ha
     await store.open()
     coordination = EmbeddedCoordination(store)
     await coordination.start()
-    path = znodes.PartitionState.path(*T0)
+    path = znodes.PartitionStateZnode.path(*T0)
     for one in (znodes.DELETE_TOPICS, path.rpartition("/")[0]):
         await make_path(coordination, one)
     await coordination.create(path, state(2, 1))

@@ -99,8 +99,8 @@ class Readmitting:
         assignment = znodes.TopicAssignment({0: replicas}, topic_id)
         await make_path(self.coordination, znodes.partition_path(name, 0))
         await self.coordination.set(znodes.topic_path(name), assignment.encode())
-        state = znodes.PartitionState(leader, 0, 1, isr)
-        await self.coordination.create(znodes.PartitionState.path(name, 0), state.encode())
+        state = znodes.PartitionStateZnode(leader, 0, 1, isr)
+        await self.coordination.create(znodes.PartitionStateZnode.path(name, 0), state.encode())
         self.metadata.topics[name] = TopicMetadata(name, topic_id.bytes)
         return TopicPartition(name, 0)
 
@@ -182,8 +182,8 @@ async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_wa
     await give_back(broker.disks, 0)
     await broker.readmission._admit_some()
     assert path.joinpath("ottla.power-lost").exists(), "the other one in sync may have more"
-    state = znodes.PartitionState(OTHER, 1, 1, (OTHER,))
-    await broker.coordination.set(znodes.PartitionState.path(*partition), state.encode())
+    state = znodes.PartitionStateZnode(OTHER, 1, 1, (OTHER,))
+    await broker.coordination.set(znodes.PartitionStateZnode.path(*partition), state.encode())
     await until(lambda: not path.joinpath("ottla.power-lost").exists(), "the doubt is over")
     assert not broker.log_manager.markers.is_power_loss_suspected
 

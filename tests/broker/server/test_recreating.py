@@ -88,7 +88,7 @@ async def test_no_replica_is_made_anew_before_the_controller_takes_the_former_on
 
     async def get_late(path: str, *arguments: Any) -> Any:
         found = await get(path, *arguments)
-        if path == znodes.PartitionState.path(*partition):
+        if path == znodes.PartitionStateZnode.path(*partition):
             broker.say(partition)  # a leader's request may have been granted since this was read
         return found
 
@@ -112,7 +112,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
 
     async def get_late(path: str, *arguments: Any) -> Any:
         found = await get(path, *arguments)
-        if path == znodes.PartitionState.path(*partition) and broker.replicas.told_offline():
+        if path == znodes.PartitionStateZnode.path(*partition) and broker.replicas.told_offline():
             await broker.delete(partition)
         return found
 
@@ -134,8 +134,8 @@ async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, ca
     broker.say(partition)
     await broker.recreating._pass()
     # It is elected without having had everything, and nobody else is in sync.
-    state = znodes.PartitionState(ME, 1, 1, (ME,))
-    await broker.coordination.set(znodes.PartitionState.path(*partition), state.encode())
+    state = znodes.PartitionStateZnode(ME, 1, 1, (ME,))
+    await broker.coordination.set(znodes.PartitionStateZnode.path(*partition), state.encode())
     broker.replicas._told_offline[partition] = None
     for _ in range(3):
         await broker.recreating._pass()

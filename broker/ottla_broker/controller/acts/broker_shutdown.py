@@ -1,15 +1,16 @@
-"""A broker that shuts down leads nothing and is in no ISR before it stops: ControlledShutdown (KIP-380, 5.23).
+"""Moves leaderships away from a broker that shuts down: ControlledShutdown (KIP-380).
 
-Acts of the active controller, two events; `leaving` decides. Not here: the wire (`server.handlers`), when and how often
-a broker asks (`server.leaving`).
+Before it stops, the broker leads nothing and is in no ISR. That takes two acts, in the order that is good for clients.
+`move_leaderships` sends every other broker the new leaderships: the new leaders lead, their followers follow them, and
+every broker's metadata names them. Once they have answered, `stop_replicas` sends the broker itself StopReplica: it
+refuses from then on, and the clients that it refuses find the new leaders ready. Between the two acts, records that it
+takes with acks=all are not acknowledged, since no follower fetches them any more; their producers send them again.
 
-The order matters to clients. First everybody else hears: the new leaders lead, their followers follow them, and every
-broker's metadata points to them (`move_away`). When they have answered, the leaving broker hears (`tell_leaving`): it
-refuses from then on, and whoever it refuses finds the next leader ready. Until then records that it takes with acks=all
-are acknowledged by nobody, for no follower fetches them any more; their producers send them again.
+The broker gets metadata and StopReplica, no LeaderAndIsr: it would fetch from the new leaders, catch up, and might join
+an ISR, and every acks=all would wait for it.
 
-The leaving broker gets metadata and StopReplica, no LeaderAndIsr: it would fetch from the new leaders, which wait for
-whoever has caught up and might join the ISR, and with them every acks=all.
+Not here: the rule (`decisions.shutdown_election`), the request on the wire (`server.handlers`), when and how often a
+broker asks (`server`).
 """
 
 from __future__ import annotations
@@ -18,121 +19,149 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ottla_broker.controller.acts.leader_elections import LeaderElections
+from ottla_broker.controller.acts.request_sender import RequestSender
+from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
 from ottla_broker.controller.decisions.leader_election import Election
-from ottla_broker.controller.decisions.shutdown_election import concerned, decide_leaving, still_led
+from ottla_broker.controller.decisions.shutdown_election import (
+    decide_shutdown_election,
+    movable_leaderships,
+    replicated_partitions,
+)
 from ottla_broker.controller.values import Replica
 from ottla_broker.ports.clock import Clock
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla_broker.controller.active import ActiveController
-
 logger = logging.getLogger("ottla.controller")
 
-TELL_WITHIN_S: Final = 1.0
-"""How long a broker that does not answer keeps another one from leaving."""
+ANSWER_WITHIN_S: Final = 1.0
+"""A broker that does not answer delays the controlled shutdown of another one by so long at most, for each act."""
 
-UNKNOWN_EPOCH: Final = -1
+UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
-    """What has been decided about a leaving broker. `told` completes when everybody else has answered.
-
-    It holds for this life of the broker and in this term.
-    """
+class MovedLeaderships:
+    """The result of `move_leaderships`. It holds for this incarnation of the broker and in this controller epoch."""
 
     broker: int
     broker_epoch: int
     controller_epoch: int
     for_broker: RequestBatch
-    told: asyncio.Future[None]
+    """What `stop_replicas` sends."""
+    others_answered: asyncio.Future[None]
+    """Completes when every other broker has answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """`remaining`: what the broker still leads and had better wait for. `told` completes when it has answered."""
+class StoppedReplicas:
+    """The result of `stop_replicas`."""
 
     remaining: list[TopicPartition]
-    told: asyncio.Future[None]
+    """What the broker still leads and should ask about again."""
+    answered: asyncio.Future[None]
+    """Completes when the broker has answered."""
 
 
-async def move_away(active: ActiveController, clock: Clock, broker: int, broker_epoch: int) -> Handover:
-    """Takes the broker out of every leadership and ISR that can do without it, and tells everybody else.
+class BrokerShutdowns:
+    """The controlled shutdowns of one controller epoch."""
 
-    `broker_epoch` -1 is not checked (requests before version 2). KafkaError: BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
-    """
-    context = active.context
-    living = context.brokers.get(broker)
-    if living is None:
-        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
-    if broker_epoch != UNKNOWN_EPOCH and broker_epoch < living.epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has the epoch {living.epoch}, not {broker_epoch}"
-        )
-    context.shutting_down.add(broker)
-    partitions = concerned(context, broker)
-    logger.info("broker %d shuts down: it holds %d replicated partitions", broker, len(partitions))
+    def __init__(
+        self,
+        *,
+        context: ControllerContext,
+        clock: Clock,
+        elections: LeaderElections,
+        sender: RequestSender,
+    ) -> None:
+        self._context = context
+        self._clock = clock
+        self._elections = elections
+        self._sender = sender
 
-    async def decide(pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
+    async def move_leaderships(self, broker: int, broker_epoch: int) -> MovedLeaderships:
+        """Takes the broker out of every leadership and ISR that can do without it, and sends that to the others.
+
+        Args:
+            broker_epoch: -1 is not checked (requests before version 2).
+
+        Raises:
+            KafkaError: BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
+        """
+        context = self._context
+        living = context.brokers.get(broker)
+        if living is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
+        if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < living.epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has the epoch {living.epoch}, not {broker_epoch}"
+            )
+        context.shutting_down.add(broker)
+        partitions = replicated_partitions(context, broker)
+        logger.info("broker %d shuts down: it has replicas of %d replicated partitions", broker, len(partitions))
+        batch = RequestBatch()
+        await self._elections.elect(partitions, batch, decide=self._decide)
+        batch.remove_broker(broker)
+        for_broker = RequestBatch()
+        for_broker.add_metadata([broker], partitions)
+        for partition in partitions:
+            leadership = context.leadership.get(partition)
+            if leadership is not None and broker not in leadership.isr:
+                for_broker.add_stop_replica(Replica(*partition, broker), delete=False)
+        return MovedLeaderships(broker, living.epoch, context.epoch, for_broker, self._send(batch))
+
+    async def _decide(self, pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
+        context = self._context
         found = {}
         for partition in pending:
             current = context.leadership.get(partition)
             if current is None:
-                continue  # its state znode has gone under us; the watch on topics tells
-            election = decide_leaving(
+                continue  # another program has removed its state znode; the watch on the topics fires
+            election = decide_shutdown_election(
                 context.replicas_of(partition),
                 current,
                 online=context.online_brokers(partition),
-                leaving=context.shutting_down,
+                shutting_down=context.shutting_down,
             )
             if election is not None:
                 found[partition] = election
         return found
 
-    batch = RequestBatch()
-    await active.elect(partitions, batch, decide=decide)
-    batch.leave_out(broker)
-    for_broker = RequestBatch()
-    for_broker.tell_metadata([broker], partitions)
-    for partition in partitions:
-        leadership = context.leadership.get(partition)
-        if leadership is not None and broker not in leadership.isr:
-            for_broker.stop(Replica(*partition, broker), delete=False)
-    return Handover(broker, living.epoch, context.epoch, for_broker, _send(active, clock, batch))
+    async def stop_replicas(self, moved: MovedLeaderships) -> StoppedReplicas:
+        """Sends the broker the new leaderships, and StopReplica for what it no longer leads or follows.
 
+        Raises:
+            KafkaError: and nothing is sent. NOT_CONTROLLER in a later controller epoch, which does not know which
+                brokers shut down and has to be asked again. STALE_BROKER_EPOCH when the broker has gone meanwhile: its
+                next incarnation is sent each leadership once, and this StopReplica would stop its replicas for good.
+        """
+        context = self._context
+        if context.epoch != moved.controller_epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        living = context.brokers.get(moved.broker)
+        if living is None or living.epoch != moved.broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {moved.broker} has gone while its leaderships were moved"
+            )
+        answered = self._send(moved.for_broker)
+        return StoppedReplicas(movable_leaderships(context, moved.broker), answered)
 
-async def tell_leaving(active: ActiveController, clock: Clock, handover: Handover) -> Left:
-    """Tells the leaving broker who leads, and to stop leading and following.
+    def _send(self, batch: RequestBatch) -> asyncio.Future[None]:
+        """Sends the batch; the future completes when every request is answered."""
+        answered: asyncio.Future[None] = self._clock.create_future()
+        left = 0
 
-    KafkaError, and nothing is told: NOT_CONTROLLER in a later term, which does not know who leaves and is asked again;
-    STALE_BROKER_EPOCH when the broker has gone meanwhile. Its next life is told to follow once: it would stop for good.
-    """
-    if active.context.epoch != handover.controller_epoch:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    living = active.context.brokers.get(handover.broker)
-    if living is None or living.epoch != handover.broker_epoch:
-        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {handover.broker} has gone while it was handing over")
-    told = _send(active, clock, handover.for_broker)
-    return Left(still_led(active.context, handover.broker), told)
+        def on_answer() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not answered.done():
+                answered.set_result(None)
 
-
-def _send(active: ActiveController, clock: Clock, batch: RequestBatch) -> asyncio.Future[None]:
-    """Sends, and gives a future that completes when every request is answered."""
-    told: asyncio.Future[None] = clock.create_future()
-    left = 0
-
-    def on_answer() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0 and not told.done():
-            told.set_result(None)
-
-    left += active.send(batch, on_answer)
-    if left == 0:
-        told.set_result(None)
-    return told
+        left += self._sender.send(batch, on_answer)
+        if left == 0:
+            answered.set_result(None)
+        return answered

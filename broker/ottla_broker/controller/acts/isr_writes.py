@@ -1,106 +1,179 @@
-"""What leaders change themselves: AlterPartition (KIP-497), and the state znodes that older leaders write.
+"""Changes ISRs for their leaders: AlterPartition (KIP-497), and the state znodes that older leaders write themselves.
 
-Acts of the active controller, one event each; `isr_changes` judges. Not here: the request on the wire
-(`server.handlers`), finding the topics that it names (`administration`).
+Not here: the rules (`decisions.isr_changes`), the request on the wire (`server.handlers`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ottla_broker.controller.acts.leader_elections import LeaderElections
+from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
 from ottla_broker.controller.decisions.isr_changes import IsrChange, IsrDecision, decide_isr_change
-from ottla_broker.controller.store import StateConflict
+from ottla_broker.controller.store import ControllerStore, StateConflict
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.ports.coordination import Watcher
-from ottla_broker.protocol.errors import ErrorCode
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla_broker.controller.active import ActiveController
 
 logger = logging.getLogger("ottla.controller")
 
 
 @dataclass(frozen=True, slots=True)
-class IsrAnswer:
-    """What a leader is told about one partition of its AlterPartition."""
+class TopicIsrChanges:
+    """The changes of one topic, which is named by its id (AlterPartition v2+) or by its name."""
+
+    topic_id: bytes | None
+    name: str | None
+    changes: Mapping[int, IsrChange]
+
+
+@dataclass(frozen=True, slots=True)
+class IsrResult:
+    """The result for one partition of an AlterPartition: an error, or the leadership as it is now."""
 
     error: ErrorCode
     leadership: LeaderAndIsr | None = None
 
 
-async def alter_isrs(
-    active: ActiveController, changes: Mapping[TopicPartition, IsrChange], version: int
-) -> dict[TopicPartition, IsrAnswer]:
-    """AlterPartition of one leader: each change is judged, written, and told to every broker."""
-    context = active.context
-    epochs = {broker: context.brokers[broker].epoch for broker in context.broker_ids()}
-    decisions: dict[TopicPartition, IsrDecision] = {}
-    for partition, change in sorted(changes.items()):
-        decisions[partition] = decide_isr_change(
-            change,
-            None if context.is_deleting(partition.topic) else context.leadership.get(partition),
-            replicas=context.replicas_of(partition),
-            online=context.brokers_for_isr(partition),
-            broker_epochs=epochs,
-            version=version,
-        )
-    to_write = {partition: decision.write for partition, decision in decisions.items() if decision.write}
-    conflicts = await _write_isrs(active, to_write)
-    batch = RequestBatch()
-    batch.tell_metadata(context.brokers if to_write else (), to_write)
-    active.send(batch)
-    answers: dict[TopicPartition, IsrAnswer] = {}
-    for partition, decision in decisions.items():
-        if partition in conflicts:
-            answers[partition] = IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION)
-        elif decision.error is ErrorCode.NONE:
-            logger.debug("%s: %s", partition, decision.reason)
-            answers[partition] = IsrAnswer(ErrorCode.NONE, context.leadership[partition])
-        else:
-            logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
-            answers[partition] = IsrAnswer(decision.error)
-    await active.reassignments.progress(to_write)
-    return answers
+class IsrWrites:
+    """The changes of ISRs in one controller epoch.
 
-
-async def _write_isrs(active: ActiveController, changes: Mapping[TopicPartition, LeaderAndIsr]) -> set[TopicPartition]:
-    """Writes the ISRs; gives those that somebody else had written before, which are read anew.
-
-    A state that is found as it was to be written, one version on, is our own: the answer to the write was lost.
-    The leader must hear so, for it asks only once and would keep a partition epoch that nobody accepts.
+    Args:
+        send: sends a batch to the brokers.
+        progress_reassignments: called with the partitions whose ISR has changed.
+        notifications_watcher: called when a notification comes.
     """
-    context = active.context
-    wanted = {partition: context.of_this_life(leadership) for partition, leadership in changes.items()}
-    written = await active.store.write_leadership(wanted, context.epoch, new=frozenset())
-    missed = []
-    for partition, outcome in written.items():
-        if isinstance(outcome, StateConflict):
-            missed.append(partition)
-        else:
-            context.leadership[partition] = outcome
-    if missed:
-        await active.read_leadership(missed)
-    return {
-        partition
-        for partition in missed
-        if context.leadership.get(partition)
-        != changes[partition].written(changes[partition].partition_epoch + 1, context.epoch)
-    }
 
+    def __init__(
+        self,
+        *,
+        context: ControllerContext,
+        store: ControllerStore,
+        elections: LeaderElections,
+        send: Callable[[RequestBatch], object],
+        progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
+        notifications_watcher: Watcher,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._elections = elections
+        self._send = send
+        self._progress_reassignments = progress_reassignments
+        self._notifications_watcher = notifications_watcher
 
-async def isr_notified(active: ActiveController, watcher: Watcher) -> None:
-    """Leaders of an older protocol have written state znodes themselves: read them and tell everybody."""
-    paths, partitions = await active.store.isr_notifications(watcher)
-    known = [partition for partition in partitions if partition in active.context.leadership]
-    if known:
-        await active.read_leadership(known)
+    async def alter_partitions(
+        self, broker: int, broker_epoch: int, topics: Sequence[TopicIsrChanges], version: int
+    ) -> list[dict[int, IsrResult]]:
+        """AlterPartition of the leader `broker`.
+
+        Args:
+            version: the version of the request.
+
+        Returns:
+            One dict per topic, in their order: the result of each partition.
+
+        Raises:
+            KafkaError: STALE_BROKER_EPOCH, the sender is not alive or is an earlier incarnation.
+        """
+        context = self._context
+        living = context.brokers.get(broker)
+        if living is None or living.epoch != broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"broker {broker} has the epoch {None if living is None else living.epoch}, not {broker_epoch}",
+            )
+        names: list[str | None] = []
+        changes: dict[TopicPartition, IsrChange] = {}
+        for topic in topics:
+            name = topic.name if topic.topic_id is None else context.topic_name(topic.topic_id)
+            names.append(name)
+            if name is not None:
+                changes.update({TopicPartition(name, partition): change for partition, change in topic.changes.items()})
+        results = await self._alter(changes, version)
+        return [
+            {
+                partition: IsrResult(ErrorCode.UNKNOWN_TOPIC_ID)
+                if name is None
+                else results[TopicPartition(name, partition)]
+                for partition in topic.changes
+            }
+            for name, topic in zip(names, topics, strict=True)
+        ]
+
+    async def _alter(
+        self, changes: Mapping[TopicPartition, IsrChange], version: int
+    ) -> dict[TopicPartition, IsrResult]:
+        """Decides each change, writes it, and sends it to every broker."""
+        context = self._context
+        epochs = {broker: context.brokers[broker].epoch for broker in context.broker_ids()}
+        decisions: dict[TopicPartition, IsrDecision] = {}
+        for partition, change in sorted(changes.items()):
+            decisions[partition] = decide_isr_change(
+                change,
+                None if context.is_deleting(partition.topic) else context.leadership.get(partition),
+                replicas=context.replicas_of(partition),
+                online=context.isr_candidates(partition),
+                broker_epochs=epochs,
+                version=version,
+            )
+        to_write = {partition: decision.write for partition, decision in decisions.items() if decision.write}
+        conflicts = await self._write(to_write)
         batch = RequestBatch()
-        batch.tell_metadata(active.context.brokers, known)
-        active.send(batch)
-        await active.reassignments.progress(known)
-    await active.store.delete_nodes(paths)
+        batch.add_metadata(context.brokers if to_write else (), to_write)
+        self._send(batch)
+        results: dict[TopicPartition, IsrResult] = {}
+        for partition, decision in decisions.items():
+            if partition in conflicts:
+                results[partition] = IsrResult(ErrorCode.INVALID_UPDATE_VERSION)
+            elif decision.error is ErrorCode.NONE:
+                logger.debug("%s: %s", partition, decision.reason)
+                results[partition] = IsrResult(ErrorCode.NONE, context.leadership[partition])
+            else:
+                logger.info("%s: AlterPartition refused (%s): %s", partition, decision.error.name, decision.reason)
+                results[partition] = IsrResult(decision.error)
+        await self._progress_reassignments(to_write)
+        return results
+
+    async def _write(self, changes: Mapping[TopicPartition, LeaderAndIsr]) -> set[TopicPartition]:
+        """Writes the ISRs. A state that another writer has changed meanwhile is read again.
+
+        A state that is found as it was to be written, one version on, was written by this controller and the answer was
+        lost. The leader must get it: it asks only once and would keep a partition epoch that nobody accepts.
+
+        Returns:
+            The partitions whose ISR was not written.
+        """
+        context = self._context
+        wanted = {partition: context.with_leader_incarnation(leadership) for partition, leadership in changes.items()}
+        written = await self._store.write_leadership(wanted, context.epoch, new=frozenset())
+        missed = []
+        for partition, outcome in written.items():
+            if isinstance(outcome, StateConflict):
+                missed.append(partition)
+            else:
+                context.leadership[partition] = outcome
+        if missed:
+            await self._elections.read_leadership(missed)
+        return {
+            partition
+            for partition in missed
+            if context.leadership.get(partition)
+            != changes[partition].written(changes[partition].partition_epoch + 1, context.epoch)
+        }
+
+    async def read_notifications(self) -> None:
+        """Reads the state znodes that leaders of an older protocol have written, and sends them to every broker."""
+        context = self._context
+        paths, partitions = await self._store.isr_notifications(self._notifications_watcher)
+        known = [partition for partition in partitions if partition in context.leadership]
+        if known:
+            await self._elections.read_leadership(known)
+            batch = RequestBatch()
+            batch.add_metadata(context.brokers, known)
+            self._send(batch)
+            await self._progress_reassignments(known)
+        await self._store.delete_nodes(paths)

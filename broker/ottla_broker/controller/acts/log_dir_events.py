@@ -1,44 +1,70 @@
-"""Log directories of brokers that have failed, filled up or come back (KIP-112; wire-protocol.md 5.12).
+"""Handles log dir events: a broker reports that a log directory has failed, is full, or is back online (KIP-112).
 
-An act of the active controller. A broker writes `/log_dir_event_notification/log_dir_event_N`, which names nothing but
-the broker. The controller asks it about every replica by LeaderAndIsr at the leadership they have; the answers tell:
-KAFKA_STORAGE_ERROR (56) is offline, NONE is back, anything else is no news (`active.answered`).
+A broker writes `/log_dir_event_notification/log_dir_event_N`, which names nothing but the broker. The controller sends
+it a LeaderAndIsr with every replica at its present leadership. The response reports each replica: KAFKA_STORAGE_ERROR
+for an offline log directory, NONE for an online one (`broker_responses`).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from ottla_broker.controller.acts.reassignments import Reassignments
+from ottla_broker.controller.acts.topic_deletions import TopicDeletions
+from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
+from ottla_broker.controller.store import ControllerStore
 from ottla_broker.ports.coordination import Watcher
-
-if TYPE_CHECKING:
-    from ottla_broker.controller.active import ActiveController
 
 logger = logging.getLogger("ottla.controller")
 
 
-async def directories_changed(active: ActiveController, watcher: Watcher) -> None:
-    """Asks the brokers of the events that stand in the store, then removes the events.
+class LogDirEvents:
+    """The log dir events of one controller epoch.
 
-    The questions are sent before the events go: a controller that dies in between leaves them to the next one.
+    Args:
+        send: sends a batch to the brokers.
+        watcher: called when an event comes.
     """
-    context = active.context
-    paths, brokers = await active.store.log_dir_events(watcher)
-    living = [broker for broker in brokers if broker in context.brokers]
-    if living:
-        logger.info("log directories of brokers %s have changed: asking for their replicas", living)
-        batch = RequestBatch()
-        for replica in context.replicas_on(living):
-            if context.is_deleting(replica.topic):
-                # Asked by the deletion itself, which goes on where the directory is back.
-                context.set_directory_failed(replica, False)
-            else:
-                batch.tell_leadership([replica.broker], replica.topic_partition)
-        # The answers that are under way may be from before the directory was back, and none would follow.
-        active.deletions.tell_again(living, batch)
-        active.send(batch)
-        active.reassignments.tell_leaving(living)
-        await active.deletions.go_on(sorted(context.topics_to_delete))
-    await active.store.delete_nodes(paths)
+
+    def __init__(
+        self,
+        *,
+        context: ControllerContext,
+        store: ControllerStore,
+        send: Callable[[RequestBatch], object],
+        deletions: TopicDeletions,
+        reassignments: Reassignments,
+        watcher: Watcher,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._send = send
+        self._deletions = deletions
+        self._reassignments = reassignments
+        self._watcher = watcher
+
+    async def handle(self) -> None:
+        """Asks the brokers that have written events about their replicas, then removes the events.
+
+        The requests are sent first: a controller that dies in between leaves the events to the next one.
+        """
+        context = self._context
+        paths, brokers = await self._store.log_dir_events(self._watcher)
+        living = [broker for broker in brokers if broker in context.brokers]
+        if living:
+            logger.info("log directories of brokers %s have changed: asking for their replicas", living)
+            batch = RequestBatch()
+            for replica in context.replicas_on(living):
+                if context.is_deleting(replica.topic):
+                    # The deletion asks by its StopReplica, and goes on where the log directory is online again.
+                    context.set_log_dir_offline(replica, False)
+                else:
+                    batch.add_leader_and_isr([replica.broker], replica.topic_partition)
+            # Responses that are on their way may be older than the log directory's return, and none would follow.
+            self._deletions.add_unanswered(living, batch)
+            self._send(batch)
+            self._reassignments.stop_removed_replicas(living)
+            await self._deletions.advance(sorted(context.topics_to_delete))
+        await self._store.delete_nodes(paths)

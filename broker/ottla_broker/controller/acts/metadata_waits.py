@@ -1,7 +1,7 @@
-"""Waiting until the controller's own broker has heard of a topic, as CreateTopics and its like promise.
+"""Waits until the controller's own broker has a topic in its metadata, as CreateTopics and its neighbours promise.
 
-Pure bookkeeping around futures: `sent` and `answered` follow the UpdateMetadata requests to the own broker, which are
-answered in order. Not here: time limits (`controller`).
+Bookkeeping around futures: `sent` and `answered` follow the UpdateMetadata requests to the controller's broker, which
+answers them in order. Not here: time limits (`controller`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 class _Wait:
     topic: str
     is_true: Callable[[], bool]
-    """What the controller must have decided (every partition has a leader)."""
+    """What the controller must have decided, for example that every partition has a leader."""
     future: asyncio.Future[None]
     needed: int
-    """Number of the last request that told of the topic."""
+    """The number of the last request that named the topic."""
 
 
 class MetadataWaits:
-    """One per term of office."""
+    """The waits of one controller epoch."""
 
     def __init__(self) -> None:
         self._sent = 0
@@ -32,15 +32,15 @@ class MetadataWaits:
         self._waits: list[_Wait] = []
 
     def add(self, topic: str, is_true: Callable[[], bool], future: asyncio.Future[None]) -> None:
-        """Completes the future once `is_true` and the own broker has answered the request that told so.
+        """Completes the future once `is_true` and the broker has answered the request that names the topic.
 
-        To be called after the request has been sent.
+        To be called after that request has been sent.
         """
         self._waits.append(_Wait(topic, is_true, future, self._sent))
         self._complete()
 
     def sent(self, topics: Set[str]) -> None:
-        """An UpdateMetadata naming these topics went to the own broker."""
+        """An UpdateMetadata that names these topics has been sent to the broker."""
         self._sent += 1
         self._underway.append(self._sent)
         for wait in self._waits:
@@ -48,16 +48,16 @@ class MetadataWaits:
                 wait.needed = self._sent
 
     def answered(self) -> None:
-        """The own broker has answered the oldest one."""
+        """The broker has answered the oldest request."""
         self._answered = self._underway.popleft()
         self._complete()
 
     def reset(self) -> None:
-        """The queue to the own broker was closed: what is under way gets no answer, and full metadata follows."""
+        """The channel to the broker is closed: requests under way get no answer, and full metadata follows."""
         self._underway.clear()
 
-    def give_up(self, error: Exception) -> None:
-        """Fails all: this broker is no longer the controller."""
+    def fail(self, error: Exception) -> None:
+        """Fails every wait: this broker is no longer the active controller."""
         waits, self._waits = self._waits, []
         for wait in waits:
             if not wait.future.done():

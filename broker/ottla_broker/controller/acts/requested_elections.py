@@ -1,29 +1,34 @@
-"""Elections that somebody asks for: ElectLeaders (KIP-460), the znode of older tools, a topic that may elect uncleanly.
+"""Elects leaders on request: ElectLeaders (KIP-460), the znode of older tools, a topic that allows unclean elections.
 
-Acts of the active controller, one event each; `elections` judges. Not here: elections after a broker or a directory
-went or came (`active`), the ones by the clock (`preferred_balance`), the request on the wire (`server.handlers`).
+Not here: the rules (`decisions.leader_election`), elections after a broker or a log directory went offline or came back
+(`broker_changes`), the periodic ones (`leader_rebalance`), the request on the wire (`server.handlers`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
+from ottla_broker.controller.acts.leader_elections import LeaderElections
+from ottla_broker.controller.acts.metadata_waits import MetadataWaits
+from ottla_broker.controller.context import ControllerContext
 from ottla_broker.controller.control_requests import RequestBatch
-from ottla_broker.controller.decisions.leader_election import Election, Verdict, judge_preferred, judge_unclean
+from ottla_broker.controller.decisions.leader_election import (
+    Election,
+    ElectionDecision,
+    decide_preferred_election,
+    decide_unclean_election,
+)
+from ottla_broker.controller.store import ControllerStore
 from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.coordination import znodes
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.coordination import Watcher
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from ottla_broker.controller.active import ActiveController
 
 logger = logging.getLogger("ottla.controller")
 
@@ -37,95 +42,159 @@ class ElectionType(IntEnum):
 
 @dataclass(slots=True)
 class ElectionResult:
-    """What became of one partition of a request."""
+    """The result for one partition of an ElectLeaders."""
 
     partition: TopicPartition
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
     done: asyncio.Future[None] | None = None
-    """Completes when the controller's broker knows the new leader; shared by the partitions of a topic, None when
-    there is nothing to wait for."""
+    """Completes when the controller's broker has the new leader in its metadata. The partitions of a topic share it;
+    None when there is nothing to wait for."""
 
 
-async def elect_leaders(
-    active: ActiveController, partitions: Iterable[TopicPartition] | None, election_type: ElectionType, *, clock: Clock
-) -> list[ElectionResult]:
-    """One result per partition, sorted; None asks for all, and those that need no election are then left out."""
-    context = active.context
-    asked = sorted(context.partitions() if partitions is None else frozenset(partitions))
-    results: dict[TopicPartition, ElectionResult] = {}
-    electable = []
-    for partition in asked:
-        if not context.replicas_of(partition):
-            results[partition] = ElectionResult(
-                partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-            )
-        elif context.is_deleting(partition.topic):
-            results[partition] = ElectionResult(
-                partition, ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted."
-            )
-        else:
-            electable.append(partition)
-    verdicts = await hold_elections(active, electable, election_type)
-    waits: dict[str, asyncio.Future[None]] = {}
-    for partition in electable:
-        verdict = verdicts[partition]
-        if verdict.error is not ErrorCode.NONE:
-            results[partition] = ElectionResult(partition, verdict.error, verdict.reason)
-            continue
-        if partition.topic not in waits:
-            waits[partition.topic] = clock.create_future()
-            active.waits.add(partition.topic, lambda: True, waits[partition.topic])
-        results[partition] = ElectionResult(partition, done=waits[partition.topic])
-    return [
-        results[partition]
-        for partition in asked
-        if partitions is not None or results[partition].error is not ErrorCode.ELECTION_NOT_NEEDED
-    ]
+class RequestedElections:
+    """The requested elections of one controller epoch.
 
+    Args:
+        send: sends a batch to the brokers.
+        progress_reassignments: called with the partitions whose ISR may have changed.
+        znode_watcher: called when /admin/preferred_replica_election comes or goes.
+    """
 
-async def hold_elections(
-    active: ActiveController, partitions: Sequence[TopicPartition], election_type: ElectionType
-) -> dict[TopicPartition, Verdict]:
-    """Judges each partition, writes and tells what follows; the verdict on each of them."""
-    context = active.context
-    verdicts: dict[TopicPartition, Verdict] = {}
+    def __init__(
+        self,
+        *,
+        context: ControllerContext,
+        store: ControllerStore,
+        clock: Clock,
+        elections: LeaderElections,
+        send: Callable[[RequestBatch], object],
+        waits: MetadataWaits,
+        progress_reassignments: Callable[[Iterable[TopicPartition]], Awaitable[None]],
+        znode_watcher: Watcher,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._clock = clock
+        self._elections = elections
+        self._send = send
+        self._waits = waits
+        self._progress_reassignments = progress_reassignments
+        self._znode_watcher = znode_watcher
 
-    def judge(partition: TopicPartition) -> Verdict:
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType
+    ) -> list[ElectionResult]:
+        """One result per partition, sorted. None asks for all partitions; those that need no election are left out."""
+        context = self._context
+        asked = sorted(context.partitions() if partitions is None else frozenset(partitions))
+        results: dict[TopicPartition, ElectionResult] = {}
+        electable = []
+        for partition in asked:
+            if not context.replicas_of(partition):
+                results[partition] = ElectionResult(
+                    partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+                )
+            elif context.is_deleting(partition.topic):
+                results[partition] = ElectionResult(
+                    partition, ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted."
+                )
+            else:
+                electable.append(partition)
+        decisions = await self.elect(electable, election_type)
+        waits: dict[str, asyncio.Future[None]] = {}
+        for partition in electable:
+            decision = decisions[partition]
+            if decision.error is not ErrorCode.NONE:
+                results[partition] = ElectionResult(partition, decision.error, decision.reason)
+                continue
+            if partition.topic not in waits:
+                waits[partition.topic] = self._clock.create_future()
+                self._waits.add(partition.topic, lambda: True, waits[partition.topic])
+            results[partition] = ElectionResult(partition, done=waits[partition.topic])
+        return [
+            results[partition]
+            for partition in asked
+            if partitions is not None or results[partition].error is not ErrorCode.ELECTION_NOT_NEEDED
+        ]
+
+    async def elect(
+        self, partitions: Sequence[TopicPartition], election_type: ElectionType
+    ) -> dict[TopicPartition, ElectionDecision]:
+        """Decides each partition, writes the new leaderships and sends them to the brokers.
+
+        Returns:
+            The decision for each partition.
+        """
+        context = self._context
+        decisions: dict[TopicPartition, ElectionDecision] = {}
+
+        async def decide(pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
+            elections = {}
+            for partition in pending:
+                before, decision = decisions.get(partition), self._decide(partition, election_type)
+                if _is_written(before, decision, context.leadership.get(partition)):
+                    continue
+                decisions[partition] = decision
+                if decision.election is not None:
+                    elections[partition] = decision.election
+            return elections
+
+        batch = RequestBatch()
+        await self._elections.elect(partitions, batch, decide=decide)
+        self._send(batch)
+        for partition in partitions:
+            if partition not in decisions or partition in context.unreadable_partitions:
+                decisions[partition] = ElectionDecision(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"{znodes.PartitionStateZnode.path(*partition)} cannot be read; the controller's log says why",
+                )
+        # The ISR of an unclean election may be the target of a reassignment.
+        await self._progress_reassignments(partitions)
+        return decisions
+
+    def _decide(self, partition: TopicPartition, election_type: ElectionType) -> ElectionDecision:
+        context = self._context
         assignment, current = context.assignment_of(partition), context.leadership.get(partition)
         online = context.electable_brokers(partition)
         if election_type is ElectionType.PREFERRED:
-            return judge_preferred(assignment.replicas, current, online=online)
-        return judge_unclean(assignment.replicas, current, online=online, adding=assignment.adding)
+            return decide_preferred_election(assignment.replicas, current, online=online)
+        return decide_unclean_election(assignment.replicas, current, online=online, adding=assignment.adding)
 
-    async def decide(pending: Sequence[TopicPartition]) -> dict[TopicPartition, Election]:
-        elections = {}
-        for partition in pending:
-            before, verdict = verdicts.get(partition), judge(partition)
-            if _is_held(before, verdict, context.leadership.get(partition)):
-                continue
-            verdicts[partition] = verdict
-            if verdict.election is not None:
-                elections[partition] = verdict.election
-        return elections
+    async def read_znode(self) -> None:
+        """Carries out /admin/preferred_replica_election, which tools older than Kafka 2.4 write, and deletes it.
 
-    batch = RequestBatch()
-    await active.elect(partitions, batch, decide=decide)
-    active.send(batch)
-    for partition in partitions:
-        if partition not in verdicts or partition in context.unreadable:
-            verdicts[partition] = Verdict(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"{znodes.PartitionState.path(*partition)} cannot be read; the controller's log says why",
-            )
-    # The ISR of an unclean election may be the target of a reassignment.
-    await active.reassignments.progress(partitions)
-    return verdicts
+        The deletion is the tool's answer. What could not be elected is in the log.
+        """
+        context = self._context
+        partitions = await self._store.preferred_elections(self._znode_watcher)
+        if partitions is None:
+            return
+        known = [p for p in partitions if context.replicas_of(p) and not context.is_deleting(p.topic)]
+        for partition in partitions:
+            if partition not in known:
+                logger.warning("preferred election of %s: no such partition, or its topic is being deleted", partition)
+        _log_refusals("preferred", await self.elect(known, ElectionType.PREFERRED))
+        await self._store.delete_nodes([znodes.PREFERRED_REPLICA_ELECTION])
+
+    async def unclean_election_enabled(self, topic: str | None) -> None:
+        """Elects where a leader is missing: unclean.leader.election.enable is now true for a topic, or for all (None).
+
+        The rule reads each topic's own configuration, so a topic with the value false is left alone.
+        """
+        context = self._context
+        partitions = context.partitions() if topic is None else context.partitions_of(topic)
+        leaderless = [partition for partition in partitions if context.is_leader_offline(partition)]
+        if leaderless:
+            batch = RequestBatch()
+            await self._elections.elect(leaderless, batch)
+            self._send(batch)
+            await self._progress_reassignments(leaderless)
 
 
-def _is_held(before: Verdict | None, again: Verdict, current: LeaderAndIsr | None) -> bool:
-    """Whether an election that is judged again has been held: the answer to its write was lost, and whoever asked for
-    it is not to hear that there was no need."""
+def _is_written(before: ElectionDecision | None, again: ElectionDecision, current: LeaderAndIsr | None) -> bool:
+    """True for an election whose write succeeded although its answer was lost: decided again it looks not needed, and
+    the client must not get that error."""
     return (
         before is not None
         and before.election is not None
@@ -135,40 +204,8 @@ def _is_held(before: Verdict | None, again: Verdict, current: LeaderAndIsr | Non
     )
 
 
-async def requested_by_znode(active: ActiveController, watcher: Watcher) -> None:
-    """/admin/preferred_replica_election, as tools before Kafka 2.4 write it: elections, then the node goes.
-
-    Whoever wrote it takes the node's end as the answer; what could not be elected is in the log.
-    """
-    context = active.context
-    partitions = await active.store.preferred_elections(watcher)
-    if partitions is None:
-        return
-    known = [p for p in partitions if context.replicas_of(p) and not context.is_deleting(p.topic)]
-    for partition in partitions:
-        if partition not in known:
-            logger.warning("preferred election of %s: there is no such partition, or its topic is deleted", partition)
-    _log_refusals("preferred", await hold_elections(active, known, ElectionType.PREFERRED))
-    await active.store.delete_nodes([znodes.PREFERRED_REPLICA_ELECTION])
-
-
-async def unclean_allowed(active: ActiveController, topic: str | None) -> None:
-    """unclean.leader.election.enable has become true for a topic, or for all (None): elects where a leader is missing.
-
-    The rule asks each topic's own configuration again, so a topic that says false is left alone.
-    """
-    context = active.context
-    partitions = context.partitions() if topic is None else context.partitions_of(topic)
-    leaderless = [partition for partition in partitions if context.leads_nobody_online(partition)]
-    if leaderless:
-        batch = RequestBatch()
-        await active.elect(leaderless, batch)
-        active.send(batch)
-        await active.reassignments.progress(leaderless)
-
-
-def _log_refusals(kind: str, verdicts: Mapping[TopicPartition, Verdict]) -> None:
-    for partition in sorted(verdicts):
-        verdict = verdicts[partition]
-        if verdict.error is not ErrorCode.NONE:
-            logger.warning("%s election of %s: %s", kind, partition, verdict.reason)
+def _log_refusals(kind: str, decisions: Mapping[TopicPartition, ElectionDecision]) -> None:
+    for partition in sorted(decisions):
+        decision = decisions[partition]
+        if decision.error is not ErrorCode.NONE:
+            logger.warning("%s election of %s: %s", kind, partition, decision.reason)

@@ -1,7 +1,9 @@
-"""Topics that are being deleted: from the marker in /admin/delete_topics to the last znode.
+"""Deletes topics: from the marker in /admin/delete_topics to the last znode.
 
-Acts of the active controller; what the next step of a topic is, `topic_deletion` decides. Not here: the answers of
-brokers to StopReplica (`active`), the requests of administrators (`administration`).
+Not here: the next step of a topic (`decisions.topic_deletion`), the responses to StopReplica (`broker_responses`), the
+requests of clients (`topic_administration`).
+
+Source: TopicDeletionManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -16,39 +18,50 @@ from ottla_broker.controller.decisions.topic_deletion import decide_deletion
 from ottla_broker.controller.partition_states import PartitionState
 from ottla_broker.controller.replica_states import ReplicaState
 from ottla_broker.controller.store import ControllerStore
-from ottla_broker.controller.values import TOPICS_AT_ONCE
+from ottla_broker.controller.values import TOPICS_PER_EVENT
 from ottla_broker.ports.coordination import Watcher
 
 logger = logging.getLogger("ottla.controller")
 
 
 class TopicDeletions:
-    """The deletions of one term of office."""
+    """The deletions of one controller epoch.
+
+    Args:
+        send: sends a batch to the brokers.
+        queue_advance: queues an event that calls `advance`.
+        markers_watcher: called when a marker comes or goes.
+    """
 
     def __init__(
         self,
+        *,
         context: ControllerContext,
         store: ControllerStore,
         config: Mapping[str, Any],
-        watcher: Watcher,
         send: Callable[[RequestBatch], object],
-        go_on_soon: Callable[[], None],
+        queue_advance: Callable[[], None],
+        markers_watcher: Watcher,
     ) -> None:
-        """`watcher` is called when markers come; `send` takes what is to be told to the brokers; `go_on_soon` queues
-        an event that ends in `go_on`."""
         self._context = context
         self._store = store
         self._config = config
-        self._watcher = watcher
         self._send = send
-        self._go_on_soon = go_on_soon
+        self._queue_advance = queue_advance
+        self._markers_watcher = markers_watcher
         self._due: dict[str, None] = {}
         """Topics whose next step is to be taken."""
 
+    async def load(self) -> None:
+        """Reads the markers of known topics into the context and sets the watch. Part of the failover."""
+        if self._config["delete.topic.enable"]:
+            marked = await self._store.topics_to_delete(self._markers_watcher)
+            self._context.topics_to_delete = {name for name in marked if self._context.has_topic(name)}
+
     async def markers_changed(self) -> None:
-        """Markers have come, by us or by a tool."""
+        """Starts the deletion of topics that this controller or a tool has marked."""
         context = self._context
-        marked = await self._store.topics_to_delete(self._watcher)
+        marked = await self._store.topics_to_delete(self._markers_watcher)
         if not self._config["delete.topic.enable"]:
             context.topics_to_delete.clear()
             for name in marked:
@@ -61,17 +74,19 @@ class TopicDeletions:
         await self.start([name for name in marked if context.has_topic(name)])
 
     async def start(self, names: Sequence[str]) -> None:
-        """Deletes topics that have a marker."""
+        """Starts the deletion of topics that have a marker."""
         self._context.topics_to_delete.update(names)
-        await self.go_on([name for name in names if name not in self._context.deletion_started])
+        await self.advance([name for name in names if name not in self._context.deletion_started])
 
-    async def go_on(self, names: Iterable[str] = ()) -> None:
-        """Takes the next step of each of these topics that is being deleted, behind those that are due already; of very
-        many the rest is left to events that follow."""
+    async def advance(self, names: Iterable[str] = ()) -> None:
+        """Takes the next step of each of these topics that is being deleted, after those that are already due.
+
+        One call takes the steps of TOPICS_PER_EVENT topics and queues an event for the others.
+        """
         context = self._context
         self._due.update(dict.fromkeys(sorted(names)))
         self._due = {name: None for name in self._due if context.is_deleting(name) and context.has_topic(name)}
-        some = list(self._due)[:TOPICS_AT_ONCE]
+        some = list(self._due)[:TOPICS_PER_EVENT]
         batch = RequestBatch()
         for name in some:
             del self._due[name]
@@ -81,7 +96,7 @@ class TopicDeletions:
                 for partition in partitions:
                     context.move_partition(partition, PartitionState.OFFLINE)
                     context.move_partition(partition, PartitionState.NON_EXISTENT)
-                batch.tell_metadata(context.brokers, partitions)
+                batch.add_metadata(context.brokers, partitions)
             step = decide_deletion(context, name)
             logger.info("deletion of topic %s: %s", name, step.reason)
             for replica in step.wait_for:
@@ -91,19 +106,20 @@ class TopicDeletions:
             for replica in step.delete:
                 context.move_replica(replica, ReplicaState.OFFLINE)
                 context.move_replica(replica, ReplicaState.DELETION_STARTED)
-                batch.stop(replica, delete=True)
+                batch.add_stop_replica(replica, delete=True)
         self._send(batch)
         if self._due:
-            self._go_on_soon()
+            self._queue_advance()
         await self.complete(some)
 
-    def tell_again(self, brokers: Iterable[int], batch: RequestBatch) -> None:
-        """What these brokers have been told to delete, and have not answered yet."""
+    def add_unanswered(self, brokers: Iterable[int], batch: RequestBatch) -> None:
+        """Adds the deletions that these brokers have been sent and have not answered."""
         for replica in self._context.replicas_on(brokers):
             if self._context.replica_state(replica) is ReplicaState.DELETION_STARTED:
-                batch.stop(replica, delete=True)
+                batch.add_stop_replica(replica, delete=True)
 
     async def complete(self, names: Iterable[str]) -> None:
+        """Removes the znodes of those of these topics whose replicas are all deleted."""
         context = self._context
         for name in sorted(set(names)):
             if name in context.deletion_started and decide_deletion(context, name).is_complete:

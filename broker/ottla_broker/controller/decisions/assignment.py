@@ -1,7 +1,9 @@
-"""Which brokers get the replicas of new partitions (KIP-36; wire-protocol.md 5.11).
+"""Assigns the replicas of new partitions to brokers (KIP-36).
 
-Pure. Not here: moving replicas of existing partitions, and checking assignments that a client dictates
+Pure. Not here: reassigning existing partitions (`reassignment_steps`), checking assignments that a client gives
 (`topic_rules`).
+
+Source: AdminUtils of Apache Kafka.
 
 The rules
 1. Leaders go round robin over a list of the brokers, from a random start.
@@ -35,7 +37,7 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class BrokerRack:
-    """A broker that may get replicas, and its `broker.rack`."""
+    """A live broker and its `broker.rack`."""
 
     broker: int
     rack: str | None = None
@@ -45,13 +47,13 @@ class RackMode(Enum):
     """What to do when only some brokers have a rack."""
 
     ENFORCED = "enforced"
-    """Refuse (a topic that somebody asked for)."""
+    """Refuse (a topic that a client creates)."""
     SAFE = "safe"
-    """Forget the racks (automatic creation)."""
+    """Ignore the racks (automatic creation)."""
 
 
 class AssignmentError(Exception):
-    """Base: no assignment is possible; the message is for the client."""
+    """No assignment is possible; the message is for the client."""
 
 
 class InvalidPartitionCount(AssignmentError): ...
@@ -114,7 +116,7 @@ def assign_replicas(
         ring = sorted(entry.broker for entry in brokers)
         racks = dict.fromkeys(ring, "")
     size = len(ring)
-    # Without racks Kafka moves the followers by one place per round, with racks by one place in each rack.
+    # Without racks Kafka shifts the followers by one place per round, with racks by one place in each rack.
     stride = len(set(racks.values()))
     assigned: dict[int, tuple[int, ...]] = {}
     for partition in range(max(0, first_partition), max(0, first_partition) + partitions):
@@ -151,7 +153,7 @@ def assign_new_topic(
     randrange: Callable[[int], int],
     mode: RackMode = RackMode.ENFORCED,
 ) -> dict[int, tuple[int, ...]]:
-    """The assignment of a new topic; `randrange(n)` chooses start and shift. Errors as `assign_replicas`."""
+    """The assignment of a new topic; `randrange(n)` draws start and shift. Errors as `assign_replicas`."""
     size = max(1, len(brokers))
     return assign_replicas(
         brokers, partitions, replication_factor, start_index=randrange(size), shift=randrange(size), mode=mode
@@ -164,9 +166,9 @@ def assign_added_partitions(
     count: int,
     mode: RackMode = RackMode.ENFORCED,
 ) -> dict[int, tuple[int, ...]]:
-    """Replicas of the partitions that bring a topic to `count`, going on where its creation would have.
+    """The replicas of the partitions that bring a topic to `count`, continuing the pattern of its creation.
 
-    `existing` holds the replicas of the present partitions; its partition 0 gives the replication factor, and the
+    `existing` has the replicas of the present partitions; its partition 0 gives the replication factor, and the
     place of its first replica among all brokers is both start and shift.
 
     >>> assign_added_partitions([BrokerRack(broker) for broker in range(4)], {0: [1, 2], 1: [2, 3]}, 4)

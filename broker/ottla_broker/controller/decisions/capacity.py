@@ -1,9 +1,9 @@
-"""How many partition replicas a broker may hold: what it registers, and what that refuses.
+"""Limits the partition replicas of a broker: the limit that it registers, and which requests that refuses.
 
-A replica keeps a file open, so a broker's limit of open files bounds them. The limit is a policy of the controller,
-which sees it in the registration of each broker of ours; of an Apache Kafka broker, or one that is not alive, none is
-known and nothing is refused. A broker that is told to hold more than it may all the same, say by a topic that another
-program writes into ZooKeeper, answers KAFKA_STORAGE_ERROR for that partition (`storage.creation`).
+A replica keeps a file open, so a broker's limit of open files bounds its replicas. The controller applies the limit
+that each broker of ours registers; for an Apache Kafka broker, or one that is not alive, it knows none and refuses
+nothing. A broker that gets more replicas all the same, for example by a topic that another program writes into
+ZooKeeper, answers KAFKA_STORAGE_ERROR for that partition (`storage`).
 
     >>> max_partition_replicas(-1, 1024), max_partition_replicas(700, 1024), max_partition_replicas(0, 1024)
     (512, 700, None)
@@ -18,15 +18,15 @@ from ottla_broker.controller.context import ControllerContext
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 _PART_FOR_REPLICAS = 2
-"""One file in so many is a replica's active segment; the others are for connections and segments that are read."""
+"""One open file in so many is the active segment of a replica; the others are connections and segments being read."""
 
 
 def max_partition_replicas(configured: int, open_files: int | None) -> int | None:
-    """What a broker may hold; None without a limit.
+    """How many replicas a broker may have; None without a limit.
 
     Args:
         configured: ottla.max.partition.replicas; -1 derives it, 0 is no limit.
-        open_files: the broker's part of its process's limit of open files (RLIMIT_NOFILE), None without one.
+        open_files: the broker's share of its process's limit of open files (RLIMIT_NOFILE), None without one.
     """
     if configured >= 0:
         return configured or None
@@ -34,7 +34,7 @@ def max_partition_replicas(configured: int, open_files: int | None) -> int | Non
 
 
 class Capacity:
-    """The room for replicas on each live broker, in the course of one request: what it is granted counts."""
+    """The room for replicas on each live broker during one request; what the request has taken counts."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._limits = {
@@ -45,9 +45,14 @@ class Capacity:
         self._held: Counter[int] = context.replica_counts() if self._limits else Counter()
 
     def take(self, what: str, replicas: Iterable[int], error: ErrorCode = ErrorCode.POLICY_VIOLATION) -> None:
-        """Room for one replica on each of these brokers, which may be named several times; all or none.
+        """Takes room for one replica on each of these brokers, which may be named several times; all or none.
 
-        `what` begins the message. Raises KafkaError `error`: POLICY_VIOLATION as with a CreateTopicPolicy (KIP-108).
+        Args:
+            what: the beginning of the message of the error.
+            error: by default POLICY_VIOLATION, as with a CreateTopicPolicy (KIP-108).
+
+        Raises:
+            KafkaError: `error`, a broker has no room.
         """
         if not self._limits:
             return

@@ -1,17 +1,17 @@
-"""May a leader change its ISR? The rules of AlterPartition (KIP-497, KIP-841, KIP-704).
+"""Decides whether a leader may change its ISR: the rules of AlterPartition (KIP-497, KIP-841, KIP-704).
 
-Pure: `decide_isr_change` takes what the leader asks for and what the controller knows, and says what is written, that
-nothing needs to be written, or which error the leader gets. Not here: reading the request (`server.handlers`),
-writing the state znode (`active`).
+Pure. `decide_isr_change` takes what the leader asks for and what the controller knows, and gives what to write, or that
+nothing needs to be written, or the error for the leader. Not here: reading the request (`server.handlers`), writing the
+state znode (`acts.isr_writes`).
 
-The order of the checks (the first that fails is the answer)
+The order of the checks (the first that fails gives the error)
 1. unknown partition                                          UNKNOWN_TOPIC_OR_PARTITION
-2. partition epoch or leader epoch ahead of ours              NOT_CONTROLLER (we are probably no longer it)
+2. partition epoch or leader epoch ahead of ours              NOT_CONTROLLER (this broker is probably no longer it)
 3. leader epoch behind                                        FENCED_LEADER_EPOCH
 4. the sender does not lead the partition                     INVALID_REQUEST
-5. already as asked for                                       the present state, no write (a repeated request)
+5. already as requested                                       the present state, no write (a repeated request)
 6. partition epoch behind                                     INVALID_UPDATE_VERSION
-7. ISR without the leader, with strangers or duplicates,
+7. ISR without the leader, with non-replicas or duplicates,
    RECOVERING with more than the leader, or RECOVERED turned
    back into RECOVERING                                       INVALID_REQUEST
 8. a member is offline or an earlier incarnation              INELIGIBLE_REPLICA (v2+), OPERATION_NOT_ATTEMPTED
@@ -26,12 +26,12 @@ from ottla_broker.controller.values import LeaderAndIsr, LeaderRecoveryState
 from ottla_broker.protocol.errors import ErrorCode
 
 UNKNOWN_BROKER_EPOCH = -1
-"""A member of the new ISR whose incarnation the leader does not tell (AlterPartition before v3)."""
+"""A member of the new ISR whose incarnation the leader does not name (AlterPartition before v3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """What the leader `broker` asks for; `isr` maps each member to its broker epoch or -1, in the sent order."""
+    """What the leader `broker` requests; `isr` pairs each member with its broker epoch or -1, in the order sent."""
 
     broker: int
     leader_epoch: int
@@ -42,7 +42,7 @@ class IsrChange:
 
 @dataclass(frozen=True, slots=True)
 class IsrDecision:
-    """`error` NONE with `write`: to be written. NONE without: `current` is what was asked for. Else refused."""
+    """`error` NONE with `write`: to be written. NONE without: already as requested. Another error: refused."""
 
     error: ErrorCode
     reason: str
@@ -58,9 +58,13 @@ def decide_isr_change(
     broker_epochs: Mapping[int, int],
     version: int,
 ) -> IsrDecision:
-    """The answer to a leader. `online` are the brokers whose replica of the partition is usable.
+    """Decides one change.
 
-    `broker_epochs` gives the epochs of the live brokers, `version` that of the request.
+    Args:
+        current: the present leadership, None for an unknown partition.
+        online: the brokers whose replica of the partition is online.
+        broker_epochs: the epochs of the live brokers.
+        version: the version of the request.
     """
     if current is None:
         return _refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition has no leadership here")
@@ -68,7 +72,7 @@ def decide_isr_change(
         return _refuse(
             ErrorCode.NOT_CONTROLLER,
             f"epochs {change.leader_epoch}/{change.partition_epoch} are ahead of our {current.leader_epoch}/"
-            f"{current.partition_epoch}: another controller has made them",
+            f"{current.partition_epoch}: another controller has written them",
         )
     if change.leader_epoch < current.leader_epoch:
         return _refuse(
@@ -78,7 +82,7 @@ def decide_isr_change(
         return _refuse(ErrorCode.INVALID_REQUEST, f"broker {change.broker} does not lead, {current.leader} does")
     isr = tuple(broker for broker, _ in change.isr)
     if isr == current.isr and change.recovery_state == current.recovery_state:
-        return IsrDecision(ErrorCode.NONE, "already as asked for")
+        return IsrDecision(ErrorCode.NONE, "already as requested")
     if change.partition_epoch < current.partition_epoch:
         return _refuse(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -114,7 +118,7 @@ def _what_is_wrong(
     if current.leader not in isr:
         return f"the new ISR lacks the leader {current.leader}"
     if strangers:
-        return f"brokers {','.join(map(str, strangers))} of the new ISR hold no replica"
+        return f"brokers {','.join(map(str, strangers))} of the new ISR have no replica"
     if len(set(isr)) != len(isr):
         return "the new ISR names a broker twice"
     if change.recovery_state == LeaderRecoveryState.RECOVERING:

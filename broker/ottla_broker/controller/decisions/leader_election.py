@@ -1,28 +1,32 @@
-"""Who leads a partition, and what its ISR becomes (wire-protocol.md 5.19).
+"""Decides which replica leads a partition, and what its ISR becomes.
 
-Pure: each `decide_*` takes the assignment, the present leadership and the replicas that are online, and gives an
-Election with a reason, or None when there is nothing to write; `judge_*` answer a person who asks for an election
-with a Verdict. Not here: reading and writing state znodes (`active`), who asks (`leader_elections`), reassignment.
+Pure. `decide_initial_leader` and `decide_leader` take the assignment, the present leadership and the replicas that are
+online, and give an Election with a reason, or None when there is nothing to write. `decide_preferred_election` and
+`decide_unclean_election` answer a client that requests an election. Not here: reading and writing state znodes
+(`acts.leader_elections`), controlled shutdown (`shutdown_election`), reassignment (`reassignment_steps`).
 
 The rules
 1. A leader is online, and comes from the ISR, in the order of the assignment.
 2. Only with `unclean.leader.election.enable` of the topic may a replica outside the ISR lead; then the ISR is that
-   replica alone and the partition is RECOVERING (KIP-704): records may be lost. A replica that a reassignment is
-   adding comes last: it may have copied nothing yet, the others were in sync once. (Apache Kafka takes the first online
-   one of the assignment, which has those being added at its head.)
-3. An ISR never becomes empty: when none of it is online it stays as it was, with leader -1. Any of its members
-   holds every committed record, so whichever returns first may lead.
+   replica alone and the partition is RECOVERING (KIP-704): records may be lost. A replica that a reassignment adds
+   comes last: it may have fetched nothing yet, the others were in sync once. (Apache Kafka takes the first online one
+   of the assignment, which has the added ones at its head.)
+3. An ISR never becomes empty: when none of it is online it stays as it was, with leader -1. Any of its members holds
+   every committed record, so whichever returns first may lead.
 4. Every change that is written raises the leader epoch by one, so that the leader before is fenced.
-5. A preferred election hands the leadership to the head of the assignment, and only if that one is online and in sync:
-   nothing is lost and the ISR stays (KIP-183). What a person asks for as unclean is rule 2 with their leave (KIP-460).
-6. A leader whose registration is younger than the state that whoever takes office finds was gone while nobody was in
-   office. It leads on in a new epoch: it may have lost records with its power, and others may have them.
+5. A preferred election moves the leadership to the head of the assignment, and only if that replica is online and in
+   sync: nothing is lost and the ISR stays (KIP-183). A requested unclean election (KIP-460) is rule 2 without the
+   configuration.
+6. A leader that has registered again since its leadership was written was gone while no controller was active. It stays
+   the leader under a new epoch: it may have lost records in a power loss, and others may have them.
+
+Source: Election and PartitionStateMachine of Apache Kafka.
 
 Worked example: replicas 1, 2, 3; broker 1 leads with ISR 1, 2 and dies.
 
     >>> from ottla_broker.controller.values import LeaderAndIsr
     >>> before = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1, 2), partition_epoch=7, controller_epoch=1)
-    >>> decision = decide_after_offline((1, 2, 3), before, online=frozenset({2, 3}), unclean=False)
+    >>> decision = decide_leader((1, 2, 3), before, online=frozenset({2, 3}), unclean=False)
     >>> decision.leadership.leader, decision.leadership.isr, decision.leadership.leader_epoch
     (2, (2,), 5)
     >>> decision.reason
@@ -30,7 +34,7 @@ Worked example: replicas 1, 2, 3; broker 1 leads with ISR 1, 2 and dies.
 
 Then broker 2 dies as well. Broker 3 is online but was not in sync:
 
-    >>> decision = decide_after_offline((1, 2, 3), decision.leadership, online=frozenset({3}), unclean=False)
+    >>> decision = decide_leader((1, 2, 3), decision.leadership, online=frozenset({3}), unclean=False)
     >>> decision.leadership.leader, decision.leadership.isr
     (-1, (2,))
 """
@@ -46,7 +50,7 @@ from ottla_broker.protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """A leadership to write, with why. `unclean` tells that committed records may be lost with it."""
+    """A leadership to write, with the reason. `unclean`: committed records may be lost with it."""
 
     leadership: LeaderAndIsr
     reason: str
@@ -54,15 +58,15 @@ class Election:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer to who asked for an election: what to write, or the error with its reason."""
+class ElectionDecision:
+    """The decision about a requested election: what to write, or the error and its reason."""
 
     error: ErrorCode
     reason: str
     election: Election | None = None
 
 
-def decide_initial(replicas: Sequence[int], online: Set[int], controller_epoch: int) -> Election | None:
+def decide_initial_leader(replicas: Sequence[int], online: Set[int], controller_epoch: int) -> Election | None:
     """The first leadership of a new partition: every online replica is in sync, the first of them leads.
 
     None when no replica is online: the partition stays new and its state znode absent.
@@ -76,26 +80,31 @@ def decide_initial(replicas: Sequence[int], online: Set[int], controller_epoch: 
     return Election(leadership, f"new partition: {live[0]} is the first online replica of {_join(replicas)}")
 
 
-def decide_after_offline(
+def decide_leader(
     replicas: Sequence[int],
     current: LeaderAndIsr,
     *,
     online: Set[int],
     unclean: bool,
     adding: Collection[int] = (),
-    is_new_life: bool = False,
+    has_leader_restarted: bool = False,
 ) -> Election | None:
-    """The leadership once only the brokers in `online` hold a usable replica.
+    """The leadership when the replicas on the brokers `online`, and no others, are online.
 
-    Covers a dead broker, a failed log directory, a broker that returns, and a partition without leader: whatever
-    the ISR or the leader loses or can have again. `unclean` is the topic's `unclean.leader.election.enable`,
-    `adding` are the replicas that a reassignment is adding. `is_new_life`: the leader has registered anew since it
-    was elected (rule 6). None when the present leadership stands.
+    Covers a broker that goes offline or returns, an offline log directory, and a partition without leader.
+
+    Args:
+        unclean: the topic's `unclean.leader.election.enable`.
+        adding: the replicas that a reassignment adds.
+        has_leader_restarted: the leader has registered again since its leadership was written (rule 6).
+
+    Returns:
+        None when the present leadership stays.
 
     Broker 3 is to take the place of 1, which is the whole ISR and dies; 2 has fallen behind:
 
     >>> before = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1,), partition_epoch=7, controller_epoch=1)
-    >>> decision = decide_after_offline((3, 2, 1), before, online=frozenset({2, 3}), unclean=True, adding=(3,))
+    >>> decision = decide_leader((3, 2, 1), before, online=frozenset({2, 3}), unclean=True, adding=(3,))
     >>> decision.leadership.leader
     2
     """
@@ -107,16 +116,16 @@ def decide_after_offline(
                 f"leader {current.leader} is not in the ISR {_join(current.isr)}",
             )
         if len(in_sync) == len(current.isr):
-            if not is_new_life:
+            if not has_leader_restarted:
                 return None
             return Election(
                 current.led_by(current.leader, in_sync, current.recovery_state),
-                f"leader {current.leader} was gone since and is back: it leads in a new epoch",
+                f"leader {current.leader} has registered again: it leads in a new epoch",
             )
         gone = [broker for broker in current.isr if broker not in online]
         return Election(
             current.led_by(current.leader, in_sync, current.recovery_state),
-            f"{_join(gone)} offline: taken out of the ISR {_join(current.isr)}",
+            f"{_join(gone)} offline: removed from the ISR {_join(current.isr)}",
         )
     why = "no leader" if current.leader == NO_LEADER else f"leader {current.leader} is offline"
     if in_sync:
@@ -130,7 +139,7 @@ def decide_after_offline(
     if unclean and outsider is not None:
         return Election(
             current.led_by(outsider, (outsider,), LeaderRecoveryState.RECOVERING),
-            f"{why} and nobody of the ISR {_join(current.isr)} is online: unclean.leader.election.enable lets "
+            f"{why} and no replica of the ISR {_join(current.isr)} is online: unclean.leader.election.enable lets "
             f"{outsider} lead, committed records may be lost",
             unclean=True,
         )
@@ -138,63 +147,67 @@ def decide_after_offline(
         return None
     return Election(
         current.led_by(NO_LEADER, current.isr, current.recovery_state),
-        f"{why} and nobody of the ISR {_join(current.isr)} is online: no leader until one returns",
+        f"{why} and no replica of the ISR {_join(current.isr)} is online: no leader until one returns",
     )
 
 
-def judge_preferred(replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int]) -> Verdict:
-    """Whether the first replica of the assignment can lead instead of the present leader.
+def decide_preferred_election(
+    replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int]
+) -> ElectionDecision:
+    """Decides whether the first replica of the assignment becomes the leader.
 
     >>> state = LeaderAndIsr(leader=2, leader_epoch=4, isr=(2, 1), partition_epoch=7, controller_epoch=1)
-    >>> judge_preferred((1, 2, 3), state, online=frozenset({1, 2, 3})).election.leadership.leader
+    >>> decide_preferred_election((1, 2, 3), state, online=frozenset({1, 2, 3})).election.leadership.leader
     1
-    >>> judge_preferred((1, 2, 3), state, online=frozenset({2, 3})).reason
+    >>> decide_preferred_election((1, 2, 3), state, online=frozenset({2, 3})).reason
     'the preferred leader 1 is offline'
     """
     preferred = replicas[0] if replicas else NO_LEADER
     if current is not None and current.leader == preferred:
-        return Verdict(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads already")
+        return ElectionDecision(ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} leads already")
     if preferred not in online:
-        return Verdict(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the preferred leader {preferred} is offline")
+        return ElectionDecision(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"the preferred leader {preferred} is offline"
+        )
     if current is None or preferred not in current.isr:
-        return Verdict(
+        return ElectionDecision(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"the preferred leader {preferred} is not in the ISR {_join(current.isr if current else ())}",
         )
     reason = f"{preferred} is the preferred leader and in sync; {current.leader} led"
     elected = current.led_by(preferred, current.isr, current.recovery_state)
-    return Verdict(ErrorCode.NONE, reason, Election(elected, reason))
+    return ElectionDecision(ErrorCode.NONE, reason, Election(elected, reason))
 
 
-def judge_unclean(
+def decide_unclean_election(
     replicas: Sequence[int], current: LeaderAndIsr | None, *, online: Set[int], adding: Collection[int] = ()
-) -> Verdict:
-    """Whether any replica can lead a partition without leader, at the price of records if it must be.
+) -> ElectionDecision:
+    """Decides whether any replica becomes the leader of a partition without one; committed records may be lost.
 
-    `adding` as in `decide_after_offline`.
+    `adding` as in `decide_leader`.
 
     >>> state = LeaderAndIsr(leader=-1, leader_epoch=4, isr=(1,), partition_epoch=7, controller_epoch=1)
-    >>> judge_unclean((1, 2, 3), state, online=frozenset({2, 3})).election.leadership.isr
+    >>> decide_unclean_election((1, 2, 3), state, online=frozenset({2, 3})).election.leadership.isr
     (2,)
-    >>> judge_unclean((1, 2, 3), state, online=frozenset()).error.name
+    >>> decide_unclean_election((1, 2, 3), state, online=frozenset()).error.name
     'ELIGIBLE_LEADERS_NOT_AVAILABLE'
     """
     if current is not None and current.leader in online:
-        return Verdict(ErrorCode.ELECTION_NOT_NEEDED, f"the partition has the leader {current.leader}")
+        return ElectionDecision(ErrorCode.ELECTION_NOT_NEEDED, f"the partition has the leader {current.leader}")
     election = None
     if current is not None:
-        election = decide_after_offline(replicas, current, online=online, unclean=True, adding=adding)
+        election = decide_leader(replicas, current, online=online, unclean=True, adding=adding)
     if election is None or election.leadership.leader == NO_LEADER:
-        return Verdict(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_join(replicas)} is online")
-    return Verdict(ErrorCode.NONE, election.reason, election)
+        return ElectionDecision(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_join(replicas)} is online")
+    return ElectionDecision(ErrorCode.NONE, election.reason, election)
 
 
 def _first_in_order(
     replicas: Sequence[int], in_sync: tuple[int, ...], current: LeaderAndIsr
 ) -> tuple[int, tuple[int, ...]]:
-    """(leader, ISR): the first in-sync replica of the assignment; nobody, with the ISR kept, when there is none.
+    """(leader, ISR): the first in-sync replica of the assignment; no leader, with the ISR kept, when there is none.
 
-    The ISR may hold a broker that the assignment no longer names (a reassignment under way); it leads last.
+    The ISR may have a broker that the assignment no longer names (an ongoing reassignment); it is chosen last.
     """
     if not in_sync:
         return NO_LEADER, current.isr

@@ -1,31 +1,33 @@
-"""How a partition gets other replicas: what is planned, and which step comes next (KIP-455, wire-protocol.md 5.18).
+"""Decides the plan of a reassignment and its next step (KIP-455).
 
-Pure: assignments and leaderships in, the next ones out, each with a reason. Not here: writing and telling it
-(`reassignments`), placing replicas (`assignment`).
+Pure: assignments and leaderships in, the next ones out, each with a reason. Not here: writing and sending them
+(`acts.reassignments`), placing replicas (`assignment`).
 
-The words
-    ORS  the replicas before; also what a cancelled reassignment goes back to
-    TRS  the target: the replicas to end with, in their order of preference
+The terms
+    ORS  the original replicas; a cancelled reassignment ends with them
+    TRS  the target replicas, in their order of preference
     AR   to be added: TRS without ORS        RR  to be removed: ORS without TRS
-    RS   what stands in the znode meanwhile: TRS, then RR
+    RS   the replicas in the znode meanwhile: TRS, then RR
 
-The phases. Each step is written before it is told, the topic's znode first, so that a controller that takes office
-in the middle finds where it has to go on.
+The phases. Each step is written before it is sent, so that after a failover the next controller finds where to
+continue.
 
 | phase | when                                        | what                                                          |
 |-------|---------------------------------------------|---------------------------------------------------------------|
-| start | asked for                                   | the znode becomes RS with AR and RR; what an earlier          |
-|       |                                             | reassignment had added and nobody wants now is stopped,       |
-|       |                                             | deleted and out of the ISR                                    |
-| copy  | TRS not within the ISR                      | a new leader epoch: RS hears of it, AR begin to follow        |
+| start | requested                                   | the znode becomes RS with AR and RR; replicas that an earlier |
+|       |                                             | reassignment had added and the new one does not want leave    |
+|       |                                             | the ISR and are deleted                                       |
+| copy  | TRS not within the ISR                      | a new leader epoch for RS; AR start to fetch                  |
 | wait  | TRS within the ISR, none of TRS can lead    | nothing, until one of their brokers returns                   |
 | end   | TRS within the ISR                          | one write: a leader from TRS, the ISR without RR, a new epoch;|
-|       |                                             | then TRS hears, RR are deleted, the znode becomes TRS         |
+|       |                                             | TRS get it, RR are deleted, the znode becomes TRS             |
 
-The safety of it: the ISR only ever loses members while one that stays is in it, and all members of an ISR hold every
-committed record. What would leave nobody in the ISR is refused (Apache Kafka 3.9 carries it out).
+Why no committed record is lost: the ISR loses members only while one that stays is in it, and all members of an ISR
+hold every committed record. A request that would leave the ISR empty is refused (Apache Kafka 3.9 carries it out).
 
-Worked example: a partition of brokers 1, 2, led by 1, goes to 3, 2.
+Source: onPartitionReassignment of Apache Kafka's KafkaController, and its ReplicaAssignment.
+
+Worked example: a partition with the replicas 1, 2 and the leader 1 is reassigned to 3, 2.
 
     >>> now = ReplicaAssignment((1, 2))
     >>> moving = reassign(now, (3, 2))
@@ -36,18 +38,18 @@ Worked example: a partition of brokers 1, 2, led by 1, goes to 3, 2.
     >>> step.phase.value, step.election.leadership.leader, step.election.leadership.leader_epoch
     ('copy', 1, 5)
 
-Broker 3 has caught up; the leader has taken it into the ISR:
+Broker 3 has caught up, and the leader has added it to the ISR:
 
     >>> led = LeaderAndIsr(leader=1, leader_epoch=5, isr=(1, 2, 3), partition_epoch=9, controller_epoch=1)
     >>> step = next_step(moving, led, frozenset({1, 2, 3}))
     >>> step.phase.value, step.election.leadership.leader, step.election.leadership.isr
     ('end', 3, (2, 3))
     >>> step.election.reason
-    'reassigned to 3,2: leader 1 leaves, 3 is the first of them that is online and in the ISR'
+    'reassigned to 3,2: leader 1 is removed, 3 is the first of them that is online and in the ISR'
     >>> finished(moving)
     ReplicaAssignment(replicas=(3, 2), adding=(), removing=())
 
-Had it been cancelled before that:
+If it is cancelled before that:
 
     >>> cancelled = reassign(moving, original(moving))
     >>> cancelled
@@ -85,7 +87,7 @@ def target(assignment: ReplicaAssignment) -> tuple[int, ...]:
 
 
 def reassign(current: ReplicaAssignment, wanted: Sequence[int]) -> ReplicaAssignment:
-    """The assignment on its way to `wanted`. What `current` was adding and `wanted` has not, is gone from it at once.
+    """The assignment during the reassignment to `wanted`, without replicas that only `current` was adding.
 
     >>> reassign(ReplicaAssignment((3, 1, 2), adding=(3,), removing=(1,)), (4, 2))
     ReplicaAssignment(replicas=(4, 2, 1), adding=(4,), removing=(1,))
@@ -105,7 +107,7 @@ def finished(assignment: ReplicaAssignment) -> ReplicaAssignment:
 
 
 def unneeded(before: ReplicaAssignment, after: ReplicaAssignment) -> tuple[int, ...]:
-    """Replicas that a new request takes away at once: an earlier one was adding them."""
+    """The replicas of `before` that `after` no longer has."""
     return tuple(broker for broker in before.replicas if broker not in after.replicas)
 
 
@@ -117,14 +119,19 @@ def plan(
     live: Set[int],
     online: Set[int],
 ) -> ReplicaAssignment:
-    """The assignment to begin with. `wanted` is the target, None cancels.
+    """The assignment with which a reassignment starts.
 
-    `live` are the brokers that live, `online` those whose replica of this partition can be used. A partition that
-    never had a leader holds nothing: it gets the target at once.
+    A partition that never had a leader holds nothing: it gets the target at once.
 
-    KafkaError, the first of: INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a negative id, one to add that is not
-    alive), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel), INVALID_REPLICA_ASSIGNMENT (it would take away the only
-    replicas that hold every committed record, or that can lead).
+    Args:
+        wanted: the target, None cancels.
+        live: the live brokers.
+        online: the brokers whose replica of this partition is online.
+
+    Raises:
+        KafkaError: the first of INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a negative id, one to add that is
+            not alive), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel), INVALID_REPLICA_ASSIGNMENT (it would remove the
+            only replicas that hold every committed record, or that can lead).
     """
     if wanted is None:
         if not is_ongoing(current):
@@ -163,8 +170,8 @@ def _check_replicas(wanted: Sequence[int]) -> None:
         raise _refused(f"Invalid broker id in replica list: {_join(wanted)}")
 
 
-class Phase(Enum):
-    """See the module. DONE: the assignment is not being changed."""
+class ReassignmentPhase(Enum):
+    """The phases of the table above. DONE: no reassignment is ongoing."""
 
     COPY = "copy"
     WAIT = "wait"
@@ -173,47 +180,54 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What comes next for a partition. `election` is to be written first; None: nothing is."""
+class ReassignmentStep:
+    """The next step of a partition. `election` is to be written first, None when there is none."""
 
-    phase: Phase
+    phase: ReassignmentPhase
     reason: str
     election: Election | None = None
 
 
 def next_step(
     assignment: ReplicaAssignment, current: LeaderAndIsr, online: Set[int], *, announce: bool = False
-) -> Step:
+) -> ReassignmentStep:
     """The step that an assignment is at.
 
-    `online` are the brokers whose replica can be used. `announce`: the assignment has changed, or this controller
-    does not know whether everybody has heard of it; then it is told under a new leader epoch, the only one that a
-    leader listens to.
+    Args:
+        online: the brokers whose replica is online.
+        announce: the assignment has changed, or this controller does not know whether every replica has it. Then it
+            goes out under a new leader epoch: a leader ignores another assignment in its present epoch.
     """
     wanted = target(assignment)
     missing = [broker for broker in wanted if broker not in current.isr]
     if not is_ongoing(assignment):
         if not announce:
-            return Step(Phase.DONE, "nothing is being reassigned")
-        return Step(Phase.DONE, "the assignment has changed", _led_within(assignment.replicas, current, online))
+            return ReassignmentStep(ReassignmentPhase.DONE, "no reassignment is ongoing")
+        return ReassignmentStep(
+            ReassignmentPhase.DONE, "the assignment has changed", _led_within(assignment.replicas, current, online)
+        )
     if missing:
         reason = f"{_join(missing)} of the target {_join(wanted)} are not in the ISR {_join(current.isr)}"
         if not announce:
-            return Step(Phase.COPY, reason)
-        return Step(Phase.COPY, reason, _led_within(assignment.replicas, current, online, within="reassigning"))
+            return ReassignmentStep(ReassignmentPhase.COPY, reason)
+        return ReassignmentStep(
+            ReassignmentPhase.COPY, reason, _led_within(assignment.replicas, current, online, within="reassigning")
+        )
     election = _led_within(wanted, current, online, within="reassigned to")
     if election.leadership.leader == NO_LEADER:
         reason = f"none of the target {_join(wanted)} is online"
         if not announce:
-            return Step(Phase.WAIT, reason)
-        return Step(Phase.WAIT, reason, _led_within(assignment.replicas, current, online, within="reassigning"))
-    return Step(Phase.END, election.reason, election)
+            return ReassignmentStep(ReassignmentPhase.WAIT, reason)
+        return ReassignmentStep(
+            ReassignmentPhase.WAIT, reason, _led_within(assignment.replicas, current, online, within="reassigning")
+        )
+    return ReassignmentStep(ReassignmentPhase.END, election.reason, election)
 
 
 def _led_within(
     replicas: Sequence[int], current: LeaderAndIsr, online: Set[int], within: str = "the replicas are"
 ) -> Election:
-    """The leadership with an ISR of these replicas alone; the leader stays when it is one of them and online."""
+    """The leadership with an ISR of these replicas only; the leader stays when it is one of them and online."""
     isr = tuple(broker for broker in current.isr if broker in replicas)
     why = f"{within} {_join(replicas)}: "
     if current.leader in isr and current.leader in online:
@@ -221,7 +235,7 @@ def _led_within(
             current.led_by(current.leader, isr, current.recovery_state), f"{why}leader {current.leader} stays"
         )
     leader = next((broker for broker in replicas if broker in isr and broker in online), NO_LEADER)
-    gone = "nobody leads" if current.leader == NO_LEADER else f"leader {current.leader} leaves"
+    gone = "there is no leader" if current.leader == NO_LEADER else f"leader {current.leader} is removed"
     if leader == NO_LEADER:
         return Election(current.led_by(NO_LEADER, isr or current.isr, current.recovery_state), f"{why}{gone}")
     return Election(

@@ -1,31 +1,31 @@
-"""Who leads, and who is in sync, once brokers leave by a controlled shutdown (wire-protocol.md 5.19, 5.23).
+"""Decides leaders and ISRs when brokers shut down in an orderly way (controlled shutdown).
 
-Pure: `decide_leaving` takes the assignment, the present leadership and who leaves, and gives an Election with a reason;
-`still_led` says what a leaving broker is to wait for. Not here: writing and telling (`controlled_shutdown`), brokers
-that went without a word (`elections`).
+Pure. `decide_shutdown_election` takes the assignment, the present leadership and the brokers that shut down, and gives
+an Election with a reason. `movable_leaderships` says what a broker should wait for. Not here: writing and sending
+(`acts.broker_shutdown`), brokers that are gone without a controlled shutdown (`leader_election`).
 
 The rules
-1. Who leaves leaves the ISR too: a record is not to wait for a follower that stops fetching.
-2. The next leader is in sync, online and stays; the first such in the order of the assignment.
-3. Nothing changes while nobody of the ISR stays: the leader leads until it stops, and whoever returns of the ISR leads
-   next. So a partition with one replica stays where it is.
+1. A broker that shuts down leaves the ISR too: no record waits for a follower that stops fetching.
+2. The next leader is in sync, online and does not shut down; the first such one in the order of the assignment.
+3. Nothing changes when no other replica of the ISR stays: the leader leads until it stops, and the first replica of the
+   ISR that returns leads next. So a partition with one replica stays where it is.
 
-Worked example: replicas 1, 2, 3, all in sync, broker 1 leads and leaves.
+Worked example: replicas 1, 2, 3, all in sync, broker 1 leads and shuts down.
 
     >>> from ottla_broker.controller.values import LeaderAndIsr
     >>> before = LeaderAndIsr(leader=1, leader_epoch=4, isr=(1, 2, 3), partition_epoch=7, controller_epoch=1)
-    >>> decision = decide_leaving((1, 2, 3), before, online={1, 2, 3}, leaving={1})
+    >>> decision = decide_shutdown_election((1, 2, 3), before, online={1, 2, 3}, shutting_down={1})
     >>> decision.leadership.leader, decision.leadership.isr, decision.leadership.leader_epoch
     (2, (2, 3), 5)
     >>> decision.reason
     'leader 1 shuts down: 2 is the first of the ISR 1,2,3 that stays'
 
-Then 3, a follower, leaves as well; after it nobody is left for 2 to hand over to:
+Then 3, a follower, shuts down as well; after it broker 2 is the only one left:
 
-    >>> decision = decide_leaving((1, 2, 3), decision.leadership, online={2, 3}, leaving={3})
+    >>> decision = decide_shutdown_election((1, 2, 3), decision.leadership, online={2, 3}, shutting_down={3})
     >>> decision.leadership.leader, decision.leadership.isr, decision.reason
-    (2, (2,), '3 shut down: taken out of the ISR 2,3')
-    >>> decide_leaving((1, 2, 3), decision.leadership, online={2}, leaving={2}) is None
+    (2, (2,), '3 shut down: removed from the ISR 2,3')
+    >>> decide_shutdown_election((1, 2, 3), decision.leadership, online={2}, shutting_down={2}) is None
     True
 """
 
@@ -39,14 +39,18 @@ from ottla_broker.controller.values import LeaderAndIsr
 from ottla_broker.records.ids import TopicPartition
 
 
-def decide_leaving(
-    replicas: Sequence[int], current: LeaderAndIsr, *, online: Set[int], leaving: Set[int]
+def decide_shutdown_election(
+    replicas: Sequence[int], current: LeaderAndIsr, *, online: Set[int], shutting_down: Set[int]
 ) -> Election | None:
-    """The leadership without the brokers in `leaving`; `online` are those whose replica is usable, leaving or not.
+    """The leadership without the brokers in `shutting_down`.
 
-    None when nothing changes, or nobody of the ISR stays.
+    Args:
+        online: the brokers whose replica is online, those that shut down included.
+
+    Returns:
+        None when nothing changes, or no replica of the ISR stays.
     """
-    staying = tuple(broker for broker in current.isr if broker in online and broker not in leaving)
+    staying = tuple(broker for broker in current.isr if broker in online and broker not in shutting_down)
     if not staying:
         return None
     if current.leader in staying:
@@ -55,7 +59,7 @@ def decide_leaving(
             return None
         return Election(
             current.led_by(current.leader, staying, current.recovery_state),
-            f"{_join(gone)} shut down: taken out of the ISR {_join(current.isr)}",
+            f"{_join(gone)} shut down: removed from the ISR {_join(current.isr)}",
         )
     leader = next((broker for broker in replicas if broker in staying), staying[0])
     return Election(
@@ -64,19 +68,22 @@ def decide_leaving(
     )
 
 
-def still_led(context: ControllerContext, broker: int) -> list[TopicPartition]:
-    """The partitions that this broker leads and that a later try may move, so that it is worth waiting.
+def movable_leaderships(context: ControllerContext, broker: int) -> list[TopicPartition]:
+    """The partitions that this broker leads and that a later try may move: it should wait and ask again.
 
-    None of those with one replica. None at all when every live broker shuts down: a whole fleet that goes waits for
-    nobody.
+    None with a single replica. None at all when every live broker shuts down: there is no other leader to wait for.
     """
     if context.shutting_down.issuperset(context.brokers):
         return []
-    return [partition for partition in concerned(context, broker) if context.leadership[partition].leader == broker]
+    return [
+        partition
+        for partition in replicated_partitions(context, broker)
+        if context.leadership[partition].leader == broker
+    ]
 
 
-def concerned(context: ControllerContext, broker: int) -> list[TopicPartition]:
-    """The partitions of which this broker holds one of several replicas."""
+def replicated_partitions(context: ControllerContext, broker: int) -> list[TopicPartition]:
+    """The partitions of which this broker has one of several replicas."""
     return [
         replica.topic_partition
         for replica in context.replicas_on([broker])

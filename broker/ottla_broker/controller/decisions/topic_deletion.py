@@ -1,16 +1,18 @@
-"""How a topic's deletion goes on: which replicas to delete now, which must wait, when it is complete.
+"""Decides the next step of a topic's deletion: which replicas to delete now, which must wait, when it is complete.
 
-Pure: `decide_deletion` looks at one topic that has a marker in /admin/delete_topics. Not here: sending StopReplica
-and removing the znodes (`active`).
+Pure. `decide_deletion` takes one topic that has a marker in /admin/delete_topics. Not here: sending StopReplica and
+removing the znodes (`acts.topic_deletions`).
 
 The phases
-1. The brokers are told to forget the topic (UpdateMetadata with leader -2): clients no longer see it.
-2. Every replica that is online is stopped, then deleted. One that is offline becomes ineligible and the topic waits;
-   when its broker returns the replica is tried again, as after an error.
-3. Once all replicas are gone the znodes go: partition states, the topic, its configuration, the marker.
+1. The brokers remove the topic from their metadata (UpdateMetadata with leader -2): clients no longer see it.
+2. Every online replica is stopped and deleted. An offline one becomes ineligible and the topic waits; when its broker
+   returns, the replica is tried again, as after an error.
+3. Once all replicas are deleted the znodes go: partition states, the topic, its configuration, the marker.
 
-The marker outlives a change of controller: the new one starts from phase 1, and a replica that is already gone
+The marker outlives a failover: the next controller starts from phase 1, and a broker that has already deleted a replica
 answers the second deletion with success.
+
+Source: TopicDeletionManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ottla_broker.controller.values import Replica
 
 @dataclass(frozen=True, slots=True)
 class DeletionStep:
-    """What to do now for one topic. All empty: wait for answers or for a broker."""
+    """What to do now for one topic. All empty: wait for responses or for a broker."""
 
     delete: tuple[Replica, ...]
     """Stop and delete these."""

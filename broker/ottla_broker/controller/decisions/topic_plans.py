@@ -1,25 +1,25 @@
-"""Judging CreateTopics and CreatePartitions: what would be created, or which error the client gets.
+"""Decides CreateTopics and CreatePartitions: what is created, or which error the client gets.
 
-Pure: the plans rest on the context and the broker's configuration. Not here: single rules (`topic_rules`), choosing
-brokers (`assignment`), the last check of each (`capacity`), creating (`administration`).
+Pure: the plans depend on the context and the broker's configuration. Not here: single rules (`topic_rules`), choosing
+brokers (`assignment`), the last check of each (`capacity`), creating (`acts.topic_administration`).
 
-The order of the checks of a topic to create (the first that fails is the answer)
+The order of the checks of a topic to create (the first that fails gives the error)
 1. it exists                                            TOPIC_ALREADY_EXISTS
 2. a configuration without value                        INVALID_CONFIG
-3. both counts and replicas dictated                    INVALID_REQUEST
+3. both counts and an assignment given                  INVALID_REQUEST
 4. partitions, then replication factor, that cannot be  INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR
-5. its name, and its likeness to another's              INVALID_TOPIC_EXCEPTION
-6. dictated replicas                                    INVALID_REPLICA_ASSIGNMENT
+5. its name, and a collision with another name          INVALID_TOPIC_EXCEPTION
+6. the given assignment                                 INVALID_REPLICA_ASSIGNMENT
 7. its configuration                                    INVALID_CONFIG
-8. a broker would hold more replicas than it may        POLICY_VIOLATION
+8. a broker would get more replicas than it may have    POLICY_VIOLATION
 
 and of a topic to grow
 1. being deleted                                        INVALID_TOPIC_EXCEPTION
 2. unknown                                              UNKNOWN_TOPIC_OR_PARTITION
 3. being reassigned                                     REASSIGNMENT_IN_PROGRESS
 4. not more partitions than now                         INVALID_PARTITIONS
-5. dictated replicas                                    INVALID_REPLICA_ASSIGNMENT
-6. a broker would hold more replicas than it may        POLICY_VIOLATION
+5. the given assignment                                 INVALID_REPLICA_ASSIGNMENT
+6. a broker would get more replicas than it may have    POLICY_VIOLATION
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ USE_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that somebody asks for. Either the two counts are given (or -1) or `assignment` is not empty."""
+    """A topic to create. Either the two counts are given (or -1) or `assignment` is not empty."""
 
     name: str
     partitions: int = USE_DEFAULT
@@ -60,7 +60,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What a NewTopic would become."""
+    """The topic that a NewTopic becomes, and the configuration that it gets."""
 
     topic: Topic
     overrides: Mapping[str, str]
@@ -68,7 +68,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class TopicGrowth:
-    """`count` partitions in all; `assignments` are the replicas of the added ones, None to let us choose."""
+    """A topic to grow to `count` partitions; `assignments` are the replicas of the added ones, None to choose them."""
 
     name: str
     count: int
@@ -83,7 +83,7 @@ def plan_topic(
     randrange: Callable[[int], int],
     mode: RackMode,
 ) -> TopicPlan:
-    """The topic to create; KafkaError with what the client is told when it cannot be."""
+    """The topic to create. Raises the KafkaError for the client when it cannot be created."""
     if context.has_topic(new.name):
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
     given = new.configs or {}
@@ -129,7 +129,7 @@ def _choose(
 def plan_growth(
     growth: TopicGrowth, context: ControllerContext, mode: RackMode = RackMode.ENFORCED
 ) -> dict[int, tuple[int, ...]]:
-    """The replicas of the partitions to add; KafkaError with what the client is told when they cannot be."""
+    """The replicas of the partitions to add. Raises the KafkaError for the client when they cannot be added."""
     name = growth.name
     if context.is_deleting(name):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
@@ -180,5 +180,5 @@ def _as_kafka_error(error: AssignmentError) -> KafkaError:
         return KafkaError(ErrorCode.INVALID_PARTITIONS, str(error))
     if isinstance(error, InvalidReplicationFactor):
         return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
-    # Racks on some brokers only: Kafka has no code of its own for it and answers as for an error of the server.
+    # Racks on some brokers only: Kafka has no error code for it and answers UNKNOWN_SERVER_ERROR.
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

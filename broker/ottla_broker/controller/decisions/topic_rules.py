@@ -1,8 +1,9 @@
-"""What a topic may be called and how its partitions may be assigned (wire-protocol.md 5.28, KIP-464).
+"""Checks topic names, partition counts and assignments that a client gives.
 
-Pure checks, each raising a KafkaError whose code and message go to the client as they are. Not here: the order in
-which an API applies them (`topic_plans`), the configuration (`ottla_broker.config.topics`), choosing brokers
-(`assignment`).
+Pure. Each check raises a KafkaError whose code and message go to the client. Not here: the order in which an API
+applies them (`topic_plans`), the configuration (`ottla_broker.config.topics`), choosing brokers (`assignment`).
+
+Source: Topic and AdminZkClient of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def check_collisions(name: str, existing: Iterable[str]) -> None:
 
 
 def check_partition_count(count: int) -> None:
-    """Raises INVALID_PARTITIONS when a topic of so many partitions could not be stored."""
+    """Raises INVALID_PARTITIONS for a topic whose znode would be too large."""
     if count > MAX_PARTITIONS:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
@@ -70,9 +71,9 @@ def check_partition_count(count: int) -> None:
 
 
 def check_new_assignment(assignment: Mapping[int, Sequence[int]]) -> None:
-    """A whole topic's assignment as a client dictates it, else INVALID_REPLICA_ASSIGNMENT.
+    """Raises INVALID_REPLICA_ASSIGNMENT unless this can be the assignment of a new topic.
 
-    As Kafka in ZooKeeper mode, it may name a broker that is not alive now.
+    As in Kafka's ZooKeeper mode it may name a broker that is not alive.
     """
     for partition, replicas in sorted(assignment.items()):
         _check_replicas(partition, replicas)
@@ -83,7 +84,7 @@ def check_new_assignment(assignment: Mapping[int, Sequence[int]]) -> None:
 
 
 def check_added_assignment(added: Mapping[int, Sequence[int]], replication_factor: int, available: Set[int]) -> None:
-    """Dictated replicas of partitions that join a topic, else INVALID_REPLICA_ASSIGNMENT."""
+    """Raises INVALID_REPLICA_ASSIGNMENT unless these can be the replicas of partitions that a topic gets."""
     unknown = sorted({broker for replicas in added.values() for broker in replicas} - available)
     if unknown:
         raise _bad_assignment(f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}.")

@@ -25,9 +25,9 @@ async def advertised_endpoints(
     """
     found = []
     for endpoint in configured:
-        port = endpoint.port or bound[endpoint.name][1]
+        port = endpoint.port or bound[endpoint.listener][1]
         host = endpoint.host or await _own_name(own_name)
-        found.append(Endpoint(endpoint.name, host, port, endpoint.security_protocol))
+        found.append(Endpoint(endpoint.listener, host, port, endpoint.security_protocol))
     return tuple(found)
 
 

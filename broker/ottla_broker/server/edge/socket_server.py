@@ -88,11 +88,11 @@ class SocketServer:
         listener = await self._network.listen(
             endpoint.host,
             endpoint.port,
-            lambda connection: self._accept(connection, endpoint.name),
+            lambda connection: self._accept(connection, endpoint.listener),
             max_frame_bytes=self._config["socket.request.max.bytes"],
-            is_privileged=self._limits.is_protected(endpoint.name),
+            is_privileged=self._limits.is_protected(endpoint.listener),
         )
-        self._listeners[endpoint.name] = listener
+        self._listeners[endpoint.listener] = listener
         self._regulate()
         if not self._is_open:
             await self._resolve()

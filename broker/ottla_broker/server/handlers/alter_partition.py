@@ -15,8 +15,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.controller.acts.isr_writes import IsrAnswer
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.acts.isr_writes import IsrResult, TopicIsrChanges
 from ottla_broker.controller.decisions.isr_changes import UNKNOWN_BROKER_EPOCH, IsrChange
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.protocol.generated.alter_partition import (
@@ -42,7 +41,7 @@ async def handle(services: Services, context: RequestContext, request: AlterPart
         for topic in request.topics
     ]
     try:
-        answers = await services.controller.alter_isrs(request.broker_id, request.broker_epoch, changes, version)
+        answers = await services.controller.alter_partitions(request.broker_id, request.broker_epoch, changes, version)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=int(error.code))
     return AlterPartitionResponse(
@@ -62,7 +61,7 @@ def _change(broker: int, entry: PartitionData, version: int) -> IsrChange:
     )
 
 
-def _topic(topic: TopicData, answers: dict[int, IsrAnswer]) -> ResponseTopicData:
+def _topic(topic: TopicData, answers: dict[int, IsrResult]) -> ResponseTopicData:
     return ResponseTopicData(
         topic_name=topic.topic_name,
         topic_id=topic.topic_id,
@@ -70,7 +69,7 @@ def _topic(topic: TopicData, answers: dict[int, IsrAnswer]) -> ResponseTopicData
     )
 
 
-def _partition(index: int, answer: IsrAnswer) -> ResponsePartitionData:
+def _partition(index: int, answer: IsrResult) -> ResponsePartitionData:
     state = answer.leadership
     if state is None:
         return ResponsePartitionData(partition_index=index, error_code=int(answer.error))

@@ -13,7 +13,7 @@ Versions
 
 from __future__ import annotations
 
-from ottla_broker.controller.acts.broker_shutdown import UNKNOWN_EPOCH
+from ottla_broker.controller.acts.broker_shutdown import UNKNOWN_BROKER_EPOCH
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.protocol.generated.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -27,7 +27,7 @@ async def handle(
     services: Services, context: RequestContext, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     """Answers when the others, and then the broker, have been told."""
-    epoch = request.broker_epoch if context.api_version >= 2 else UNKNOWN_EPOCH
+    epoch = request.broker_epoch if context.api_version >= 2 else UNKNOWN_BROKER_EPOCH
     try:
         remaining = await services.controller.controlled_shutdown(request.broker_id, epoch)
     except KafkaError as error:

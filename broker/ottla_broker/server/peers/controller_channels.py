@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ottla_broker.controller.values import Broker
+from ottla_broker.controller.values import RegisteredBroker
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock, Network
 from ottla_broker.protocol.api import ApiKey
@@ -117,7 +117,7 @@ class NetworkControllerChannels:
             lambda: float(sum(len(channel.queue) for channel in self._channels.values())),
         )
 
-    def open(self, broker: Broker) -> None:
+    def open(self, broker: RegisteredBroker) -> None:
         self.close(broker.id)
         endpoint = broker.endpoint(self._listener)
         if self._control_plane is not None:

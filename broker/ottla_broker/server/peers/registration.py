@@ -195,7 +195,7 @@ class Registration:
     def _registration(self) -> znodes.BrokerRegistration:
         return znodes.BrokerRegistration(
             broker_id=self._broker_id,
-            endpoints=tuple(znodes.Endpoint(e.name, e.host, e.port, e.security_protocol) for e in self._endpoints),
+            endpoints=self._endpoints,
             timestamp_ms=self._clock.now_ms(),
             rack=self._config["broker.rack"],
             max_partition_replicas=self._max_partition_replicas,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
+from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
 from ottla_broker.controller.decisions.isr_changes import IsrChange
 from ottla_broker.controller.decisions.topic_plans import NewTopic
 from ottla_broker.protocol.api import ApiKey
@@ -48,7 +48,7 @@ async def test_a_broker_that_shuts_down_leads_nothing_and_is_in_no_isr(fleet):
 
 
 async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, monkeypatch):
-    monkeypatch.setattr("ottla_broker.controller.acts.broker_shutdown.TELL_WITHIN_S", 60.0)
+    monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 60.0)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     channels.forget()
@@ -63,7 +63,7 @@ async def test_the_others_have_answered_before_the_leaving_broker_hears(fleet, m
 
 
 async def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(fleet, monkeypatch):
-    monkeypatch.setattr("ottla_broker.controller.acts.broker_shutdown.TELL_WITHIN_S", 0.05)
+    monkeypatch.setattr("ottla_broker.controller.controller.ANSWER_WITHIN_S", 0.05)
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2, 0)})
     channels.silent.add(2)
@@ -123,7 +123,7 @@ async def shrink(controller, broker, topic, isr):
     change = IsrChange(broker, leadership.leader_epoch, leadership.partition_epoch, [(member, -1) for member in isr])
     ((answer,),) = [
         tuple(answers.values())
-        for answers in await controller.alter_isrs(
+        for answers in await controller.alter_partitions(
             broker, epoch_of(controller, broker), [TopicIsrChanges(None, topic, {0: change})], 1
         )
     ]
@@ -200,8 +200,8 @@ async def test_out_of_office_it_is_refused(fleet):
 async def test_who_retires_keeps_its_office_and_never_stands_again(fleet):
     first, _ = await fleet_of(fleet)
     second, _ = await fleet.start_controller(1)
-    first.retire()
-    second.retire()
+    first.withdraw()
+    second.withdraw()
     assert (await create(first, "t", {0: (0, 1)})) is None and first.is_active
     await first.stop()
     await fleet.until_gone("/controller")

@@ -4,11 +4,11 @@ import doctest
 
 import pytest
 
+from ottla_broker.controller.acts.isr_writes import TopicIsrChanges
 from ottla_broker.controller.acts.requested_elections import ElectionType
-from ottla_broker.controller.acts.topic_administration import TopicIsrChanges
 from ottla_broker.controller.decisions import reassignment_steps as reassignment
 from ottla_broker.controller.decisions.isr_changes import IsrChange
-from ottla_broker.controller.decisions.reassignment_steps import Phase, is_ongoing, next_step, plan
+from ottla_broker.controller.decisions.reassignment_steps import ReassignmentPhase, is_ongoing, next_step, plan
 from ottla_broker.controller.decisions.topic_plans import NewTopic, TopicGrowth
 from ottla_broker.controller.values import LeaderAndIsr, ReplicaAssignment
 from ottla_broker.coordination import znodes
@@ -71,10 +71,10 @@ def test_what_was_never_led_gets_its_target_at_once():
 
 def test_the_end_waits_for_somebody_of_the_target_who_can_lead():
     moving = ReplicaAssignment((3, 4, 1), adding=(3, 4), removing=(1,))
-    assert next_step(moving, led(1, 1, 3), ALL).phase is Phase.COPY
-    assert next_step(moving, led(1, 1, 3, 4), frozenset({1})).phase is Phase.WAIT
+    assert next_step(moving, led(1, 1, 3), ALL).phase is ReassignmentPhase.COPY
+    assert next_step(moving, led(1, 1, 3, 4), frozenset({1})).phase is ReassignmentPhase.WAIT
     step = next_step(moving, led(1, 1, 3, 4), frozenset({1, 4}))
-    assert step.phase is Phase.END
+    assert step.phase is ReassignmentPhase.END
     assert (step.election.leadership.leader, step.election.leadership.isr) == (4, (3, 4))
 
 
@@ -98,7 +98,7 @@ async def in_sync(fleet, controller, channels, *isr):
     members = tuple((broker, -1) for broker in isr)
     change = TopicIsrChanges(None, "t", {0: IsrChange(state.leader, state.leader_epoch, stat.version, members)})
     epoch = channels.open_brokers[state.leader].epoch
-    ((answer,),) = [found.values() for found in await controller.alter_isrs(state.leader, epoch, [change], 1)]
+    ((answer,),) = [found.values() for found in await controller.alter_partitions(state.leader, epoch, [change], 1)]
     assert answer.error is ErrorCode.NONE
 
 
@@ -391,7 +391,7 @@ async def test_an_unclean_election_of_the_target_ends_the_reassignment(fleet, ho
         await channels.until(lambda: channels.metadata(0, "t").leader == -1)
     if how == "allowed afterwards":
         await fleet.tool.set("/config/topics/t", znodes.encode_config(allowed))
-        controller.unclean_election_allowed("t")
+        controller.unclean_election_enabled("t")
     if how == "asked for":
         (result,) = await controller.elect_leaders([T0], ElectionType.UNCLEAN, timeout_ms=WAIT_MS)
         assert result.error is ErrorCode.NONE
@@ -521,7 +521,7 @@ async def test_nothing_moves_whose_state_has_become_unreadable(fleet):
     """The replicas that would go may be the only ones in sync."""
     controller, channels = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1, 2)
-    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"nonsense")
+    await fleet.tool.set(znodes.PartitionStateZnode.path("t", 0), b"nonsense")
     channels.forget()
     assert await alter(controller, (0, 1)) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert await stored(fleet) == ((0, 1, 2), (), ())
@@ -532,6 +532,6 @@ async def test_an_election_whose_state_has_become_unreadable_is_not_reported_as_
     controller, _ = await fleet_of(fleet, 3)
     await topic_on(controller, 0, 1)
     assert await alter(controller, (1, 0)) is ErrorCode.NONE
-    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"nonsense")
+    await fleet.tool.set(znodes.PartitionStateZnode.path("t", 0), b"nonsense")
     (result,) = await controller.elect_leaders([T0], ElectionType.PREFERRED, timeout_ms=WAIT_MS)
     assert result.error is ErrorCode.UNKNOWN_SERVER_ERROR

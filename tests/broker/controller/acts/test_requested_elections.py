@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla_broker.controller.acts.leader_rebalance import decide_imbalance
 from ottla_broker.controller.acts.requested_elections import ElectionType
 from ottla_broker.controller.context import ControllerContext
+from ottla_broker.controller.decisions.leader_imbalance import decide_imbalance
 from ottla_broker.controller.decisions.topic_plans import NewTopic
-from ottla_broker.controller.values import Broker, LeaderAndIsr, ReplicaAssignment, Topic
+from ottla_broker.controller.values import LeaderAndIsr, RegisteredBroker, ReplicaAssignment, Topic
 from ottla_broker.coordination import znodes
 from ottla_broker.protocol import codec
 from ottla_broker.protocol.api import ApiKey
@@ -46,8 +46,8 @@ async def moved_away(fleet, controller, channels, name="t"):
 async def rejoin(fleet, name="t"):
     """Broker 1 is in the ISR again, as a leader of an older protocol writes it."""
     state, stat = await fleet.state(name)
-    data = znodes.PartitionState(state.leader, state.leader_epoch, state.controller_epoch, (2, 1), 0).encode()
-    await fleet.tool.set(znodes.PartitionState.path(name, 0), data, stat.version)
+    data = znodes.PartitionStateZnode(state.leader, state.leader_epoch, state.controller_epoch, (2, 1), 0).encode()
+    await fleet.tool.set(znodes.PartitionStateZnode.path(name, 0), data, stat.version)
     await fleet.tool.create(znodes.ISR_CHANGE_PREFIX, znodes.encode_partitions([(name, 0)]), sequence=True)
 
 
@@ -190,11 +190,11 @@ async def test_a_topic_that_may_elect_uncleanly_from_now_on_gets_a_leader_at_onc
     await channels.until(lambda: channels.metadata(0, "must-not").leader == -1)
     await fleet.register(2)
     await channels.until(lambda: 2 in channels.open_brokers)
-    controller.unclean_election_allowed(None)  # the broker's own default still says no
+    controller.unclean_election_enabled(None)  # the broker's own default still says no
     await create(controller, "fence", {0: (0,)})
     assert channels.metadata(0, "may").leader == -1
     await fleet.tool.set("/config/topics/may", znodes.encode_config({"unclean.leader.election.enable": "true"}))
-    controller.unclean_election_allowed("may")
+    controller.unclean_election_enabled("may")
     await channels.until(lambda: channels.metadata(0, "may").leader == 2)
     assert channels.metadata(0, "must-not").leader == -1
 
@@ -246,7 +246,7 @@ async def test_leaderships_go_back_to_their_preferred_replicas_by_themselves(tmp
 
 def context_of(assignments, leaders, isr=None, brokers=(1, 2, 3)):
     context = ControllerContext(1, 0)
-    context.brokers = {broker: Broker(broker, 7, ()) for broker in brokers}
+    context.brokers = {broker: RegisteredBroker(broker, 7, ()) for broker in brokers}
     context.add_topic(Topic("t", None, assignments))
     for partition, leader in leaders.items():
         replicas = assignments[partition].replicas
@@ -260,7 +260,7 @@ def test_a_broker_is_out_of_balance_above_the_percentage_only():
     one_elsewhere = context_of(assignments, {**leaders, 4: 2})
     assert decide_imbalance(one_elsewhere, 10) == []
     (found,) = decide_imbalance(one_elsewhere, 9)
-    assert (found.broker, found.elsewhere, found.preferring) == (1, 1, 10)
+    assert (found.broker, found.led_by_others, found.preferring) == (1, 1, 10)
     assert found.electable == (TopicPartition("t", 4),)
 
 
@@ -269,7 +269,7 @@ def test_what_is_deleted_reassigned_offline_or_out_of_sync_is_left_alone():
     (found,) = decide_imbalance(context_of(assignments, {0: 2, 1: 2}), 0)
     assert found.electable == (TopicPartition("t", 0),)
     (found,) = decide_imbalance(context_of(assignments, {0: 2, 1: 2}, isr=(2,)), 0)
-    assert found.electable == () and found.elsewhere == 2
+    assert found.electable == () and found.led_by_others == 2
     (found,) = decide_imbalance(context_of(assignments, {0: 2, 1: 2}, brokers=(2, 3)), 0)
     assert found.electable == ()
     context = context_of(assignments, {0: 2, 1: 2})

@@ -145,7 +145,7 @@ async def test_a_topic_of_which_a_state_cannot_be_read_can_be_deleted_and_made_a
     controller, channels = await fleet_of(fleet)
     await create(controller, "t", {0: (1, 2), 1: (1, 2)})
     heard = list(channels.sent)
-    await fleet.tool.set(znodes.PartitionState.path("t", 0), b"")
+    await fleet.tool.set(znodes.PartitionStateZnode.path("t", 0), b"")
     await controller.stop()
     successor, to = await fleet.start_controller(1)
     await successor.delete_topics(["t"], timeout_ms=WAIT_MS)

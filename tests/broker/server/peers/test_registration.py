@@ -30,7 +30,7 @@ async def test_who_waits_for_its_former_life_goes_on_in_a_session_that_came_mean
     await coordination.start()
     path = znodes.BrokerRegistration.path(ME)
     await make_path(former, path.rpartition("/")[0])
-    endpoint = znodes.Endpoint(ENDPOINT.name, ENDPOINT.host, ENDPOINT.port, ENDPOINT.security_protocol)
+    endpoint = ENDPOINT
     registered = znodes.BrokerRegistration(broker_id=ME, endpoints=(endpoint,), timestamp_ms=1, rack=None)
     await former.create(path, registered.encode(), ephemeral=True)
     is_watched, is_connected = asyncio.Event(), asyncio.Event()
