@@ -227,7 +227,7 @@ class SimulatedDisk:
     def total_bytes(self) -> asyncio.Future[int]:
         return self.call("total", lambda: self._image.capacity_bytes)
 
-    def look(self) -> asyncio.Future[tuple[int, int]]:
+    def check_space(self) -> asyncio.Future[tuple[int, int]]:
         image = self._image
         return self.call("look", lambda: (max(0, image.capacity_bytes - image.used_bytes()), image.capacity_bytes))
 
@@ -274,7 +274,7 @@ class SimulatedDisk:
         self._world.call_later(self._sync_time(), answer)
         return future
 
-    def give_up(self, error: OSError) -> None:
+    def take_offline(self, error: OSError) -> None:
         if self._is_closed:
             return
         self._is_closed = True

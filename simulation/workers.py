@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from ottla_broker.ports.workers import Answer
+from ottla_broker.ports.workers import QuestionHandler
 from simulation.disk import SimulatedDisk
 from simulation.world import Process
 
@@ -28,7 +28,9 @@ class SimulatedWorkers:
         self._next = 0
         self._is_closed = False
 
-    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
+    def run(
+        self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
         function = self._jobs[job]
         loop = self._process.world.loop
         future: asyncio.Future[Any] = loop.create_future()

@@ -108,7 +108,7 @@ class TestDirectoryDisk(DiskContract):
         await file.append([bytes(8 * 1024 * 1024)])
         under_way = file.write_out()
         await held.until_begun()
-        disk.give_up(OSError(errno.EIO, "gone"))
+        disk.take_offline(OSError(errno.EIO, "gone"))
         await under_way
         with pytest.raises(OSError):
             await file.fsync()

@@ -44,7 +44,7 @@ class TestSocketNetwork(NetworkContract):
         await file.append([b"y" * 10])
         server.connection.resume()
         await client.until(lambda c: c.reason is not None)
-        assert client.reason == "what was to be sent has been cut off"
+        assert client.reason == "the bytes to be sent have been truncated"
         await server.until(lambda s: s.reason is not None)
         assert server.frames == []
         await file.close()

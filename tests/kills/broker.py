@@ -10,8 +10,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from ottla_broker.adapters import logs
-from ottla_broker.adapters.http import HttpServer
+from ottla_broker.adapters import process_logging
+from ottla_broker.adapters.http_server import HttpServer
 from ottla_broker.adapters.process import make_ports, run
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
@@ -38,7 +38,7 @@ async def serve(directory: Path, port: int, http_port: int) -> None:
             "replica.high.watermark.checkpoint.interval.ms": "100",
         }
     )
-    logs.configure(lambda: 0)
+    process_logging.configure(lambda: 0)
     store = EmbeddedStore(str(directory / "coordination"))
     await store.open()
     broker = Broker(config, make_ports(config, EmbeddedCoordination(store, session_timeout_ms=2000)))

@@ -211,7 +211,7 @@ def test_a_disk_that_is_given_up_ends_when_its_call_returns() -> None:
         write, probe = disk.write_file("a", b"x"), disk.probe()
         await asyncio.sleep(40.0)
         assert disk.silent_s() == pytest.approx(40.0)
-        disk.give_up(OSError(errno.ETIMEDOUT, "hangs"))
+        disk.take_offline(OSError(errno.ETIMEDOUT, "hangs"))
         with pytest.raises(OSError):
             await write
         assert not disk.has_ended and not probe.done()

@@ -1,8 +1,8 @@
-"""Receive buffers that come back by themselves.
+"""A pool of receive buffers that nobody has to release.
 
-A new bytearray costs its zeroing (0.3 s of CPU per GB at 4 MB), so buffers are kept. A buffer is free when nothing but
-the pool refers to it: every memoryview slice of a frame keeps its buffer alive, so whoever holds a slice (an append
-that waits for its disk, a request in purgatory) keeps the bytes, and nobody has to give them back.
+A new bytearray is zeroed (0.3 s of CPU per GB at 4 MB), so buffers are reused. A buffer is free when only the pool
+refers to it: every memoryview slice of a frame refers to its buffer, so the bytes stay as long as somebody keeps a
+slice (an append that waits for its disk, a request in purgatory).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class BufferPool:
         self.kept_bytes = 0
 
     def take(self, at_least_bytes: int) -> bytearray:
-        """A buffer of the next power of two; its old contents are still in it."""
+        """A buffer whose size is the next power of two; it contains old bytes."""
         size = SMALLEST_BYTES
         while size < at_least_bytes:
             size *= 2
         kept = self._by_size.setdefault(size, [])
         count = len(kept)
-        # The first free one, so that few buffers go round: their bytes are still in the processor's cache.
+        # The first free one, so that few buffers are in use: their bytes are still in the processor's cache.
         start = self._next.get(size, 0)
         for probe in range(min(2 * _PROBES, count)):
             index = probe if probe < _PROBES else (start + probe) % count
             buffer = kept[index]
             if sys.getrefcount(buffer) == _FREE_REFERENCES:
                 return buffer
-        # All of the first may belong to connections that keep them: the next request looks elsewhere too.
+        # Connections may keep all of the first ones: the next request also tries others.
         self._next[size] = (start + _PROBES) % max(count, 1)
         buffer = bytearray(size)
         if self.kept_bytes + size <= self._limit_bytes:

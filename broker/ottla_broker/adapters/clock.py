@@ -18,7 +18,7 @@ def _log_task_failure(name: str, error: BaseException) -> None:
 
 
 class LoopClock:
-    """See `ottla_broker.ports.clock.Clock`. Made and used on one loop."""
+    """See `ottla_broker.ports.clock.Clock`. Used on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None, *, seed: int | None = None) -> None:
         self._loop = loop or asyncio.get_running_loop()
@@ -26,7 +26,7 @@ class LoopClock:
         self.on_task_failure: Callable[[str, BaseException], None] = _log_task_failure
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._is_cancelled = False
-        self.monotonic = time.monotonic  # no call of ours in between: the hot path asks twice a request
+        self.monotonic = time.monotonic  # without a wrapper: the hot path calls it twice per request
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -60,7 +60,7 @@ class LoopClock:
             task.cancel()
 
     def _run(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        # A halted broker's timers stay in the loop's heap; they find the clock cancelled and do nothing.
+        # The timers of a halted broker stay in the loop's heap; they do nothing.
         if not self._is_cancelled:
             callback(*args)
 

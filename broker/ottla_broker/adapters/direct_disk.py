@@ -1,7 +1,6 @@
-"""The Disk of a worker process: every call is made on the spot and its future is already done.
+"""The Disk of a worker process: every call runs at once, and its future is done when it returns.
 
-Worker processes have no other work to keep going, so a lane would only cost. Not used on a broker's loop, where a
-hung disk would stop everything.
+A worker process has one job, so it needs no lane. Not for a broker's loop, which a hung disk would block.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.adapters.pinned_range import Cuts, CutsOfFiles, PinnedRange
+from ottla_broker.adapters.pinned_range import FileTruncations, PinnedRange, Truncations
 from ottla_broker.ports.disk import Buffer, Contents, File
 
 _Entries: TypeAlias = list[tuple[str, bool, int]]
@@ -26,22 +25,22 @@ def _done(call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         future.set_result(call(*arguments))
     except OSError as error:
         future.set_exception(error)
-        future.exception()  # a caller that drops the future has decided not to look
+        future.exception()  # the caller may drop it
     return future
 
 
 class DirectFile:
     """See `ottla_broker.ports.disk.File`."""
 
-    __slots__ = ("_cuts", "_disk", "_fd", "_is_closing", "_pins", "_size", "name")
+    __slots__ = ("_disk", "_fd", "_is_closing", "_pins", "_size", "_truncations", "name")
 
-    def __init__(self, disk: DirectDisk, name: str, fd: int, size: int, cuts: Cuts) -> None:
+    def __init__(self, disk: DirectDisk, name: str, fd: int, size: int, truncations: Truncations) -> None:
         self.name = name
         self._disk = disk
         self._fd = fd
         self._size = size
         self._pins = 0
-        self._cuts = cuts
+        self._truncations = truncations
         self._is_closing = False
 
     @property
@@ -65,7 +64,7 @@ class DirectFile:
         if self._is_closing:
             raise ValueError(f"{self.name}: the file is closed")
         self._pins += 1
-        return PinnedRange(self, self._fd, position, length, self._cuts)
+        return PinnedRange(self, self._fd, position, length, self._truncations)
 
     def is_cached(self, position: int, length: int) -> bool:
         try:
@@ -80,7 +79,7 @@ class DirectFile:
         return _done(disk_calls.map_file, self._fd)
 
     def truncate(self, size: int) -> asyncio.Future[None]:
-        self._cuts.sizes.append(size)
+        self._truncations.sizes.append(size)
         return self._disk.guarded(self._truncate, size)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -117,7 +116,7 @@ class DirectDisk:
         self.path = path
         self._root = os.path.abspath(path)
         self._descriptors: dict[int, None] = {}
-        self._cuts = CutsOfFiles()
+        self._truncations = FileTruncations()
         self._lock: int | None = None
         self._failure: OSError | None = None
         self._is_closed = False
@@ -187,7 +186,7 @@ class DirectDisk:
             self._lock = None
 
     def guarded(self, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """A write: once one has failed, all later ones do."""
+        """A write: after one has failed, all later ones fail."""
         return _done(self._guard, call, arguments)
 
     def close_descriptor(self, fd: int) -> None:
@@ -213,7 +212,7 @@ class DirectDisk:
     def _open(self, name: str, create: bool) -> DirectFile:
         fd, size, file = disk_calls.open_file(self._path(name), create)
         self._descriptors[fd] = None
-        return DirectFile(self, name, fd, size, self._cuts.of(file))
+        return DirectFile(self, name, fd, size, self._truncations.of(file))
 
     def _take_lock(self) -> bool:
         if self._lock is None:

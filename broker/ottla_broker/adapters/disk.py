@@ -1,10 +1,8 @@
-"""The production Disk: a log directory whose calls run on its own lane and whose cached reads stay on the loop.
+"""The production Disk: the calls of a log directory run on its own lane, reads from the page cache on the loop.
 
-What takes long and keeps no order (`write_out`) has a second lane, for which nobody waits.
-
-Here live names, descriptors and pins (all on the loop); the thread and its order are `lane.py`'s, the system calls
-`disk_calls.py`'s. What the page cache holds is read at once with RWF_NOWAIT; a file system that cannot tell
-(EOPNOTSUPP) is read through the lane only.
+Lives here: names, descriptors and pins, all on the loop. Not here: the thread and the order of calls (`lane.py`), the
+system calls (`disk_calls.py`). Cached bytes are read at once with RWF_NOWAIT; on a file system that does not know it
+(EOPNOTSUPP) every read goes through the lane. `write_out`, which takes long and needs no order, has a second lane.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from typing import Any, TypeAlias
 from ottla_broker.adapters import disk_calls, disk_probe
 from ottla_broker.adapters.descriptors import RESERVE
 from ottla_broker.adapters.lane import Lane, LaneFile
-from ottla_broker.adapters.pinned_range import Cuts, CutsOfFiles, PinnedRange
+from ottla_broker.adapters.pinned_range import FileTruncations, PinnedRange, Truncations
 from ottla_broker.ports.disk import Buffer, Contents, File
 
 _WRITE_OUT_BYTES = 4 * 1024 * 1024
-"""What a sync does in no time is not worth another thread's help."""
+"""A sync of fewer bytes is fast enough without `write_out`."""
 
 _INLINE_READ_BYTES = 1024 * 1024
-"""Longer reads go through the lane even when cached: copying them would hold the loop."""
+"""Longer reads go through the lane even when cached: copying them would block the loop."""
 
 LOCK_FILE = ".lock"
 
@@ -37,17 +35,19 @@ _Entries: TypeAlias = list[tuple[str, bool, int]]
 class DiskFile:
     """See `ottla_broker.ports.disk.File`."""
 
-    __slots__ = ("_closing", "_cuts", "_disk", "_lane", "_lane_file", "_pins", "_written_out", "name")
+    __slots__ = ("_closing", "_disk", "_lane", "_lane_file", "_pins", "_truncations", "_written_out", "name")
 
-    def __init__(self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int, cuts: Cuts) -> None:
+    def __init__(
+        self, disk: DirectoryDisk, lane: Lane, name: str, fd: int, size: int, truncations: Truncations
+    ) -> None:
         self.name = name
         self._disk = disk
         self._lane = lane
         self._lane_file = LaneFile(fd, size)
         self._pins = 0
-        self._cuts = cuts
+        self._truncations = truncations
         self._written_out = size
-        """Up to where `write_out` has been asked for, or there was no need."""
+        """`write_out` has been called for the bytes before this position, or they did not need it."""
         self._closing: asyncio.Future[None] | None = None
 
     @property
@@ -82,7 +82,7 @@ class DiskFile:
         if self._closing is not None:
             raise ValueError(f"{self.name}: the file is closed")
         self._pin()
-        return PinnedRange(self, self._lane_file.fd, position, length, self._cuts)
+        return PinnedRange(self, self._lane_file.fd, position, length, self._truncations)
 
     def is_cached(self, position: int, length: int) -> bool:
         if not self._disk.can_probe or self._closing is not None:
@@ -104,7 +104,7 @@ class DiskFile:
         return self._lane.call(partial(disk_calls.map_file, self._lane_file.fd))
 
     def truncate(self, size: int) -> asyncio.Future[None]:
-        self._cuts.sizes.append(size)
+        self._truncations.sizes.append(size)
         return self._lane.call(partial(self._truncate, size), is_guarded=True)
 
     def fsync(self) -> asyncio.Future[None]:
@@ -140,7 +140,7 @@ class DiskFile:
                 self._close_now()
 
     def _refused(self) -> asyncio.Future[Any]:
-        """A read after `close`: the descriptor's number may name another file by the time the lane comes to it."""
+        """Refuses a read after `close`: the number of the descriptor may name another file when the lane gets to it."""
         future: asyncio.Future[Any] = self._disk.loop.create_future()
         future.set_exception(OSError(errno.EBADF, "the file is closed", self.name))
         return future
@@ -165,28 +165,28 @@ class DiskFile:
 
 
 class DirectoryDisk:
-    """See `ottla_broker.ports.disk.LogDisk`. Made and used on one loop; the thread starts with the first call."""
+    """See `ottla_broker.ports.disk.LogDisk`. Used on one loop; the thread starts with the first call."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """`path` is kept as given, for messages; relative paths hold while the working directory does."""
+        """`path` is kept as given, for messages; a relative path needs the same working directory."""
         self.path = path
         self.loop = loop or asyncio.get_running_loop()
         self.can_probe = True
         self._root = os.path.abspath(path)
         self._lane = Lane(self.loop, path)
         self._writing_out = Lane(self.loop, f"{path}, writing out")
-        """What takes long and keeps no order: nothing waits behind it."""
+        """For `write_out`: no other call waits for it."""
         self.pinned: dict[int, None] = {}
-        """Descriptors that a FileRange still needs: kept open beyond `close`, so that their numbers do not come to
-        name another file while a socket sends from them."""
+        """Descriptors that a FileRange needs: they stay open after `close`, so that their numbers do not name another
+        file while a socket sends from them."""
         self._descriptors: dict[int, None] = {}
-        self._cuts = CutsOfFiles()
-        """On the lane only."""
+        self._truncations = FileTruncations()
+        """Used on the lane only."""
         self._lock: int | None = None
         self._is_closed = False
-        self._is_given_up = False
+        self._is_offline = False
         self._place: tuple[int, int] | None = None
-        """(device, inode) of the directory that was locked: another one at this path is not ours."""
+        """(device, inode) of the directory that was locked: another one at this path is not used."""
 
     def open(self, name: str, *, create: bool = False) -> asyncio.Future[File]:
         return self._lane.call(partial(self._open, name, create))
@@ -244,8 +244,8 @@ class DirectoryDisk:
     def boot_id(self) -> str:
         return disk_calls.boot_id()
 
-    def look(self) -> asyncio.Future[tuple[int, int]]:
-        return self._lane.call(self._look)
+    def check_space(self) -> asyncio.Future[tuple[int, int]]:
+        return self._lane.call(self._check_space)
 
     def silent_s(self) -> float:
         return self._lane.silent_s()
@@ -253,10 +253,10 @@ class DirectoryDisk:
     def probe(self) -> asyncio.Future[None]:
         return disk_probe.probe(self.loop, self._root, self._place)
 
-    def give_up(self, error: OSError) -> None:
-        self._is_closed = self._is_given_up = True
-        self._writing_out.give_up(error, _nothing)
-        self._lane.give_up(error, self._close_all)
+    def take_offline(self, error: OSError) -> None:
+        self._is_closed = self._is_offline = True
+        self._writing_out.take_offline(error, _nothing)
+        self._lane.take_offline(error, self._close_all)
 
     @property
     def has_ended(self) -> bool:
@@ -266,47 +266,47 @@ class DirectoryDisk:
         return DirectoryDisk(self.path, self.loop)
 
     def close(self) -> None:
-        """Calls still queued are cancelled, as in a crash: an orderly shutdown awaits what it cares for first."""
+        """Cancels queued calls, as a crash would: a clean shutdown awaits what it needs first."""
         self._is_closed = True
         self._writing_out.close(_nothing)
         self._lane.close(self._close_all)
 
     def write_out(self, fd: int) -> asyncio.Future[None]:
-        """See `File.write_out`; the descriptor is pinned until it is done."""
+        """See `File.write_out`; the caller pins the descriptor until this is done."""
         done: asyncio.Future[None] = self.loop.create_future()
         written = self._writing_out.call(partial(disk_calls.write_out, fd))
         written.add_done_callback(partial(_settle, done))
         return done
 
     def cannot_probe(self, error: OSError) -> None:
-        """A file system that does not know RWF_NOWAIT is read through the lane from now on."""
+        """Reads through the lane from now on when the file system does not know RWF_NOWAIT."""
         if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             self.can_probe = False
 
     def unpin(self, fd: int) -> None:
-        """The last range of the descriptor has been released."""
+        """The last range of the descriptor is released: closes it if the disk is closed or offline."""
         self.pinned.pop(fd, None)
-        if self._is_given_up:
+        if self._is_offline:
             # Some file systems (FUSE, NFS) wait for the disk when a file is closed.
             threading.Thread(target=self.close_descriptor, args=(fd,), name=f"closes {self.path}", daemon=True).start()
         elif self._is_closed:
             self.close_descriptor(fd)
 
-    # -- on the lane's thread ---------------------------------------------------------------------------------
+    # -- on the thread of the lane ----------------------------------------------------------------------------
 
     def close_descriptor(self, fd: int) -> None:
-        """Once, whichever threads ask for it."""
+        """Closes a descriptor once, whichever threads call."""
         if self._descriptors.pop(fd, False) is None:
             os.close(fd)
 
     def _check_place(self) -> None:
-        """Files that are open outlive a mount; a new one at its path would go to the file system below."""
-        if self._place is not None and disk_probe.place(self._root) != self._place:
-            raise OSError(errno.ENODEV, "another directory, or none, is at the path now: its mount is gone", self._root)
+        """Raises OSError when the mount is gone: new files would go to the file system below it."""
+        if self._place is not None and disk_probe.locate(self._root) != self._place:
+            raise OSError(errno.ENODEV, "another directory, or none, is at the path now: the mount is gone", self._root)
 
-    def _look(self) -> tuple[int, int]:
+    def _check_space(self) -> tuple[int, int]:
         self._check_place()
-        return disk_probe.room(self._root)
+        return disk_probe.check_space(self._root)
 
     def _write_file(self, name: str, data: bytes, is_private: bool) -> None:
         self._check_place()
@@ -325,12 +325,12 @@ class DirectoryDisk:
             self._check_place()
         fd, size, file = disk_calls.open_file(self._path(name), create)
         self._descriptors[fd] = None
-        return DiskFile(self, self._lane, name, fd, size, self._cuts.of(file))
+        return DiskFile(self, self._lane, name, fd, size, self._truncations.of(file))
 
     def _take_lock(self) -> bool:
         if self._lock is None:
             self._lock = disk_calls.lock_file(self._path(LOCK_FILE))
-            self._place = disk_probe.place(self._root)
+            self._place = disk_probe.locate(self._root)
         return self._lock is not None
 
     def _close_all(self) -> None:
@@ -339,7 +339,7 @@ class DirectoryDisk:
                 try:
                     self.close_descriptor(fd)
                 except OSError:
-                    # A dead disk may say so here as well; the descriptor is gone all the same, and the others go too.
+                    # A dead disk may fail here as well; the descriptor is closed all the same.
                     continue
         if self._lock is not None:
             lock, self._lock = self._lock, None
@@ -348,7 +348,7 @@ class DirectoryDisk:
             except OSError:
                 return
 
-    # -- on either ------------------------------------------------------------------------------------------
+    # -- on the loop or the lane ----------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
         return os.path.join(self._root, name) if name else self._root
@@ -358,7 +358,7 @@ class DirectoryDisk:
 
 
 def _brief(call: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """A call that leaves no descriptor open: it is made with the reserve when there is none left."""
+    """A call that leaves no descriptor open: it uses the reserve when no descriptor is left."""
     return partial(RESERVE.run, partial(call, *arguments))
 
 
@@ -367,7 +367,7 @@ def _nothing() -> None:
 
 
 def _settle(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Done, however it went; cancelled with it."""
+    """Completes `target` without the error of `source`."""
     if source.cancelled():
         target.cancel()
         return
@@ -377,6 +377,7 @@ def _settle(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
 
 
 def _pass_on(target: asyncio.Future[None], source: asyncio.Future[None]) -> None:
+    """Completes `target` with the outcome of `source`."""
     if target.done():
         return
     if source.cancelled():

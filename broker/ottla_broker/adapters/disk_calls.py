@@ -1,8 +1,8 @@
-"""The blocking file calls behind both production Disks, each on absolute paths or descriptors.
+"""The blocking file calls of both production Disks, on absolute paths or descriptors.
 
-Here live the system calls and their order (what is synced before what is renamed); not here: which thread makes
-them, in which order they are queued and how their results travel. `lane.py` calls these on a directory's thread,
-`direct_disk.py` on the spot in a worker process.
+Lives here: the system calls and their order (what is synced before what is renamed). Not here: which thread makes them
+and in which order they are queued: `lane.py` calls them on the thread of a directory, `direct_disk.py` directly in a
+worker process.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def write_all(descriptor: int, buffers: Sequence[Buffer]) -> int:
-    """Writes every byte at the descriptor's position (files are opened with O_APPEND); gives the bytes written.
+    """Writes every byte at the descriptor's position (files are opened with O_APPEND). Returns the bytes written.
 
-    One writev unless there are more than 1024 buffers or the kernel stops short. Raises OSError; then some bytes
-    may have reached the file.
+    One writev unless there are more than 1024 buffers or the kernel writes only a part. Raises OSError; then some bytes
+    may be in the file.
     """
     total = 0
     if len(buffers) <= _IOV_MAX:
@@ -59,7 +59,7 @@ def write_all(descriptor: int, buffers: Sequence[Buffer]) -> int:
 
 
 def open_file(path: str, create: bool) -> tuple[int, int, tuple[int, int]]:
-    """Opens for reading and appending: (descriptor, size, which file it is)."""
+    """Opens for reading and appending. Returns the descriptor, the size, and (device, inode)."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     descriptor = os.open(path, flags, 0o644)
     found = os.fstat(descriptor)
@@ -67,7 +67,7 @@ def open_file(path: str, create: bool) -> tuple[int, int, tuple[int, int]]:
 
 
 def read_at(descriptor: int, position: int, length: int) -> bytes:
-    """Up to `length` bytes; fewer only at the end of the file."""
+    """Reads up to `length` bytes; fewer only at the end of the file."""
     data = os.pread(descriptor, length, position)
     if len(data) == length or not data:
         return data
@@ -83,8 +83,8 @@ def read_at(descriptor: int, position: int, length: int) -> bytes:
 
 
 def read_cached(descriptor: int, position: int, length: int) -> bytes | None:
-    """The bytes when the page cache holds all of them, else None. Raises OSError EOPNOTSUPP where the file system
-    cannot tell."""
+    """The bytes if all of them are in the page cache, else None. Raises OSError EOPNOTSUPP when the file system does
+    not know RWF_NOWAIT."""
     data = bytearray(length)
     try:
         got = os.preadv(descriptor, [data], position, os.RWF_NOWAIT)
@@ -96,7 +96,7 @@ def read_cached(descriptor: int, position: int, length: int) -> bytes | None:
 
 
 def is_cached(descriptor: int, position: int) -> bool:
-    """Whether the page cache holds the byte at `position` (True past the end). Raises OSError EOPNOTSUPP."""
+    """Whether the byte at `position` is in the page cache (True past the end). Raises OSError EOPNOTSUPP."""
     try:
         os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -105,7 +105,7 @@ def is_cached(descriptor: int, position: int) -> bool:
 
 
 def read_ahead(descriptor: int, position: int, length: int) -> None:
-    """Reads the range so that the page cache holds it; the bytes are dropped."""
+    """Reads the range into the page cache and drops the bytes."""
     buffer = bytearray(min(length, 256 * 1024))
     end = position + length
     os.posix_fadvise(descriptor, position, length, os.POSIX_FADV_WILLNEED)
@@ -117,19 +117,20 @@ def read_ahead(descriptor: int, position: int, length: int) -> None:
 
 
 def map_file(descriptor: int) -> memoryview:
-    """The whole file read-only; empty for an empty one. The mapping ends with the last view of it."""
+    """Maps the whole file read-only; empty for an empty file. The mapping ends with the last view of it."""
     if not os.fstat(descriptor).st_size:
         return memoryview(b"")
     return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
 
 
 def read_file(path: str) -> bytes:
+    """The contents of a file."""
     with open(path, "rb") as file:
         return file.read()
 
 
 def write_file(path: str, data: bytes, is_private: bool = False) -> None:
-    """Replaces durably and atomically: `<path>.tmp`, fsync, rename, fsync of the directory."""
+    """Replaces a file durably and atomically: `<path>.tmp`, fsync, rename, fsync of the directory."""
     temporary = path + ".tmp"
     mode = 0o600 if is_private else 0o644
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -143,7 +144,7 @@ def write_file(path: str, data: bytes, is_private: bool = False) -> None:
 
 
 def append_to(path: str, buffers: Sequence[Buffer]) -> int:
-    """Appends to a file that is not open, created where absent; gives its size. What finds no room leaves nothing."""
+    """Appends to a file that is not open, creating it if absent. Returns its size. A failed append leaves nothing."""
     descriptor, size, _ = open_file(path, create=True)
     try:
         return size + write_all(descriptor, buffers)
@@ -155,8 +156,8 @@ def append_to(path: str, buffers: Sequence[Buffer]) -> int:
 
 
 def write_out(descriptor: int) -> None:
-    """Writes and syncs an open file through a description of its own, and says nothing of failures: Linux tells a
-    failure once to each description that was open, so that a later sync through `descriptor` still hears of it."""
+    """Writes and syncs an open file through an open file description of its own, and ignores failures: Linux reports a
+    failure once to each description that was open, so a later sync through `descriptor` reports it too."""
     try:
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -170,7 +171,7 @@ def write_out(descriptor: int) -> None:
 
 
 def fsync_file(path: str) -> None:
-    """Any failure is EIO, lack of room too: a file system that finds out so late has lost what was written."""
+    """Every failure is EIO, lack of room too: a file system that finds it so late has lost what was written."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fdatasync(descriptor)
@@ -197,7 +198,7 @@ def read_directories(paths: Sequence[str], endings: tuple[str, ...], up_to_bytes
 
 
 def list_directory(path: str) -> list[tuple[str, bool, int]]:
-    """(name, is_directory, size in bytes), sorted by name. An entry that vanishes meanwhile is left out."""
+    """(name, is_directory, size in bytes), sorted by name, without entries that are deleted meanwhile."""
     entries: list[tuple[str, bool, int]] = []
     with os.scandir(path) as scan:
         for entry in scan:
@@ -211,11 +212,12 @@ def list_directory(path: str) -> list[tuple[str, bool, int]]:
 
 
 def make_directory(path: str) -> None:
+    """Creates a directory and its parents, if absent."""
     os.makedirs(path, exist_ok=True)
 
 
 def delete(path: str) -> None:
-    """A file, or a directory with all it holds; an absent one is fine."""
+    """Deletes a file, or a directory with its contents; does nothing when it is absent."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -225,7 +227,7 @@ def delete(path: str) -> None:
 
 
 def fsync_directory(path: str) -> None:
-    """As with `fsync_file`, any failure is EIO."""
+    """Makes the names in a directory durable. Every failure is EIO, as with `fsync_file`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -236,10 +238,10 @@ def fsync_directory(path: str) -> None:
 
 
 def lock_file(path: str) -> int | None:
-    """Takes an exclusive lock on the file and gives the descriptor that holds it, None when another holds it.
+    """Locks the file exclusively. Returns the descriptor that has the lock, None when another one has it.
 
-    An open-file-description lock: it conflicts with the POSIX lock a JVM takes on the same file, and unlike that
-    one also keeps out a second broker in this very process.
+    An open-file-description lock: it conflicts with the POSIX lock that a JVM takes on the same file, and also with a
+    second broker in this process.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -254,22 +256,24 @@ def lock_file(path: str) -> int | None:
 
 
 def modified_ms(path: str) -> int:
+    """When the file was last written, in wall-clock ms."""
     return os.stat(path).st_mtime_ns // 1_000_000
 
 
 def free_bytes(path: str) -> int:
-    """What an unprivileged writer may still use."""
+    """Bytes that an unprivileged process may still write."""
     stat = os.statvfs(path)
     return stat.f_bavail * stat.f_frsize
 
 
 def total_bytes(path: str) -> int:
+    """The size of the file system."""
     stat = os.statvfs(path)
     return stat.f_blocks * stat.f_frsize
 
 
 def boot_id() -> str:
-    """The kernel's boot id, "" where the kernel does not tell (then no power loss is ever reported)."""
+    """The kernel's boot id; "" where the kernel has none, and then no power loss is ever detected."""
     try:
         return Path(_BOOT_ID).read_text().strip()
     except OSError:

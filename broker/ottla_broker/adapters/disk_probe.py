@@ -1,8 +1,8 @@
-"""Asking a directory whether it is still there, writable and answering, beside its lane.
+"""Probes whether a log directory is there, writable and answering, beside its lane.
 
-A lane that is at one call for long may wait for a disk that writes back gigabytes, or for one that is dead: a probe of
-a few bytes, on a thread of its own, tells them apart. Here live the probe and what is asked of the path; not here: when
-to probe and what to make of it (`storage/directory_watch.py`).
+A lane whose call does not return may wait for a disk that writes back gigabytes, or for a dead one: a probe of a few
+bytes, on a thread of its own, distinguishes them. Not here: when to probe and what follows
+(`storage/log_dirs/monitor.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PROBE_FILE = ".ottla-probe"
 _CONTENT = b"is anybody there?\n"
 
 
-def place(path: str) -> tuple[int, int]:
+def locate(path: str) -> tuple[int, int]:
     """(device, inode) of the directory that is at the path now. Raises OSError."""
     found = os.stat(path)
     return found.st_dev, found.st_ino
 
 
-def room(path: str) -> tuple[int, int]:
-    """(free, total) bytes. Raises OSError EROFS when the file system has become read-only."""
+def check_space(path: str) -> tuple[int, int]:
+    """Free and total bytes. Raises OSError EROFS when the file system is read-only."""
     stat = os.statvfs(path)
     if stat.f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
@@ -35,10 +35,10 @@ def room(path: str) -> tuple[int, int]:
 
 
 def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] | None) -> asyncio.Future[None]:
-    """Writes, syncs and deletes a small file, on a thread of its own, which may never come back.
+    """Writes, syncs and deletes a small file, on a thread of its own, which may never return.
 
-    OSError when that fails, one of a shortage (`ports.os_errors`) when the disk could not be asked,
-    or when the directory is not the `expected` one; a full one passes.
+    The future has an OSError when that fails, when another directory than the `expected` one is at the path, or, of a
+    shortage (`ports.os_errors`), when no probe could run. A full directory passes.
     """
     future: asyncio.Future[None] = loop.create_future()
 
@@ -60,19 +60,19 @@ def probe(loop: asyncio.AbstractEventLoop, path: str, expected: tuple[int, int] 
         try:
             loop.call_soon_threadsafe(finish, error)
         except RuntimeError:
-            return  # the loop has closed; nobody waits any more
+            return  # the loop is closed; nobody waits
 
     try:
         threading.Thread(target=run, name=f"probe {path}", daemon=True).start()
-    except RuntimeError as error:  # no memory, or no thread left: that says nothing of the disk
+    except RuntimeError as error:  # no memory or thread left, which says nothing about the disk
         finish(OSError(errno.EAGAIN, f"no probe could be started: {error}", path))
     return future
 
 
 def _probe(path: str, expected: tuple[int, int] | None) -> None:
-    if expected is not None and place(path) != expected:
-        raise OSError(errno.ENODEV, "another directory, or none, is at the path now: its mount is gone", path)
-    room(path)
+    if expected is not None and locate(path) != expected:
+        raise OSError(errno.ENODEV, "another directory, or none, is at the path now: the mount is gone", path)
+    check_space(path)
     name = os.path.join(path, PROBE_FILE)
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -1,16 +1,14 @@
-"""The I/O lane: one thread per log directory, fed by a queue, answering on the event loop.
+"""The I/O lane: one thread per log directory, with a queue of calls, whose results complete on the event loop.
 
-Mental model: the loop puts work in order into a queue; the thread takes everything that waits there at once (a
-drained batch). Within a batch a run of appends and fsyncs is joined: all buffers for one file leave in one writev
-(in several when they are many megabytes), and one fsync per file answers every fsync of the run, since it covers more
-than was asked. Any other call ends the run, so it sees everything before it. Results cross back by one
-`call_soon_threadsafe` per run, or per few megabytes of it.
+The loop puts calls in order into a queue; the thread takes everything that waits there at once. Adjacent appends and
+fsyncs form a run: all buffers of one file are written in one writev (in several when they are many megabytes), and one
+fsync per file completes every fsync of the run. Any other call ends the run, so it sees everything before it. Results
+return by one `call_soon_threadsafe` per run, or per few megabytes of it.
 
-A slow or hung disk therefore blocks this thread and nothing else. `silent_s` tells how long the present call has taken,
-and `give_up` fails all that waits without waiting for it. A failed write, sync or guarded call is final for the whole
-directory; lack of room, or of memory or descriptors, is not: it fails the appends and syncs of its file alone, until
-that is truncated.
-Not here: opening, locking, pins (`disk.py`).
+A slow or hung disk blocks this thread and nothing else. `silent_s` returns how long the call in progress has taken, and
+`take_offline` fails everything that waits, without waiting for it. A failed write, sync or guarded call is final for
+the whole directory. Lack of room, memory or descriptors is not: it fails the appends and syncs of its file alone, until
+the file is truncated. Not here: opening, locking, pins (`disk.py`).
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from ottla_broker.ports.disk import Buffer
 from ottla_broker.ports.os_errors import is_sound
 
 POST_BYTES = 4 * 1024 * 1024
-"""A run is answered after about this many bytes even if more waits: a long queue does not delay its head, and the loop
-checks and queues the next appends while these are written."""
+"""Results of a run return after about this many bytes even if more waits: a long queue does not delay its head, and
+the loop checks and queues the next appends while these are written."""
 
 _JOIN_S = 5.0
-"""How long `close` waits for the call in progress; a hung disk keeps its thread, its files and its lock."""
+"""How long `close` waits for the call in progress; a hung disk keeps its thread, files and lock."""
 
 
 class LaneFile:
-    """What the lane knows of an open file: its descriptor and the bytes written, in lane order.
+    """An open file as the lane sees it: its descriptor and the bytes written, in the order of the lane.
 
-    `lack_of_room` is the error of an append that found none, or met a shortage: those behind it would stand at the
-    wrong place.
+    `lack_of_room` is the error of an append without room, or with a shortage: later appends would be at the wrong
+    position.
     """
 
     __slots__ = ("fd", "lack_of_room", "written")
@@ -52,7 +50,7 @@ class LaneFile:
 
 
 class _Work:
-    """A call queued for the lane. `file` is set for appends and fsyncs, `call` for everything else."""
+    """A queued call. `file` is set for appends and fsyncs, `call` for everything else."""
 
     __slots__ = ("buffers", "call", "file", "future", "is_guarded", "on_done")
 
@@ -77,45 +75,45 @@ _Result = tuple[_Work, Any, BaseException | None]
 
 
 class Lane:
-    """One directory's thread. Methods without a note are called on the loop."""
+    """The thread of one directory. Methods are called on the loop, except those below the mark."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._name = name
         self._queue: SimpleQueue[list[_Work] | None] = SimpleQueue()
-        self._turn: list[_Work] = []
-        """What this turn of the loop has queued: handed over at once, because every hand-over wakes the thread, and a
-        woken thread competes for the interpreter with the loop that feeds it."""
+        self._collected: list[_Work] = []
+        """The calls of this turn of the loop. They enter the queue together: each entry wakes the thread, which then
+        competes with the loop for the interpreter."""
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._failure: OSError | None = None
         self._on_exit: Callable[[], None] | None = None
         self._working: list[_Work] = []
-        """What the thread has taken out of the queue last."""
+        """The calls that the thread has taken from the queue last."""
         self._call_began = 0.0
-        """When the thread entered the call it is in; 0.0 while it waits for work."""
+        """When the call in progress started; 0.0 without one."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether no call is under way and none will be."""
+        """Whether no call is in progress and none will be."""
         return self._is_closed and (self._thread is None or not self._thread.is_alive())
 
     def silent_s(self) -> float:
-        """For how long the call under way has not returned; 0.0 without one."""
+        """For how many seconds the call in progress has not returned; 0.0 without one."""
         began = self._call_began
         return time.monotonic() - began if began else 0.0
 
-    def give_up(self, error: OSError, on_exit: Callable[[], None]) -> None:
-        """Fails everything that waits, the call under way too, and waits for nothing.
+    def take_offline(self, error: OSError, on_exit: Callable[[], None]) -> None:
+        """Fails every waiting call and the one in progress, without waiting.
 
-        The thread ends, after `on_exit`, once its call returns: `has_ended` tells.
+        Once the call in progress returns, `on_exit` is called and the thread ends (`has_ended`).
         """
         if self._is_closed:
             return
         self._is_closed = True
         self._on_exit = on_exit
-        works = [*self._working, *self._taken_back(), *self._turn]
-        self._turn = []
+        works = [*self._working, *self._drain(), *self._collected]
+        self._collected = []
         if self._thread is None:
             on_exit()
         else:
@@ -124,12 +122,12 @@ class Lane:
             if not work.future.done():
                 on_done, work.on_done = work.on_done, None
                 work.future.set_exception(OSError(error.errno, str(error), self._name))
-                work.future.exception()  # whoever dropped it has decided not to look
+                work.future.exception()  # the caller may have dropped it
                 if on_done is not None:
                     work.future.add_done_callback(on_done)
 
-    def _taken_back(self) -> list[_Work]:
-        """What the thread has not taken out of the queue yet."""
+    def _drain(self) -> list[_Work]:
+        """Takes the remaining calls from the queue."""
         works: list[_Work] = []
         while True:
             try:
@@ -153,17 +151,17 @@ class Lane:
         return future
 
     def call(self, call: Callable[[], Any], *, is_guarded: bool = False) -> asyncio.Future[Any]:
-        """Runs `call` on the lane. A guarded call fails once an append or fsync has failed, and its own failure
-        counts as one (checkpoints must not promise what was not synced)."""
+        """Runs `call` on the lane. A guarded call fails after a failed append or fsync, and its own failure counts as
+        one: a checkpoint must not claim what was not synced."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._put(_Work(future, None, None, call, is_guarded))
         return future
 
     def close(self, on_exit: Callable[[], None]) -> bool:
-        """Drops what is queued (as a crash would), waits for the call in progress and ends the thread.
+        """Cancels queued calls, as a crash would, waits for the call in progress and ends the thread.
 
-        `on_exit` runs at the very end of the lane: on its thread, or here when it never ran. False when the call
-        in progress hangs; the thread then ends, and `on_exit` runs, once it returns.
+        `on_exit` is called last: on the thread, or here when it never ran. Returns False when the call in progress
+        hangs; the thread then ends after `on_exit` once it returns.
         """
         if self._is_closed:
             return self._thread is None or not self._thread.is_alive()
@@ -172,7 +170,7 @@ class Lane:
         if self._thread is None:
             on_exit()
             return True
-        self._hand_over()
+        self._enqueue_collected()
         self._queue.put(None)
         self._thread.join(_JOIN_S)
         return not self._thread.is_alive()
@@ -184,20 +182,20 @@ class Lane:
                 work.future.add_done_callback(work.on_done)
             return
         if self._thread is None:
-            # A daemon: a disk that hangs must not keep the process from ending.
+            # A daemon thread: a disk that hangs must not prevent the end of the process.
             self._thread = threading.Thread(target=self._run, name=f"lane {self._name}", daemon=True)
             self._thread.start()
-        turn = self._turn
-        if not turn:
-            self._loop.call_soon(self._hand_over)
-        turn.append(work)
+        collected = self._collected
+        if not collected:
+            self._loop.call_soon(self._enqueue_collected)
+        collected.append(work)
 
-    def _hand_over(self) -> None:
-        if self._turn:
-            self._queue.put(self._turn)
-            self._turn = []
+    def _enqueue_collected(self) -> None:
+        if self._collected:
+            self._queue.put(self._collected)
+            self._collected = []
 
-    # -- on the lane's thread ---------------------------------------------------------------------------------
+    # -- on the thread of the lane ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         queue = self._queue
@@ -215,18 +213,18 @@ class Lane:
                 dropped = works
                 break
             self._working = works
-            self._work_off(works)
+            self._execute(works)
             self._working = []
         self._drop(dropped)
         if self._on_exit is not None:
             self._on_exit()
 
-    def _work_off(self, works: list[_Work]) -> None:
-        """In order; appends and fsyncs that stand side by side are one run."""
+    def _execute(self, works: list[_Work]) -> None:
+        """Executes the calls in order; adjacent appends and fsyncs are one run."""
         run: list[_Work] = []
         for work in works:
             if self._is_closed and work.future.done():
-                continue  # given up
+                continue  # `take_offline` has failed it
             if work.call is None:
                 run.append(work)
                 continue
@@ -251,12 +249,12 @@ class Lane:
                 error = failure
                 if work.is_guarded and not is_sound(failure):
                     self._failure = failure
-            except Exception as failure:  # a bug in a call must not end the lane in silence
+            except Exception as failure:  # a bug in a call must not end the lane silently
                 error = failure
         self._post([(work, value, error)])
 
     def _write(self, run: list[_Work]) -> None:
-        """A run of appends and fsyncs. Example: [a1, b1, a2, sync a] becomes writev(a: a1 a2), writev(b: b1),
+        """Executes a run of appends and fsyncs. [a1, b1, a2, sync a] becomes writev(a: a1 a2), writev(b: b1),
         fsync(a)."""
         results: list[_Result] = []
         if len(run) == 1:
@@ -282,7 +280,7 @@ class Lane:
                     self._post(results)
                     results, since_post = [], 0
         if syncs and results:
-            # A sync can take as long as the disk likes; the appends of others do not wait for it.
+            # A sync may take long; the appends of others do not wait for it.
             self._post(results)
             results = []
         for works in syncs.values():
@@ -299,11 +297,11 @@ class Lane:
         self._call_began = time.monotonic()
         try:
             written = disk_calls.write_all(file.fd, [buffer for work in works for buffer in work.buffers or ()])
-        except Exception as error:  # also a bug's: a thread that ends in silence leaves everybody waiting
+        except Exception as error:  # a bug too: a thread that ends silently leaves all callers waiting
             failure = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error), self._name)
             if not self._is_undone(file, failure):
                 if is_sound(failure):
-                    # The half that was written could not be cut off: nothing more is written, however much room comes.
+                    # The part that was written could not be truncated: nothing more may be written.
                     failure = OSError(errno.EIO, f"a failed write cannot be undone: {failure}", self._name)
                 self._failure = failure
             results.extend((work, None, failure) for work in works)
@@ -319,7 +317,7 @@ class Lane:
             results.append((work, size, None))
 
     def _is_undone(self, file: LaneFile, failure: OSError) -> bool:
-        """Cuts off what was written of an append that failed on a sound disk: the file ends with the last whole one."""
+        """Truncates a partly written append on a sound disk, so that the file ends with the last complete one."""
         if not is_sound(failure):
             return False
         try:
@@ -340,8 +338,8 @@ class Lane:
             try:
                 os.fdatasync(file.fd)
             except OSError as failure:
-                # Linux marks the pages clean after a failed sync: asking again would report a success that is none.
-                # That holds for lack of room too, when the file system finds out so late: what was written is lost.
+                # Linux marks the pages clean after a failed sync: the next sync would report a false success. So it is
+                # after lack of room too, when the file system finds it so late: what was written is lost.
                 error = self._failure = OSError(errno.EIO, f"a sync failed: {failure}", self._name)
         results.extend((work, None, error) for work in works)
 
@@ -352,8 +350,8 @@ class Lane:
         )
 
     def _drop(self, works: list[_Work]) -> None:
-        """The lane is closing: whatever still waits is cancelled, as a crash would lose it."""
-        works += self._taken_back()
+        """Cancels the waiting calls: the lane closes."""
+        works += self._drain()
         if works:
             try:
                 self._loop.call_soon_threadsafe(_cancel, works)
@@ -364,12 +362,12 @@ class Lane:
         try:
             self._loop.call_soon_threadsafe(_complete, self._loop, results)
         except RuntimeError:
-            # The loop has closed while the disk was busy; nobody waits any more.
+            # The loop was closed while the disk was busy; nobody waits.
             return
 
 
 def _parts(works: list[_Work]) -> Iterator[list[_Work]]:
-    """Appends to one file, in order, so many at a time as make POST_BYTES."""
+    """Splits the appends to one file, in order, into parts of about POST_BYTES."""
     part: list[_Work] = []
     size = 0
     for work in works:
@@ -383,11 +381,11 @@ def _parts(works: list[_Work]) -> Iterator[list[_Work]]:
 
 
 def _complete(loop: asyncio.AbstractEventLoop, results: list[_Result]) -> None:
-    """All futures first: who is told of one sees that the others of the batch are done as well."""
+    """Completes all futures, then calls `on_done`: a callback sees that the others of the batch are done as well."""
     for work, value, error in results:
         future = work.future
         if future.done():
-            continue  # given up meanwhile; whoever wanted to know has been told
+            continue  # `take_offline` has failed it already
         if error is None:
             future.set_result(value)
         else:
@@ -396,7 +394,7 @@ def _complete(loop: asyncio.AbstractEventLoop, results: list[_Result]) -> None:
         if work.on_done is not None:
             try:
                 work.on_done(work.future)
-            except Exception as failure:  # the others are told all the same, as the loop does with callbacks
+            except Exception as failure:  # the others are called all the same, as the loop does with callbacks
                 loop.call_exception_handler({"message": "on_done of an append failed", "exception": failure})
 
 

@@ -1,8 +1,8 @@
 """The Network port on non-blocking sockets, read and written by the event loop's readiness callbacks.
 
-Receiving: bytes land in a pooled buffer (`buffers.py`) and whole frames are handed out as slices of it; only the
-unfinished tail of a buffer that ran full is copied. Sending: everything queued in one turn of the loop leaves in one
-system call; file ranges leave by sendfile straight from the page cache.
+Receiving: bytes are read into a pooled buffer (`buffers.py`) and complete frames are slices of it; only the incomplete
+frame at the end of a full buffer is copied. Sending: everything that is queued in one turn of the loop is sent in one
+system call; file ranges are sent with sendfile, from the page cache.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SocketConnection:
             return
         self._paused = False
         if self._end - self._start >= 4:
-            # Frames already received come first, in a turn of their own: resume may be called from on_frame.
+            # Received frames come first, in another turn of the loop: resume may be called from on_frame.
             self._loop.call_soon(self._deliver_and_watch)
         else:
             self._watch_reads()
@@ -167,7 +167,7 @@ class SocketConnection:
             self._make_room(needed)
 
     def _make_room(self, needed: int) -> None:
-        """Ensures that the frame under way fits behind `_start` and that there is room to receive."""
+        """Ensures that the frame in progress fits into the buffer and that there is room to receive."""
         capacity = len(self._buffer)
         pending = self._end - self._start
         if self._end == capacity and self._room_hint < _LARGEST_IDLE_BUFFER:
@@ -250,7 +250,7 @@ class SocketConnection:
             self._handler.on_sent()
 
     def _send_buffers(self) -> bool:
-        """Sends the buffers at the head of the queue; True when all that it tried to send went out."""
+        """Sends the buffers at the head of the queue. True when it sent all that it tried to send."""
         queue = self._queue
         buffers: list[bytes | bytearray | memoryview] = []
         more_follows = False
@@ -286,7 +286,7 @@ class SocketConnection:
 
     def _send_file_range(self, chunk: Chunk) -> bool:
         fd = getattr(chunk, "fd", None)
-        if fd is None:  # not a range of a local file (another adapter's): its bytes
+        if fd is None:  # a range of another adapter: sends its bytes
             self._queue[0] = chunk.read()  # type: ignore[union-attr]
             chunk.release()  # type: ignore[union-attr]
             return True
@@ -325,16 +325,16 @@ class SocketConnection:
         self._unsent = 0
         self._socket.close()
         self._owner.forget(self)
-        self._loop.call_soon(self._tell_closed, reason)
+        self._loop.call_soon(self._notify_closed, reason)
 
-    def _tell_closed(self, reason: str) -> None:
+    def _notify_closed(self, reason: str) -> None:
         self._view = memoryview(b"")
         self._buffer = bytearray()
         self._handler.on_close(reason)
 
 
 class _PendingRange:
-    """A file range being sent, with the position reached."""
+    """A file range that is being sent, from a position on."""
 
     __slots__ = ("_range", "check", "fd", "length", "position")
 
@@ -380,7 +380,7 @@ class SocketListener:
         self._factory = factory
         self._max_frame_bytes = max_frame_bytes
         self._is_privileged = is_privileged
-        self._is_closed = self._is_paused = self._is_resting = self._is_watched = False
+        self._is_closed = self._is_paused = self._is_waiting = self._is_watched = False
         self._next_notice = float("-inf")
         self.host, self.port = sock.getsockname()[:2]
         self._watch()
@@ -388,23 +388,25 @@ class SocketListener:
     def _on_acceptable(self) -> None:
         for _ in range(64):
             if self._is_paused or self._is_closed:
-                return  # over the one before
+                return  # the connection before has caused it
             try:
                 sock, _address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Out of file descriptors or memory: the waiting connections stay in the backlog.
-                self._rest(f"cannot accept: {_reason(error)}")
+                self._wait_and_accept(f"cannot accept: {_reason(error)}")
                 return
             if not self._is_privileged and not is_for_clients(sock.fileno()):
                 sock.close()
-                self._rest("a connection is closed: what is left of the limit of open files is for files and brokers")
+                self._wait_and_accept(
+                    "a connection is closed: the rest of the limit of open files is for files and brokers"
+                )
                 return
             try:
-                self._owner.adopt(sock, self._factory, self._max_frame_bytes)
+                self._owner.add(sock, self._factory, self._max_frame_bytes)
             except OSError:
-                sock.close()  # gone before we looked at it
+                sock.close()  # the peer has closed it already
 
     def pause(self) -> None:
         self._is_paused = True
@@ -414,23 +416,23 @@ class SocketListener:
         self._is_paused = False
         self._watch()
 
-    def _rest(self, reason: str) -> None:
-        """Accepts nothing for a moment."""
+    def _wait_and_accept(self, reason: str) -> None:
+        """Accepts no connection for a moment."""
         now = self._owner.loop.time()
         if now >= self._next_notice:
             self._next_notice = now + _NOTICE_S
             logger.error("listener %s:%d: %s; trying again", self.host, self.port, reason)
-        self._is_resting = True
+        self._is_waiting = True
         self._watch()
         self._owner.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
 
     def _accept_again(self) -> None:
-        self._is_resting = False
+        self._is_waiting = False
         self._watch()
 
     def _watch(self) -> None:
-        """Has the loop tell of connections, or not."""
-        is_wanted = not (self._is_paused or self._is_resting or self._is_closed)
+        """Makes the loop report new connections, or not."""
+        is_wanted = not (self._is_paused or self._is_waiting or self._is_closed)
         if is_wanted and not self._is_watched:
             self._owner.loop.add_reader(self._socket.fileno(), self._on_acceptable)
         elif self._is_watched and not is_wanted:
@@ -446,7 +448,7 @@ class SocketListener:
 
 
 class SocketNetwork:
-    """See `ottla_broker.ports.network.Network`. One per broker, used on one loop.
+    """See `ottla_broker.ports.network.Network`. One per broker, on one loop.
 
     Args:
         send_buffer_bytes, receive_buffer_bytes: `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`;
@@ -503,13 +505,13 @@ class SocketNetwork:
             raise OSError(error.errno, f"{host}: {_reason(error)}") from error
         try:
             name, _ = await self.loop.getnameinfo((address, 0), socket.NI_NAMEREQD)
-            leads_back = address in await self._addresses(name)
+            resolves_back = address in await self._addresses(name)
         except OSError:
             return address
-        return name if leads_back else address
+        return name if resolves_back else address
 
     async def _addresses(self, host: str) -> list[str]:
-        """Those of IPv4 first, as Java orders them."""
+        """IPv4 addresses first, as Java orders them."""
         infos = await self.loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         ordered = sorted(infos, key=lambda info: info[0] != socket.AF_INET)
         return list(dict.fromkeys(str(info[4][0]) for info in ordered))
@@ -532,10 +534,10 @@ class SocketNetwork:
                 except BaseException:
                     sock.close()
                     raise
-                return self.adopt(sock, factory, max_frame_bytes)
+                return self.add(sock, factory, max_frame_bytes)
             raise failure
 
-    def adopt(self, sock: socket.socket, factory: HandlerFactory, max_frame_bytes: int) -> SocketConnection:
+    def add(self, sock: socket.socket, factory: HandlerFactory, max_frame_bytes: int) -> SocketConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

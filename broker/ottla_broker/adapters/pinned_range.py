@@ -1,4 +1,4 @@
-"""A run of bytes of an open file that stays valid until it is released: the FileRange of both production Disks."""
+"""The FileRange of both production Disks: a range of an open file that can be read until it is released."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ottla_broker.adapters import disk_calls
 
 class _Pinned(Protocol):
     def unpin(self) -> None:
-        """One range less needs the descriptor."""
+        """A range of the descriptor was released."""
         ...
 
 
-class Cuts:
-    """The sizes that one file has been cut to, through whichever of its descriptors."""
+class Truncations:
+    """The sizes that one file was truncated to, through any of its descriptors."""
 
     __slots__ = ("__weakref__", "sizes")
 
@@ -24,42 +24,42 @@ class Cuts:
         self.sizes: list[int] = []
 
 
-class CutsOfFiles:
-    """The `Cuts` of the files of one Disk, for as long as somebody has them open: a file that is opened again while
-    ranges of it wait to be sent has the same ones. `file` is (device, inode)."""
+class FileTruncations:
+    """The `Truncations` of each open file of one Disk, by (device, inode): a file that is opened again while ranges of
+    it wait to be sent gets the same value."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, int], Cuts] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[int, int], Truncations] = WeakValueDictionary()
 
-    def of(self, file: tuple[int, int]) -> Cuts:
+    def of(self, file: tuple[int, int]) -> Truncations:
         found = self._known.get(file)
         if found is None:
-            found = self._known[file] = Cuts()
+            found = self._known[file] = Truncations()
         return found
 
 
 class PinnedRange:
-    """`fd` and `position` are what the sockets' sendfile takes."""
+    """See `ottla_broker.ports.disk.FileRange`. `fd` and `position` are for sendfile."""
 
-    __slots__ = ("_cuts", "_cuts_before", "_file", "fd", "length", "position")
+    __slots__ = ("_file", "_truncations", "_truncations_before", "fd", "length", "position")
 
-    def __init__(self, file: _Pinned, fd: int, position: int, length: int, cuts: Cuts) -> None:
+    def __init__(self, file: _Pinned, fd: int, position: int, length: int, truncations: Truncations) -> None:
         self._file: _Pinned | None = file
         self.fd = fd
         self.position = position
         self.length = length
-        self._cuts = cuts
-        self._cuts_before = len(cuts.sizes)
+        self._truncations = truncations
+        self._truncations_before = len(truncations.sizes)
 
     @property
     def is_stale(self) -> bool:
-        since, sizes = self._cuts_before, self._cuts.sizes
+        since, sizes = self._truncations_before, self._truncations.sizes
         return len(sizes) > since and min(sizes[since:]) < self.position + self.length
 
     def check(self) -> None:
-        """Raises OSError ESTALE when the file has been cut below its end."""
+        """Raises OSError ESTALE when the range is stale."""
         if self.is_stale:
-            raise OSError(errno.ESTALE, "what was to be sent has been cut off")
+            raise OSError(errno.ESTALE, "the bytes to be sent have been truncated")
 
     def read(self) -> bytes:
         self.check()

@@ -1,4 +1,4 @@
-"""What a process that runs brokers sets up once: the loop, the limits, the garbage collector, the ports."""
+"""Prepares a process that runs brokers: event loop, limits, garbage collector, production ports."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ottla_broker.adapters import descriptors
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.adapters.divided_workers import DividedWorkers
-from ottla_broker.adapters.logs import zookeeper_logger
 from ottla_broker.adapters.network import SocketNetwork
+from ottla_broker.adapters.process_logging import zookeeper_logger
 from ottla_broker.config import BrokerConfig
 from ottla_broker.jobs import JOBS, PROMPT_JOBS
 from ottla_broker.ports import Coordination, Ports
 
 T = TypeVar("T")
 
-LEAST_OPEN_FILES = 4096
+MIN_OPEN_FILES = 4096
 SWITCH_INTERVAL_S = 0.0005
-"""How long a lane may keep the loop waiting for the interpreter lock."""
+"""How long a lane may hold the interpreter lock while the loop waits for it."""
 _YOUNG_THRESHOLD = 50_000
 
 logger = logging.getLogger("ottla.process")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs `main` on uvloop where it is installed, else on the standard loop."""
+    """Runs `main` on uvloop if it is installed, else on the standard loop."""
     prepare()
     try:
         import uvloop
@@ -43,25 +43,25 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def prepare() -> None:
-    """Raises the limit of open files to its hard limit, keeps some back and sets the interpreter's intervals."""
+    """Raises the limit of open files to its hard limit, reserves some, and sets the interpreter's switch interval."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
-        logger.warning("only %d files may be open; raise the limit (ulimit -n) to %d or more", hard, LEAST_OPEN_FILES)
+    if hard != resource.RLIM_INFINITY and hard < MIN_OPEN_FILES:
+        logger.warning("only %d files may be open; raise the limit (ulimit -n) to %d or more", hard, MIN_OPEN_FILES)
     descriptors.RESERVE.fill()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 def freeze_garbage() -> None:
-    """Takes what start-up has made out of every later collection; to be called when the brokers are ready."""
+    """Excludes the objects of the start from later collections. Call it once the brokers are ready."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_THRESHOLD, 20, 100)
 
 
 def zookeeper_coordination(config: BrokerConfig) -> Coordination:
-    """A session on the ZooKeeper that `zookeeper.connect` names, not yet started."""
+    """The coordination store at `zookeeper.connect`, not started."""
     from ottla_broker.coordination.zookeeper import ZooKeeperCoordination
 
     session_timeout_ms: int = config["zookeeper.session.timeout.ms"]
@@ -74,7 +74,7 @@ def zookeeper_coordination(config: BrokerConfig) -> Coordination:
 
 
 def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int = 1) -> Ports:
-    """The production ports of one broker, on the running loop. `brokers`: as many share the process."""
+    """The production ports of one broker, on the running loop. `brokers`: how many share the process."""
     loop = asyncio.get_running_loop()
     open_files = descriptors.limit()
     return Ports(
@@ -93,14 +93,14 @@ def make_ports(config: BrokerConfig, coordination: Coordination, *, brokers: int
 
 
 def _worker_processes(config: BrokerConfig) -> int:
-    """Enough for the recoveries that may run at once, as far as there are cores for them, and else at most four."""
+    """As many as recoveries may run at a time, at least four, but no more than there are cores."""
     recoveries: int = len(config.log_dirs) * config["num.recovery.threads.per.data.dir"]
     return max(1, min(os.cpu_count() or 1, max(4, recoveries)))
 
 
 def _socket_buffer_bytes(config: BrokerConfig, name: str) -> int:
-    """What the file says; without it the kernel sizes the buffer.
+    """The configured size; without one the kernel sizes the buffer.
 
-    Kafka's default of 100 kB costs ten wake-ups per megabyte, and it also keeps the kernel from growing the buffer.
+    Kafka's default of 100 kB costs ten wake-ups per megabyte, and prevents the kernel from growing the buffer.
     """
     return config[name] if config.is_given(name) else -1

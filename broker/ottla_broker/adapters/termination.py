@@ -1,4 +1,4 @@
-"""What a container leaves behind when it ends: Kubernetes shows the file's text as the reason why it ended."""
+"""Writes the termination message of a container, which Kubernetes shows as the reason why it ended."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from pathlib import Path
 
 PATH = Path("/dev/termination-log")
-"""terminationMessagePath's default; it is there in a container of Kubernetes only."""
-MOST_BYTES = 4096
-"""What Kubernetes keeps of it."""
+"""The default of terminationMessagePath; the file exists only in a container of Kubernetes."""
+MAX_BYTES = 4096
+"""Kubernetes reads no more."""
 
 
-def leave_reason(reason: str) -> None:
-    """Writes why the process ends, where there is such a file; never an error, for the process ends anyway."""
+def write_reason(reason: str) -> None:
+    """Writes why the process ends, if there is such a file. Ignores errors: the process ends anyway."""
     try:
-        descriptor = os.open(PATH, os.O_WRONLY | os.O_TRUNC)  # never created: elsewhere it is nobody's business
+        descriptor = os.open(PATH, os.O_WRONLY | os.O_TRUNC)  # never created: outside of Kubernetes nobody reads it
     except OSError:
         return
     try:
-        os.write(descriptor, reason.encode(errors="replace")[:MOST_BYTES])
+        os.write(descriptor, reason.encode(errors="replace")[:MAX_BYTES])
     except OSError:
         pass
     finally:

@@ -1,7 +1,7 @@
-"""The child process of `workers.py`: reads jobs from its input, runs each on a Disk of its own, answers on its output.
+"""The child process of `workers.py`: reads jobs from its input, runs each with a Disk, writes results to its output.
 
-A thread waits for the input, so that the process ends the moment the broker is gone, even in the middle of a job: a
-broker that starts again must not find somebody else at work on its files.
+A thread waits for the input, so that the process ends as soon as the broker has ended, even during a job: a broker that
+starts again must not find another process that writes its files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def _run(frame: bytes, frames: SimpleQueue[bytes], output: int) -> tuple[b
 
     async def ask(question: Any) -> Any:
         _send(output, pickle.dumps((None, question)))
-        # This process has one job: nothing else is kept waiting.
+        # Blocking is fine: this process has one job.
         return pickle.loads(frames.get())
 
     name, directory, asks, arguments = pickle.loads(frame)
@@ -60,7 +60,7 @@ def _encode(answer: tuple[bool, Any]) -> bytes:
         pickle.loads(data)
         return data
     except Exception:
-        # An exception that does not survive the way is told in words.
+        # An exception that cannot be pickled is sent as text.
         return pickle.dumps((False, RuntimeError(f"{type(answer[1]).__name__}: {answer[1]}")))
 
 
@@ -71,12 +71,12 @@ def _send(output: int, data: bytes) -> None:
 
 
 def main() -> None:
-    """Serves jobs until the input ends. Argument: by how much other processes go before this one (nice)."""
+    """Runs jobs until the input ends. Argument: the niceness of this process."""
     os.nice(int(sys.argv[1]))
-    # Ctrl-C goes to the whole group; the broker decides when this process ends.
+    # Ctrl-C reaches the whole process group; the broker ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.dup(1)
-    os.dup2(2, 1)  # what a job prints must not end up between the answers
+    os.dup2(2, 1)  # what a job prints must not be mixed with the results
     jobs: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(0, jobs), daemon=True).start()
     while True:

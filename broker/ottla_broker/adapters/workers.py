@@ -1,8 +1,8 @@
-"""The Workers port on child processes, started when a job needs one and ended when they have been idle.
+"""The Workers port on child processes, which start when a job needs one and end when they are idle.
 
 Each child runs `worker_process.py` over two pipes; jobs, questions and answers are length-prefixed pickles. A child
-that dies fails its job with RuntimeError and is not started again before the next job. When the broker dies the pipes
-close, and the child ends at once, in the middle of its job if need be: as a crash would.
+that dies fails its job with RuntimeError; the next job starts another one. When the broker ends, the pipes close and
+the child ends at once, also during a job.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla_broker.adapters.worker_process import LENGTH
-from ottla_broker.ports.workers import Answer
+from ottla_broker.ports.workers import QuestionHandler
 
 _IDLE_S = 20.0
-"""A child costs some 20 MB; it goes when there was no job for so long."""
+"""A child takes about 20 MB; it ends after so long without a job."""
 
 _STOP_S = 2.0
 
 
-class _Task:
+class _Job:
+    """A job that waits for a child, or runs."""
+
     __slots__ = ("answer", "frame", "future", "name")
 
-    def __init__(self, name: str, frame: bytes, future: asyncio.Future[Any], answer: Answer | None) -> None:
+    def __init__(self, name: str, frame: bytes, future: asyncio.Future[Any], answer: QuestionHandler | None) -> None:
         self.name = name
         self.frame = frame
         self.future = future
@@ -35,13 +37,13 @@ class _Task:
 
 
 class ProcessWorkers:
-    """See `ottla_broker.ports.workers.Workers`. Made and used on one loop.
+    """See `ottla_broker.ports.workers.Workers`. Used on one loop.
 
     Args:
-        jobs: the registry; only its names are used here, the child looks the functions up itself.
+        jobs: the registry; only its names are used here, the child finds the functions itself.
         max_processes: children at a time; further jobs wait in order.
-        environment: of the children; the broker's own by default.
-        niceness: by how much the broker goes before its children where cores are short (nice, 0 to 19).
+        environment: of the children; by default the broker's.
+        niceness: of the children, 0 to 19.
     """
 
     def __init__(
@@ -55,16 +57,18 @@ class ProcessWorkers:
         self._jobs = jobs
         self._niceness = niceness
         self._loop = asyncio.get_running_loop()
-        # Two at least: a compaction of many minutes must not keep a recovery or a conversion waiting.
+        # At least two: a recovery or a conversion must not wait for a compaction of many minutes.
         self._max_processes = max_processes or max(2, min(4, os.cpu_count() or 1))
         self._environment = dict(os.environ if environment is None else environment)
-        self._waiting: deque[_Task] = deque()
+        self._waiting: deque[_Job] = deque()
         self._wakeup: asyncio.Event = asyncio.Event()
         self._runners: dict[asyncio.Task[None], None] = {}
         self._idle = 0
         self._is_closed = False
 
-    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
+    def run(
+        self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
         if job not in self._jobs:
             raise KeyError(job)
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -72,7 +76,7 @@ class ProcessWorkers:
             future.cancel()
             return future
         frame = pickle.dumps((job, os.path.abspath(directory), answer is not None, arguments))
-        self._waiting.append(_Task(job, frame, future, answer))
+        self._waiting.append(_Job(job, frame, future, answer))
         self._wakeup.set()
         self._start_runner_if_short()
         return future
@@ -86,7 +90,7 @@ class ProcessWorkers:
             runner.cancel()
 
     async def wait_closed(self) -> None:
-        """After `close`: until the children have ended."""
+        """After `close`: returns when the children have ended."""
         if self._runners:
             await asyncio.wait(list(self._runners))
 
@@ -99,16 +103,16 @@ class ProcessWorkers:
     def _on_runner_done(self, runner: asyncio.Task[None]) -> None:
         self._runners.pop(runner, None)
         if not runner.cancelled() and (error := runner.exception()) is not None:
-            # No child could be started: the jobs that wait learn why instead of waiting for ever.
+            # No child could be started: the waiting jobs fail instead of waiting forever.
             while self._waiting:
                 task = self._waiting.popleft()
                 if not task.future.done():
                     task.future.set_exception(RuntimeError(f"no worker process could be started: {error}"))
-        # While this one's child was ending it still counted, and took no job: one that came then has nobody.
+        # While its child was ending, this runner still counted and took no job: one may wait without a runner.
         self._start_runner_if_short()
 
     async def _serve(self) -> None:
-        """One child's life: jobs in order, until it has been idle or dies."""
+        """Starts a child and gives it jobs in order, until it is idle or dies."""
         path = os.pathsep.join([entry for entry in sys.path if entry])
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -119,7 +123,7 @@ class ProcessWorkers:
             stdout=asyncio.subprocess.PIPE,
             env={**self._environment, "PYTHONPATH": path},
         )
-        task: _Task | None = None
+        task: _Job | None = None
         try:
             while (task := await self._next()) is not None:
                 is_alive = await self._run_one(process, task)
@@ -131,7 +135,7 @@ class ProcessWorkers:
                 task.future.cancel()
             await self._end(process)
 
-    async def _next(self) -> _Task | None:
+    async def _next(self) -> _Job | None:
         """The next job; None after the idle time."""
         while True:
             while self._waiting:
@@ -144,17 +148,17 @@ class ProcessWorkers:
                 await asyncio.wait_for(self._wakeup.wait(), _IDLE_S)
             except TimeoutError:
                 if self._waiting:
-                    continue  # it came in the same moment
+                    continue  # a job came in the same moment
                 return None
             finally:
                 self._idle -= 1
 
-    async def _run_one(self, process: asyncio.subprocess.Process, task: _Task) -> bool:
-        """Sends the job, answers its questions and waits for its result; False when the child is of no more use."""
+    async def _run_one(self, process: asyncio.subprocess.Process, task: _Job) -> bool:
+        """Sends the job, answers its questions and waits for its result. False when the child has to end."""
 
         def on_done(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
-                _kill(process)  # it must touch no file any more: somebody else may begin the job anew
+                _kill(process)  # it must write no file any more: the job may be started again
 
         task.future.add_done_callback(on_done)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from ottla_broker.adapters.http import HttpServer
+    from ottla_broker.adapters.http_server import HttpServer
     from ottla_broker.config import BrokerConfig
     from ottla_broker.server.broker import Broker
 
@@ -46,7 +46,7 @@ def run(
 
     ottla broker run server.properties --override broker.id=7 --override log.dirs=/disk0,/disk1
     """
-    from ottla_broker.adapters import logs, process
+    from ottla_broker.adapters import process, process_logging
     from ottla_broker.config import BrokerConfig, ConfigError
     from ottla_broker.config.properties import decode_properties_file, keys_in_utf_8, parse_properties
 
@@ -58,7 +58,7 @@ def run(
         _refuse(f"{properties}: {error}")
     except OSError as error:
         _refuse(f"{properties}: {error.strerror}")
-    logs.configure(lambda: config.broker_id)
+    process_logging.configure(lambda: config.broker_id)
     if config.unknown_keys:
         logger.warning("%s: unknown keys are ignored: %s", properties, ", ".join(config.unknown_keys))
     if in_utf_8 := keys_in_utf_8(parse_properties(text)):
@@ -70,18 +70,18 @@ def run(
 
 
 def _refuse(message: str) -> NoReturn:
-    from ottla_broker.adapters.termination import leave_reason
+    from ottla_broker.adapters.termination import write_reason
 
-    leave_reason(message)
+    write_reason(message)
     sys.stderr.write(f"{message}\n")
     raise typer.Exit(1)
 
 
 async def _serve(config: BrokerConfig) -> int:
     """Runs the broker; the exit status is 0 after an orderly stop and 1 after a halt or a refusal to start."""
-    from ottla_broker.adapters import logs
+    from ottla_broker.adapters import process_logging
     from ottla_broker.adapters.process import freeze_garbage, make_ports, zookeeper_coordination
-    from ottla_broker.adapters.termination import leave_reason
+    from ottla_broker.adapters.termination import write_reason
     from ottla_broker.server.broker import Broker, StartRefused
 
     stopping = asyncio.Event()
@@ -90,7 +90,7 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, stopping.set)
     broker = Broker(config, make_ports(config, zookeeper_coordination(config)))
     http: HttpServer | None = None
-    with logs.about(lambda: broker.broker_id):
+    with process_logging.about(lambda: broker.broker_id):
         try:
             if config.http_listener is not None:
                 http = await _listen(broker, config.http_listener)
@@ -106,14 +106,14 @@ async def _serve(config: BrokerConfig) -> int:
                 await _stop(broker, starting)
             if broker.state == "stopped":
                 return 0
-            leave_reason(f"halted: {await halted}")  # the log has it already
+            write_reason(f"halted: {await halted}")  # the log has it already
             return 1
         except StartRefused as error:
-            leave_reason(f"the broker refuses to start: {error}")
+            write_reason(f"the broker refuses to start: {error}")
             logger.critical("the broker refuses to start: %s", error)
             return 1
         except Exception as error:
-            leave_reason(f"a mistake of ours, please report it with the log: {type(error).__name__}: {error}")
+            write_reason(f"a mistake of ours, please report it with the log: {type(error).__name__}: {error}")
             logger.exception("the broker ends: this is a mistake of ours, please report it")
             return 1
         finally:
@@ -122,7 +122,7 @@ async def _serve(config: BrokerConfig) -> int:
 
 
 async def _listen(broker: Broker, address: tuple[str, int]) -> HttpServer:
-    from ottla_broker.adapters.http import HttpServer
+    from ottla_broker.adapters.http_server import HttpServer
     from ottla_broker.server.broker import StartRefused
     from ottla_broker.server.edge.http_endpoints import routes
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.prompt import Confirm
 from rich.table import Table
 
-from ottla_broker.adapters.logs import message_of
+from ottla_broker.adapters.process_logging import message_of
 from ottla_broker.local.control import ControlError, NotRunning, ask
 from ottla_broker.local.layout import FleetStateError, Layout, delete_fleet
 from ottla_operator.model.documents import DocumentError, load_documents

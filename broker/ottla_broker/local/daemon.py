@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ottla_broker.adapters import logs
+from ottla_broker.adapters import process_logging
 from ottla_broker.adapters.clock import LoopClock
 from ottla_broker.adapters.network import SocketNetwork
 from ottla_broker.adapters.process import freeze_garbage, run
@@ -257,7 +257,7 @@ def main() -> int:
     parser.add_argument("--processes", action="store_true")
     parser.add_argument("--zookeeper", default="")
     arguments = parser.parse_args()
-    logs.configure()
+    process_logging.configure()
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(arguments.data))

@@ -11,8 +11,8 @@ import logging
 import os
 from typing import Any
 
-from ottla_broker.adapters import logs
-from ottla_broker.adapters.http import HttpServer
+from ottla_broker.adapters import process_logging
+from ottla_broker.adapters.http_server import HttpServer
 from ottla_broker.adapters.process import make_ports, zookeeper_coordination
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordination.embedded import EmbeddedCoordination, EmbeddedStore
@@ -58,7 +58,7 @@ class Fleet:
         config = BrokerConfig.from_mapping(
             {**self.layout.broker_config(place, self._zookeeper_connect or EMBEDDED_CONNECT), **self._overrides}
         )
-        with logs.about(lambda: broker_id):
+        with process_logging.about(lambda: broker_id):
             try:
                 for directory in self.layout.log_directories(broker_id).values():
                     # One that cannot be made or read is a failed disk, with which the broker starts.
@@ -84,13 +84,13 @@ class Fleet:
 
     def kill(self, broker_id: int) -> None:
         """Halts one broker without a clean shutdown. KeyError when it is not running."""
-        with logs.about(lambda: broker_id):
+        with process_logging.about(lambda: broker_id):
             self.brokers.pop(broker_id).halt("killed by ottla local kill")
         self._http.pop(broker_id).close()
 
     async def stop_broker(self, broker_id: int, *, hands_over: bool = True) -> None:
         """Stops one broker in order, after the others lead what it led. KeyError when it is not running."""
-        with logs.about(lambda: broker_id):
+        with process_logging.about(lambda: broker_id):
             await self.brokers.pop(broker_id).stop(hands_over=hands_over)
         self._http.pop(broker_id).close()
 

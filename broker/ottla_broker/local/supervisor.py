@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla_broker.adapters.logs import message_of
+from ottla_broker.adapters.process_logging import message_of
 from ottla_broker.local.layout import STOP_TIMEOUT_MS, BrokerPlace, Layout, write_properties
 
 logger = logging.getLogger("ottla.local")

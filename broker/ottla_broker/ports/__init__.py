@@ -1,10 +1,10 @@
-"""The five ports: everything the broker knows of the world outside its own values.
+"""The five ports: the interfaces to time, network, disks, the coordination store and worker processes.
 
-Here live only the interfaces and their value types. Production adapters stand in `ottla_broker.adapters`
-(and `ottla_broker.coordination` for ZooKeeper and the embedded store), the simulated ones in `simulation`.
-Broker code receives a `Ports` object and calls nothing else: no `time`, `random`, `socket`, `open`, thread or
-uvloop-only function stands outside an adapter. asyncio itself (futures, tasks, events) is the scheduler on both
-sides: production runs it on uvloop or the standard loop, the simulator on a loop whose time is virtual.
+Only the interfaces and their value types live here. The production adapters are in `ottla_broker.adapters` (and
+`ottla_broker.coordination` for ZooKeeper and the embedded store), the simulated ones in `simulation`. Broker code gets
+a `Ports` value and reaches the outside only through it: it uses no `time`, `random`, `socket`, `open`, thread or
+uvloop-only function. asyncio (futures, tasks, events) is the scheduler on both sides: production runs it on uvloop or
+the standard loop, the simulator on a loop with virtual time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ports:
     coordination: Coordination
     workers: Workers
     open_files: int | None = None
-    """How many files and sockets the broker may have open (its part of RLIMIT_NOFILE), None without a limit."""
+    """The number of files and sockets that the broker may have open (its part of RLIMIT_NOFILE); None: no limit."""
 
 
 __all__ = ["Clock", "Coordination", "Disk", "LogDisk", "Network", "Ports", "Workers"]

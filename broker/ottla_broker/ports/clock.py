@@ -1,7 +1,7 @@
-"""The Clock port: time, timers, tasks, seeded randomness and uuids of one broker.
+"""The Clock port: time, timers, tasks, randomness and uuids of one broker.
 
-Tasks belong to the clock because a broker that halts (or that the simulator crashes) takes all of its timers and
-tasks with it: `cancel_all` is what makes "halt stops a broker, never the process" true.
+The clock owns the tasks of its broker, so that `cancel_all` can end a broker that halts, or that the simulator crashes,
+without ending the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 
 class Timer(Protocol):
-    """A pending callback; `cancel` is idempotent and safe after it has run."""
+    """A pending callback. `cancel` is idempotent, also after the callback has run."""
 
     def cancel(self) -> None: ...
 
@@ -23,14 +23,14 @@ class Clock(Protocol):
     """Time and scheduling. All methods are called on the broker's event loop."""
 
     random: random.Random
-    """The only source of randomness; seeded in the simulator."""
+    """The only source of randomness; the simulator seeds it."""
 
     def now_ms(self) -> int:
         """Wall-clock time in milliseconds since the Unix epoch (record timestamps, znode timestamps)."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for durations and deadlines."""
+        """Monotonic time in seconds, for durations and deadlines."""
         ...
 
     def uuid4(self) -> uuid.UUID:
@@ -42,23 +42,24 @@ class Clock(Protocol):
         ...
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
-        """Runs `callback(*args)` in the next turn of the loop, after everything already queued."""
+        """Runs `callback(*args)` in the next turn of the loop, after everything that is queued already."""
         ...
 
-    def create_future(self) -> asyncio.Future[Any]: ...
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of the broker's event loop."""
+        ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
-        """Starts a task that `cancel_all` ends.
-
-        An exception that leaves the task is reported to `on_task_failure`: nothing dies in silence.
-        """
+        """Starts a task that `cancel_all` cancels. Reports an exception that ends it to `on_task_failure`."""
         ...
 
     on_task_failure: Callable[[str, BaseException], None]
-    """Called with (task name, exception) when a spawned task ends with an exception nobody awaited."""
+    """Called with the name of a task and the exception that ended it."""
 
-    async def sleep(self, delay_s: float) -> None: ...
+    async def sleep(self, delay_s: float) -> None:
+        """Returns after `delay_s` seconds."""
+        ...
 
     def cancel_all(self) -> None:
-        """Cancels every timer and task given out by this clock."""
+        """Cancels every timer and task of this clock."""
         ...

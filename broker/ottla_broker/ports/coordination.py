@@ -1,14 +1,16 @@
-"""The Coordination port: ZooKeeper's model, which is what Kafka's rules are written in.
+"""The Coordination port: the coordination store, ZooKeeper or its embedded replacement, with ZooKeeper's semantics.
 
-Paths, JSON and their meaning stand in `ottla_broker.coordination.znodes`, not here. Every data change bumps the
-node's version; `multi` is all or nothing. Watches are one-shot and are delivered before any read that sees the
-change completes. After EXPIRED every call fails with SessionExpired until the adapter, by itself, has a new session and
-has told so by CONNECTED with a new session id; watches and ephemeral nodes of the old one are gone. Between SUSPENDED
-and CONNECTED or EXPIRED, new calls wait; those under way failed with ConnectionLoss. Watches outlive a mere reconnect.
+Not here: paths, JSON and their meaning (`ottla_broker.coordination.znodes`).
 
-Calls of one session take effect in the order they were made, so a read sees the writes called before it. Errors are
-set on the future (a path that ZooKeeper would not take is a ValueError at once); everything is called on, and calls
-back on, the broker's event loop. The first connection is told as CONNECTED too.
+- Every change of a node's data increments its version; `multi` applies all operations or none.
+- Watches fire once, before a read that sees the change completes. They survive a reconnect.
+- Calls of one session take effect in the order in which they are made: a read sees the writes called before it.
+- Between SUSPENDED and CONNECTED or EXPIRED new calls wait; the calls in progress have failed with ConnectionLoss.
+- After EXPIRED every call fails with SessionExpired until the adapter has opened a new session and reports CONNECTED.
+  Watches and ephemeral nodes of the old session are gone. The first connection is reported as CONNECTED too.
+- Errors are set on the future; a path that ZooKeeper refuses is a ValueError at once.
+
+Everything is called, and calls back, on the broker's event loop.
 """
 
 from __future__ import annotations
@@ -21,31 +23,35 @@ from typing import Protocol, TypeAlias
 
 
 class CoordinationError(Exception):
-    """Base of the errors a caller can act on; `path` names the node."""
+    """Base class of the errors of the store; `path` names the node."""
 
     def __init__(self, path: str = "", message: str = "") -> None:
         super().__init__(message or f"{type(self).__name__}: {path}")
         self.path = path
 
 
-class NoNode(CoordinationError): ...
+class NoNode(CoordinationError):
+    """The node, or the parent of a new one, does not exist."""
 
 
-class NodeExists(CoordinationError): ...
+class NodeExists(CoordinationError):
+    """The node exists already."""
 
 
-class BadVersion(CoordinationError): ...
+class BadVersion(CoordinationError):
+    """The node has another version than the expected one."""
 
 
-class NotEmpty(CoordinationError): ...
+class NotEmpty(CoordinationError):
+    """The node to be deleted has children."""
 
 
 class NoChildrenForEphemerals(CoordinationError):
-    """The parent of the node to be made is ephemeral."""
+    """The parent of a new node is ephemeral."""
 
 
 class ConnectionLoss(CoordinationError):
-    """The outcome is unknown: a write may or may not have happened. Re-read before trying again."""
+    """The outcome of a write is unknown. Read again before repeating it."""
 
 
 class SessionExpired(CoordinationError):
@@ -53,7 +59,7 @@ class SessionExpired(CoordinationError):
 
 
 class MultiFailed(CoordinationError):
-    """A `multi` was refused whole. `index` is the first failing operation, `cause` its error."""
+    """A `multi` has changed nothing. `index` is the first operation that failed, `cause` its error."""
 
     def __init__(self, index: int, cause: CoordinationError) -> None:
         super().__init__(cause.path, f"operation {index} of the transaction: {cause}")
@@ -63,7 +69,7 @@ class MultiFailed(CoordinationError):
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """czxid and mzxid grow over the whole store; ephemeral_owner is a session id or 0."""
+    """The metadata of a node. The zxids increase over the whole store; `ephemeral_owner` is a session id or 0."""
 
     czxid: int
     mzxid: int
@@ -74,6 +80,8 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Creates a node."""
+
     path: str
     data: bytes = b""
     ephemeral: bool = False
@@ -82,6 +90,8 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
+    """Replaces the data of a node; `version` -1 accepts every version."""
+
     path: str
     data: bytes
     version: int = -1
@@ -89,12 +99,16 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Deletes a node; `version` -1 accepts every version."""
+
     path: str
     version: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """Fails the transaction unless the node has this version."""
+
     path: str
     version: int
 
@@ -103,6 +117,8 @@ Operation: TypeAlias = Create | Set | Delete | Check
 
 
 class WatchKind(Enum):
+    """What has happened to a watched node."""
+
     CREATED = "created"
     DELETED = "deleted"
     CHANGED = "changed"
@@ -111,6 +127,8 @@ class WatchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
+    """A watch has fired."""
+
     kind: WatchKind
     path: str
 
@@ -119,22 +137,36 @@ Watcher: TypeAlias = Callable[[WatchEvent], None]
 
 
 class SessionEvent(Enum):
+    """What has happened to the session."""
+
     CONNECTED = "connected"
     SUSPENDED = "suspended"
     EXPIRED = "expired"
 
 
 class Coordination(Protocol):
-    @property
-    def session_id(self) -> int: ...
+    """A session with the coordination store. See the module."""
 
     @property
-    def session_password(self) -> bytes: ...
+    def session_id(self) -> int:
+        """The id of the current session."""
+        ...
+
+    @property
+    def session_password(self) -> bytes:
+        """With the id, lets another process attach to the session."""
+        ...
 
     async def start(self, session: tuple[int, bytes] | None = None) -> None:
-        """Connects. With `session` (id, password) it re-attaches to a living session of an earlier process,
-        ends it (its ephemeral nodes are gone when `start` returns) and opens a new one. ConnectionLoss when the
-        ensemble cannot be reached in time."""
+        """Connects and opens a session.
+
+        Args:
+            session: id and password of the session of an earlier process. If it still exists it is ended first: its
+                ephemeral nodes are gone when `start` returns.
+
+        Raises:
+            ConnectionLoss: the ensemble cannot be reached in time.
+        """
         ...
 
     async def close(self) -> None:
@@ -142,37 +174,42 @@ class Coordination(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Drops the connection without ending the session (halt, crash): it expires by its timeout."""
+        """Drops the connection; the session expires by its timeout, as after a crash."""
         ...
 
-    def add_session_listener(self, listener: Callable[[SessionEvent], None]) -> None: ...
+    def add_session_listener(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Reports session events to `listener` from now on."""
+        ...
 
     def get(self, path: str, watch: Watcher | None = None) -> asyncio.Future[tuple[bytes, Stat]]:
-        """NoNode when absent (then no watch is left)."""
+        """The data of a node. NoNode, which leaves no watch."""
         ...
 
     def exists(self, path: str, watch: Watcher | None = None) -> asyncio.Future[Stat | None]:
-        """The watch is left in both cases and fires on creation too."""
+        """None when the node does not exist; the watch then fires when it is created."""
         ...
 
     def children(self, path: str, watch: Watcher | None = None) -> asyncio.Future[list[str]]:
-        """Sorted names."""
+        """The names of the children, sorted. NoNode."""
         ...
 
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> asyncio.Future[str]:
-        """Gives the path made (with its 10-digit number when `sequence`). NodeExists, NoNode (parent)."""
+        """Returns the path; with `sequence` it ends with a 10-digit number.
+
+        NodeExists, NoNode, NoChildrenForEphemerals.
+        """
         ...
 
     def set(self, path: str, data: bytes, version: int = -1) -> asyncio.Future[Stat]:
-        """BadVersion, NoNode."""
+        """Replaces the data of a node. BadVersion, NoNode."""
         ...
 
     def delete(self, path: str, version: int = -1) -> asyncio.Future[None]:
-        """BadVersion, NoNode, NotEmpty."""
+        """Deletes a node. BadVersion, NoNode, NotEmpty."""
         ...
 
     def multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[str | Stat | None]]:
-        """One result per operation (path for Create, Stat for Set, None else); MultiFailed changes nothing."""
+        """Applies all operations or none. Returns a path for a Create, a Stat for a Set, else None. MultiFailed."""
         ...

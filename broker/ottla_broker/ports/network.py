@@ -1,8 +1,8 @@
 """The Network port: listening, connecting, and Kafka frames (int32 length, then that many bytes) in both directions.
 
-A frame is handed over as a memoryview into a pooled buffer. The buffer goes back to its pool by itself once no
-memoryview into it is alive, so whoever keeps a slice (an append that waits for its disk) keeps it valid, and nobody
-calls release. Answers leave in the order of `send`. Nothing here blocks and nothing here parses Kafka.
+A frame is a memoryview into a pooled buffer. The buffer returns to its pool by itself once no memoryview into it is
+left, so a slice stays valid as long as somebody keeps it (an append that waits for its disk), and nobody releases it.
+Chunks leave in the order of `send`. Nothing here blocks or parses requests.
 """
 
 from __future__ import annotations
@@ -26,104 +26,118 @@ class Connection(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes given to `send` that the operating system has not taken yet."""
+        """Bytes that were passed to `send` and that the operating system has not taken yet."""
         ...
 
     @property
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether either side has closed the connection."""
+        ...
 
     def send(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
-        """Queues the chunks in order. The caller builds the length prefix. A closed connection drops them.
+        """Queues the chunks in order; a closed connection drops them.
 
-        They leave together with whatever else is queued in this turn of the loop; `now` says that nothing more will
-        be, and saves the turn.
-
-        Buffers must not change until sent. A FileRange is sent from the page cache (sendfile) and unpinned after.
+        Args:
+            chunks: with the length prefix. Buffers must not change until they are sent. A FileRange is sent from the
+                page cache (sendfile) and then released.
+            now: sends at once. Otherwise everything that is queued in this turn of the loop is sent together.
         """
         ...
 
     def pause(self) -> None:
-        """Stops reading (back-pressure, throttling). `on_frame` is not called again before `resume`,
-        not even for frames that were already received. Idempotent."""
+        """Stops reading, for back-pressure and throttling. `on_frame` is not called before `resume`, not even for
+        frames that were received already. Idempotent."""
         ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Reads again. Idempotent."""
+        ...
 
     def close(self) -> None:
-        """Drops unsent bytes and closes; `on_close` follows in a later turn of the loop. Idempotent."""
+        """Drops unsent bytes and closes; `on_close` is called in a later turn of the loop. Idempotent."""
         ...
 
     def close_after_send(self) -> None:
-        """Stops reading and closes once everything queued has left."""
+        """Stops reading and closes once everything queued is sent."""
         ...
 
 
 class ConnectionHandler(Protocol):
-    """What a connection calls, always on the broker's loop."""
+    """What a connection calls, on the broker's loop."""
 
     def on_frame(self, frame: memoryview) -> None:
-        """One whole frame without its length prefix."""
+        """A complete frame without its length prefix was received."""
         ...
 
     def on_sent(self) -> None:
-        """Everything queued has been taken by the operating system (called once per emptying)."""
+        """The operating system has taken everything that was queued."""
         ...
 
     def on_close(self, reason: str) -> None:
-        """The connection is gone: "" for an orderly end by either side, else what happened. Called exactly once."""
+        """The connection is closed: `reason` is "" when a side closed it, else the error. Called exactly once."""
         ...
 
 
 class HandlerFactory(Protocol):
+    """Creates the handler of a new connection."""
+
     def __call__(self, connection: Connection) -> ConnectionHandler: ...
 
 
 class Listener(Protocol):
+    """A bound address that accepts connections."""
+
     host: str
     port: int
-    """The bound port (chosen by the system when 0 was asked)."""
+    """The bound port; the system chooses it for port 0."""
 
     def pause(self) -> None:
-        """Accepts nothing until `resume`; who connects meanwhile waits, as long as the backlog takes it. Idempotent."""
+        """Accepts no connection until `resume`; new ones wait in the backlog. Idempotent."""
         ...
 
     def resume(self) -> None:
-        """Idempotent."""
+        """Accepts connections again. Idempotent."""
         ...
 
     def close(self) -> None:
-        """Accepts no more; established connections live on."""
+        """Accepts no more connections; established ones stay open."""
         ...
 
 
 class Network(Protocol):
+    """The network of one broker. See the module."""
+
     async def listen(
         self, host: str, port: int, factory: HandlerFactory, *, max_frame_bytes: int, is_privileged: bool = False
     ) -> Listener:
-        """Binds and accepts. A longer or negative frame length closes the connection with that reason. A privileged
-        listener (of other brokers) accepts also when the process is nearly out of descriptors.
+        """Binds an address and accepts connections.
 
-        Raises OSError when the address cannot be bound.
+        Args:
+            max_frame_bytes: a longer frame, or one of negative length, closes its connection.
+            is_privileged: for other brokers: accepts connections also when the process is nearly out of descriptors.
+
+        Raises:
+            OSError: the address cannot be bound.
         """
         ...
 
     async def resolve(self, host: str) -> list[str]:
-        """The addresses of a host name, or the address itself. Raises OSError when there is none."""
+        """The addresses of a host name; an address resolves to itself. Raises OSError when there is none."""
         ...
 
     async def connect(
         self, host: str, port: int, factory: HandlerFactory, *, timeout_s: float, max_frame_bytes: int
     ) -> Connection:
-        """Raises OSError (TimeoutError included) when nobody answers."""
+        """Opens a connection. Raises OSError, TimeoutError included, when nobody answers."""
         ...
 
     async def own_name(self) -> str:
-        """What others reach this machine by: the name of its first address, else that address as text.
+        """The name by which others reach this machine: the name of its first address, else the address as text.
 
         Raises OSError when the machine's host name has no address. Source: InetAddress.getCanonicalHostName.
         """
         ...
 
     def close(self) -> None:
-        """Closes every listener and connection at once (halt)."""
+        """Closes every listener and connection at once."""
         ...

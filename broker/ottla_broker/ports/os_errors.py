@@ -1,11 +1,11 @@
-"""What the error number of a failed system call says: the one place that classifies them. Pure.
+"""Classifies the error of a failed system call: lack of room, a shortage of the process, or a failure. Pure.
 
-    room        nothing more fits in the file system or the quota            the directory is full
-    shortage    the process or the kernel has no descriptor, memory or       nothing is wrong with any disk: the call is
-                turn left, or a signal came between                          refused or made again, and others go on
-    failure     everything else                                              the disk under the directory has failed
+    room        nothing more fits in the file system or the quota          the directory is full
+    shortage    the process or the kernel is out of descriptors or         nothing is wrong with any disk: the call is
+                memory, or a signal interrupted the call                   refused or repeated, others go on
+    failure     everything else                                            the disk under the directory has failed
 
-A failed sync is a failure whatever its number is (fsync(2): what was dirty is lost); whoever syncs says so with EIO.
+A failed sync is always a failure (fsync(2): the dirty pages are lost); the adapters report it as EIO.
 
     >>> cause_of(OSError(errno.EMFILE, "Too many open files")).value, cause_of(OSError(errno.EIO, "I/O error")).value
     ('shortage', 'failure')
@@ -22,7 +22,7 @@ _SHORTAGE = frozenset(
 )
 
 
-class Cause(Enum):
+class ErrorCause(Enum):
     """See the module."""
 
     ROOM = "room"
@@ -30,23 +30,23 @@ class Cause(Enum):
     FAILURE = "failure"
 
 
-def cause_of(error: OSError) -> Cause:
-    """Which of the three the error of a call on a file or directory is."""
+def cause_of(error: OSError) -> ErrorCause:
+    """The cause of a failed call on a file or directory."""
     if error.errno in _ROOM:
-        return Cause.ROOM
-    return Cause.SHORTAGE if error.errno in _SHORTAGE else Cause.FAILURE
+        return ErrorCause.ROOM
+    return ErrorCause.SHORTAGE if error.errno in _SHORTAGE else ErrorCause.FAILURE
 
 
 def is_lack_of_room(error: BaseException | None) -> bool:
-    """Whether a call failed only because nothing more fits (ENOSPC, EDQUOT)."""
-    return isinstance(error, OSError) and cause_of(error) is Cause.ROOM
+    """Whether a call failed for lack of room (ENOSPC, EDQUOT)."""
+    return isinstance(error, OSError) and cause_of(error) is ErrorCause.ROOM
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether a call failed only because the process or the kernel is short of something (EMFILE, ENOMEM, ...)."""
-    return isinstance(error, OSError) and cause_of(error) is Cause.SHORTAGE
+    """Whether a call failed for a shortage of descriptors or memory (EMFILE, ENOMEM, ...)."""
+    return isinstance(error, OSError) and cause_of(error) is ErrorCause.SHORTAGE
 
 
 def is_sound(error: BaseException | None) -> bool:
-    """Whether the disk under a failed call works: lack of room or a shortage. The call may be made again later."""
-    return isinstance(error, OSError) and cause_of(error) is not Cause.FAILURE
+    """Whether the disk under a failed call works: lack of room or a shortage. The call may be repeated later."""
+    return isinstance(error, OSError) and cause_of(error) is not ErrorCause.FAILURE

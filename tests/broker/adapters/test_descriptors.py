@@ -47,7 +47,7 @@ async def main():
     assert await disk.read_file("checkpoint") == b"0"
     assert [name for name, _, _ in await disk.list("t-0")] == ["0.index", "0.log"]
     await disk.probe()
-    await disk.look()
+    await disk.check_space()
     assert await file.append([b"record"]) == 6
     await file.fsync()
     await disk.make_directory("t-1/deep")

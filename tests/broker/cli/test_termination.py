@@ -45,10 +45,10 @@ def test_a_start_that_is_refused(left: Path, tmp_path: Path) -> None:
 
 def test_without_such_a_file_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(termination, "PATH", tmp_path / "none")
-    termination.leave_reason("over")
+    termination.write_reason("over")
     assert not (tmp_path / "none").exists()
 
 
 def test_a_long_reason_is_cut(left: Path) -> None:
-    termination.leave_reason("x" * 10_000)
-    assert len(left.read_text()) == termination.MOST_BYTES
+    termination.write_reason("x" * 10_000)
+    assert len(left.read_text()) == termination.MAX_BYTES

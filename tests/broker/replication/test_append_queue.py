@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports.workers import Answer
+from ottla_broker.ports.workers import QuestionHandler
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records import legacy
 from ottla_broker.records.compression import Codec
@@ -31,7 +31,9 @@ class HeldWorkers:
     def __init__(self) -> None:
         self.jobs: list[tuple[asyncio.Future[Any], tuple[Any, ...]]] = []
 
-    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
+    def run(
+        self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
         assert job == PREPARE_JOB and answer is None
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.jobs.append((future, arguments))

@@ -180,7 +180,7 @@ async def test_a_directory_that_fails_when_the_doubts_are_over_keeps_no_broker_f
         (tmp_path / name / "ottla.boot-id").write_text("another boot")
     manager = await broker.restart()
     assert manager.markers.is_power_loss_suspected
-    manager.disk(broker.paths[0]).give_up(OSError(errno.EIO, "gone"))
+    manager.disk(broker.paths[0]).take_offline(OSError(errno.EIO, "gone"))
     await manager.markers.broker_registered()
     assert manager.offline_paths == [broker.paths[0]] and not manager.markers.is_power_loss_suspected
     assert not (tmp_path / "d1" / "ottla.power-lost").exists()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters import disk_calls
-from ottla_broker.ports.os_errors import Cause, cause_of
+from ottla_broker.ports.os_errors import ErrorCause, cause_of
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
@@ -48,9 +48,9 @@ def _is_there(path: str, partition: TopicPartition) -> bool:
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=[errno.errorcode[number] for number in SHORTAGES])
 def test_a_shortage_is_no_failure_of_a_disk(number: int) -> None:
-    assert cause_of(OSError(number, "")) is Cause.SHORTAGE
-    assert cause_of(OSError(errno.EIO, "")) is cause_of(OSError("no number")) is Cause.FAILURE
-    assert cause_of(OSError(errno.EDQUOT, "")) is Cause.ROOM
+    assert cause_of(OSError(number, "")) is ErrorCause.SHORTAGE
+    assert cause_of(OSError(errno.EIO, "")) is cause_of(OSError("no number")) is ErrorCause.FAILURE
+    assert cause_of(OSError(errno.EDQUOT, "")) is ErrorCause.ROOM
 
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=[errno.errorcode[number] for number in SHORTAGES])

@@ -242,7 +242,7 @@ class LogMoves:
             # As of the last look, a second ago at most: a disk that hangs must not keep the answer.
             if status.total_bytes < 0:
                 try:
-                    status.free_bytes, status.total_bytes = await manager.guarded(disk, disk.look())
+                    status.free_bytes, status.total_bytes = await manager.guarded(disk, disk.check_space())
                 except KafkaError as error:
                     directory.error = error.code
                     continue

@@ -3,7 +3,7 @@
 /livez succeeds while the loop runs, from before log recovery on. /readyz succeeds when the logs are recovered, the
 listeners are open, the broker is registered and has metadata; whether its replicas are in sync is not its question.
 /status gives the state, the session with the coordination store, the progress of recovery and the log directories as
-JSON. Not here: the server (`adapters.http`).
+JSON. Not here: the server (`adapters.http_server`).
 """
 
 from __future__ import annotations

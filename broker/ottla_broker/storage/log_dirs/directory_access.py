@@ -178,5 +178,5 @@ class DirectoryAccess:
         decision = DirectoryDecision(DirectoryState.OFFLINE, reason_of(error))
         if not self._states.apply(path, decision, self._clock.now_ms()):
             return False
-        self._disks[path].give_up(error)
+        self._disks[path].take_offline(error)
         return True

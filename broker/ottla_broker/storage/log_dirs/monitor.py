@@ -103,7 +103,7 @@ class DirectoryMonitor:
 
     async def _check_space(self, path: str) -> None:
         disk = self._disk_of(path)
-        space = disk.look()
+        space = disk.check_space()
         await self._until_done(path, disk, space)
         error = None if space.cancelled() else space.exception()
         if space.cancelled() or not self._states.is_live(path) or self._disk_of(path) is not disk:
@@ -164,12 +164,12 @@ class DirectoryMonitor:
             work = self._clock.spawn(_outcome(partial(self._reopen, path, disk)), name=f"reopening of {path}")
             while not await self._is_done_within(work, self._timeout_s / _CHECKS_PER_TIMEOUT):
                 if disk.silent_s() >= self._timeout_s:
-                    disk.give_up(OSError(f"no answer for {disk.silent_s():.0f} s"))
+                    disk.take_offline(OSError(f"no answer for {disk.silent_s():.0f} s"))
             _, failure = work.result()
             if failure is not None:
                 raise failure
         except (OSError, LogDirectoryError, CheckpointError, RuntimeError) as error:  # RuntimeError: a worker died
-            disk.give_up(error if isinstance(error, OSError) else OSError(str(error)))
+            disk.take_offline(error if isinstance(error, OSError) else OSError(str(error)))
             return str(error)
         return ""
 

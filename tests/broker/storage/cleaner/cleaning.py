@@ -11,7 +11,7 @@ from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.jobs import JOBS
 from ottla_broker.metrics import Metrics
-from ottla_broker.ports.workers import Answer
+from ottla_broker.ports.workers import QuestionHandler
 from ottla_broker.records.batch import batches
 from ottla_broker.records.compression import Codec
 from ottla_broker.records.ids import TopicPartition
@@ -45,7 +45,9 @@ class Seen(NamedTuple):
 class LoopWorkers:
     """The Workers port on the loop itself: jobs over a Disk of their own, as in a worker process, without one."""
 
-    def run(self, job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
+    def run(
+        self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
         async def work() -> Any:
             disk = DirectDisk(directory)
             try:

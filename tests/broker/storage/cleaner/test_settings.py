@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.adapters.direct_disk import DirectDisk
-from ottla_broker.ports.workers import Answer
+from ottla_broker.ports.workers import QuestionHandler
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings
 from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan, compact_log
@@ -37,7 +37,9 @@ async def test_so_many_logs_are_cleaned_at_a_time(tmp_path: Path, threads: int) 
     peaks: list[int] = []
     are_enough, all_ended = asyncio.Event(), asyncio.Event()
 
-    def watched(job: str, directory: str, *arguments: Any, answer: Answer | None = None) -> asyncio.Future[Any]:
+    def watched(
+        job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
+    ) -> asyncio.Future[Any]:
         async def work() -> Any:
             under_way.append(1)
             peaks.append(len(under_way))
@@ -68,7 +70,9 @@ def test_a_cleaning_reads_and_writes_no_faster_than_it_may(tmp_path: Path) -> No
         storage = Storage(tmp_path, CleanerSettings(io_max_bytes_per_second=RATE, io_buffer_size=1000))
         plans: list[Plan] = []
 
-        def caught(job: str, directory: str, plan: Plan, *, answer: Answer | None = None) -> asyncio.Future[Any]:
+        def caught(
+            job: str, directory: str, plan: Plan, *, answer: QuestionHandler | None = None
+        ) -> asyncio.Future[Any]:
             plans.append(plan)
             raise OSError(errno.ENOSPC, "the test runs the job itself")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla_broker.adapters import logs
+from ottla_broker.adapters import process_logging
 
 
 @pytest.fixture
@@ -17,10 +17,10 @@ def written() -> Iterator[io.StringIO]:
     """What loggers below "ottla.test" and ZooKeeper's write, in a process of several brokers."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(logs.LineFormatter())
-    handler.addFilter(logs.SubjectFilter())
-    handler.addFilter(logs.RepeatFilter(logs.ZOOKEEPER))
-    loggers = [logging.getLogger("ottla.test"), logging.getLogger(logs.ZOOKEEPER)]
+    handler.setFormatter(process_logging.LineFormatter())
+    handler.addFilter(process_logging.SubjectFilter())
+    handler.addFilter(process_logging.RepeatFilter(process_logging.ZOOKEEPER))
+    loggers = [logging.getLogger("ottla.test"), logging.getLogger(process_logging.ZOOKEEPER)]
     for logger in loggers:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
@@ -36,14 +36,14 @@ def test_a_line_has_time_level_broker_logger_and_message(written: io.StringIO) -
     logging.LoggerAdapter(logging.getLogger("ottla.test"), {"broker": 7}).warning("ready in %d s", 3)
     assert written.getvalue()[10] == "T"
     assert written.getvalue().endswith("Z WARNING [broker 7] ottla.test: ready in 3 s\n")
-    assert logs.message_of(written.getvalue().strip()) == "ready in 3 s"
+    assert process_logging.message_of(written.getvalue().strip()) == "ready in 3 s"
 
 
 def test_tasks_and_timers_of_a_broker_report_about_it(written: io.StringIO) -> None:
     logger = logging.getLogger("ottla.test")
 
     async def broker(number: int) -> None:
-        with logs.about(lambda: number):
+        with process_logging.about(lambda: number):
             later = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_soon(lambda: (logger.info("timer"), later.set_result(None)))
             await later
@@ -81,8 +81,8 @@ def test_nothing_that_is_reported_makes_a_second_line(written: io.StringIO) -> N
 
 def test_the_zookeeper_client_names_its_broker_and_does_not_repeat_itself(written: io.StringIO) -> None:
     for _ in range(5):
-        logs.zookeeper_logger(3).warning("Connection dropped")
-    logs.zookeeper_logger(4).warning("Connection dropped")
+        process_logging.zookeeper_logger(3).warning("Connection dropped")
+    process_logging.zookeeper_logger(4).warning("Connection dropped")
     lines = [line.partition(" ")[2] for line in written.getvalue().splitlines()]
     assert lines == [
         "WARNING [broker 3] ottla.zookeeper.3: Connection dropped",
@@ -91,4 +91,4 @@ def test_the_zookeeper_client_names_its_broker_and_does_not_repeat_itself(writte
 
 
 def test_text_that_is_no_line_of_ours_is_its_own_message() -> None:
-    assert logs.message_of("Killed") == "Killed"
+    assert process_logging.message_of("Killed") == "Killed"

@@ -1,7 +1,7 @@
-"""The HTTP side of a broker: GET /metrics, /livez, /readyz and /status, spoken by h11 over asyncio streams.
+"""The HTTP server of a broker (GET /metrics, /livez, /readyz, /status): h11 over asyncio streams.
 
-It stands outside the ports because the simulator has no use for it and nothing in the broker depends on it: the
-composition root of a process hands it functions that answer.
+There is no port for it: the simulator does not need it and nothing in the broker depends on it. The code that assembles
+a process passes it a function for each path.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _READ_BYTES = 4096
 _IDLE_S = 60.0
 
 
-class Answer(Protocol):
-    """HTTP status, content type and body of one answer."""
+class HttpResponse(Protocol):
+    """Status, content type and body of one response."""
 
     @property
     def status(self) -> int: ...
@@ -34,7 +34,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _ErrorResponse:
     status: int
     body: bytes
     content_type: str = "text/plain"
@@ -44,17 +44,17 @@ class HttpServer:
     """Serves fixed paths.
 
     Args:
-        routes: what answers GET (and HEAD) of each path; called on the loop, so it must be quick.
+        routes: by path, returns the response to GET and HEAD; called on the loop, so it must be quick.
     """
 
-    def __init__(self, routes: Mapping[str, Callable[[], Answer]]) -> None:
+    def __init__(self, routes: Mapping[str, Callable[[], HttpResponse]]) -> None:
         self._routes = routes
         self._server: asyncio.Server | None = None
         self.host = ""
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """Binds. Raises OSError that names the address when it is taken."""
+        """Binds the address. Raises OSError with the address when it is in use."""
         try:
             self._server = await asyncio.start_server(self._serve, host or None, port)
         except OSError as error:
@@ -63,6 +63,7 @@ class HttpServer:
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 
     def close(self) -> None:
+        """Stops accepting connections."""
         if self._server is not None:
             self._server.close()
 
@@ -80,7 +81,7 @@ class HttpServer:
     async def _serve_one(
         self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Answers one request; False when the connection is over."""
+        """Responds to one request. False when the connection is closed."""
         request: h11.Request | None = None
         while True:
             event = connection.next_event()
@@ -93,14 +94,14 @@ class HttpServer:
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
                 return False
         assert request is not None
-        answer = self._answer(request)
-        headers = [("content-type", answer.content_type), ("content-length", str(len(answer.body)))]
+        response = self._respond(request)
+        headers = [("content-type", response.content_type), ("content-length", str(len(response.body)))]
         out = (
-            connection.send(h11.Response(status_code=answer.status, headers=headers, reason=_reason(answer.status)))
+            connection.send(h11.Response(status_code=response.status, headers=headers, reason=_reason(response.status)))
             or b""
         )
         if request.method != b"HEAD":
-            out += connection.send(h11.Data(data=answer.body)) or b""
+            out += connection.send(h11.Data(data=response.body)) or b""
         out += connection.send(h11.EndOfMessage()) or b""
         writer.write(out)
         await writer.drain()
@@ -109,14 +110,14 @@ class HttpServer:
         connection.start_next_cycle()
         return True
 
-    def _answer(self, request: h11.Request) -> Answer:
+    def _respond(self, request: h11.Request) -> HttpResponse:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         route = self._routes.get(path)
         if route is None:
             known = ", ".join(self._routes)
-            return _Refusal(404, f"no {path} here; there are {known}\n".encode())
+            return _ErrorResponse(404, f"{path} not found; served are {known}\n".encode())
         if request.method not in (b"GET", b"HEAD"):
-            return _Refusal(405, b"only GET is served\n")
+            return _ErrorResponse(405, b"only GET is served\n")
         return route()
 
 

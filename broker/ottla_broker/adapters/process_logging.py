@@ -1,12 +1,12 @@
-"""How a process that runs brokers reports: one line per event on standard error, each saying which broker it is about.
+"""The log output of a process that runs brokers: one line per event on standard error, with the broker it is about.
 
     2026-11-21T20:27:41.866Z INFO [broker 5] ottla: registered at /brokers/ids/5 with broker epoch 21
 
-A line that is about no broker says [fleet]. Several brokers may share a process and most modules have one logger, so
-the broker comes, in this order, from the record itself (a LoggerAdapter's `broker`), from the context that the broker
-was started in (its tasks, timers and connections inherit it), or from the process, which may run only one.
+A line about no broker has [fleet]. Several brokers may share a process, and most modules have one logger. So the broker
+comes, in this order, from the record (a LoggerAdapter's `broker`), from the context in which the broker was started
+(its tasks, timers and connections inherit it), or from the process, if it runs a single one.
 
-Not here: what is worth reporting, and at which level; that is for the module to which it happens.
+Not here: what is logged, and at which level.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Subject = Callable[[], int]
-"""Gives the broker's id when a line is written: `broker.id=-1` is settled only while the broker starts."""
+"""Returns the broker's id when a line is written: with `broker.id=-1` it is known only once the broker starts."""
 
 ZOOKEEPER = "ottla.zookeeper"
 REPEAT_AFTER_S = 10.0
-"""kazoo tries a dead ensemble about once a second; one line in this time is enough."""
+"""kazoo tries an ensemble that is down about once a second; one line in this time is enough."""
 
 _SUBJECT: ContextVar[Subject | None] = ContextVar("ottla broker", default=None)
 _FORMAT = "%(asctime)s %(levelname)s [%(subject)s] %(name)s: %(message)s"
@@ -33,7 +33,7 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {9: "\t", 10
 
 @contextmanager
 def about(broker: Subject) -> Iterator[None]:
-    """What is started inside this block, and all that follows from it, reports about `broker`."""
+    """Lines of everything that is started inside this block are about `broker`."""
     token = _SUBJECT.set(broker)
     try:
         yield
@@ -42,22 +42,22 @@ def about(broker: Subject) -> Iterator[None]:
 
 
 def configure(default: Subject | None = None) -> None:
-    """Sends the records of this process to standard error, from INFO up. `default`: the only broker here, if it is."""
+    """Writes the records of this process to standard error, from INFO up. `default`: the only broker of the process."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     handler.addFilter(SubjectFilter(default))
     handler.addFilter(RepeatFilter(ZOOKEEPER))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger(ZOOKEEPER).setLevel(logging.WARNING)  # the broker itself reports what becomes of its session
+    logging.getLogger(ZOOKEEPER).setLevel(logging.WARNING)  # the broker itself logs the state of its session
 
 
 def zookeeper_logger(broker_id: int) -> logging.Logger:
-    """The logger of one broker's ZooKeeper client, whose thread has no context: its name carries the id."""
+    """The logger of a broker's ZooKeeper client, whose thread has no context: the name of the logger has the id."""
     return logging.getLogger(f"{ZOOKEEPER}.{broker_id}")
 
 
 def message_of(line: str) -> str:
-    """What a line says, without its time, level, broker and logger; other text as it is.
+    """The message of a line, without time, level, broker and logger; other text unchanged.
 
     >>> message_of("2026-11-21T20:27:41.866Z INFO [broker 5] ottla: ready")
     'ready'
@@ -67,7 +67,7 @@ def message_of(line: str) -> str:
 
 
 class SubjectFilter(logging.Filter):
-    """Lets everything pass and notes in `subject` whom it is about."""
+    """Passes every record and sets its `subject`, the broker that it is about."""
 
     def __init__(self, default: Subject | None = None) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class SubjectFilter(logging.Filter):
 
 
 class RepeatFilter(logging.Filter):
-    """Of one logger's records (and its children's), lets the same text pass once in REPEAT_AFTER_S."""
+    """Passes the same text of one logger and its children once in REPEAT_AFTER_S."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -107,7 +107,7 @@ class RepeatFilter(logging.Filter):
 
 
 class LineFormatter(logging.Formatter):
-    """One line per record, in UTC: control characters are escaped, a traceback is folded with ` | `."""
+    """One line per record, in UTC: control characters are escaped, the lines of a traceback joined with ` | `."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
