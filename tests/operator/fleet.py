@@ -32,8 +32,8 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.effects.ports import ApiError, KafkaAdmin, KafkaUnavailable
+from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.config import FILE
-from ottla_operator.planning.disks import log_dir
 from ottla_operator.planning.ensemble_volumes import parse_ensemble_record
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.cluster_task import ClusterTask

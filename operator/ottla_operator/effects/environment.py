@@ -16,7 +16,7 @@ from ottla_operator.api.objects import Obj, dig, uid_of
 from ottla_operator.effects.kafka_admin import KafkaPythonAdmin
 from ottla_operator.effects.ports import KafkaAdmin
 from ottla_operator.planning.config import HTTP_PORT
-from ottla_operator.planning.zookeeper import CLIENT_PORT
+from ottla_operator.planning.zookeeper_files import CLIENT_PORT
 
 STATUS_TIMEOUT_S = 3.0
 PASSWORD_BYTES = 24

@@ -1,20 +1,21 @@
-"""Brokers that spec.brokers.replicas no longer asks for: an empty one goes, one that holds replicas stays and is named.
+"""Scaling down: a surplus broker without replicas is removed, one with replicas stays and is reported.
 
-The brokers with the highest ids leave. One at a time, and each step follows from what the objects and the fleet show:
+The brokers with the highest ids are surplus. One is removed at a time, and each step follows from what the objects and
+Kafka's metadata show:
 
 1. It runs and is empty: no partition in the metadata names it, and its log directories hold no replica
    (DescribeLogDirs). Its StatefulSet is scaled to 0, which is SIGTERM and so a controlled shutdown. It can come back.
-2. It has stopped: there is no pod, and the metadata lists it no longer. One more look: if a partition names it now, it
-   is scaled to 1 again. If not, its claims get the label removed=true.
-3. Its claims are marked: its StatefulSet is deleted, after the metadata was asked once more.
-4. It is gone: no StatefulSet, no unmarked claim. Its Service and ConfigMaps are deleted, one in a pass.
+2. It has stopped: there is no pod, and the metadata no longer lists it. If a partition names it now, it is scaled to 1
+   again. If not, its claims get the label removed=true.
+3. Its claims have the label: its StatefulSet is deleted, after the metadata was read once more.
+4. It is gone: no StatefulSet, no claim without the label. Its Service and ConfigMaps are deleted, one at a time.
 
-A topic may be created on the broker between the first look and its stop. The controller announces a partition before
-the departure of its broker, so an answer that no longer lists the broker has every partition that was created on it,
-and a broker that is not registered is given none. Older metadata still lists the broker and proves nothing.
+A topic may be created on the broker between the first look and its stop. The controller announces a partition before it
+announces that the partition's broker has left, so metadata that no longer lists the broker has every partition that was
+created on it, and a broker that is not registered gets none. Older metadata still lists the broker and proves nothing.
 
-Claims are kept, as all claims are (Retain is the only deletion policy there is). A marked claim counts for no broker; a
-fleet that grows again takes the lowest such id with its claims and rack first.
+Claims stay, as all claims do (there is no other deletion policy than Retain). A claim with the label counts for no
+broker; a fleet that grows again first takes the lowest such id with its claims and rack.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ SOON_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RemovalDecision:
-    """`stopping`: brokers that must not run. `released`: those of them whose claims are marked.
+    """`stopping`: brokers that must not run. `released`: those of them whose claims get the label removed.
 
-    `condition` says what is under way or what keeps a broker, None when nobody leaves.
+    `condition`: what is under way, or which replicas prevent it; None without surplus brokers.
     """
 
     stopping: tuple[int, ...] = ()
@@ -58,22 +59,22 @@ class RemovalDecision:
 
 
 def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[int]) -> RemovalDecision:
-    """What happens to the brokers of `surplus` (highest id first) and to what brokers that are gone have left."""
+    """The next step for the `surplus` brokers (highest id first) and for the leftovers of removed ones."""
     stopped = [broker_id for broker_id in surplus if is_stopped(snapshot, broker_id)]
     stopping: list[int] = []
     held_by: dict[int, list[str]] = {}
     unknown: list[int] = []
     for broker_id in [*stopped, *(number for number in surplus if number not in stopped)]:
         if snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id)) is None:
-            continue  # only its claims are there, unmarked: it may hold data, so it is created and looked at
+            continue  # only claims without the label exist: it may hold data, so it is created first
         held = held_replicas(snapshot, broker_id)
         if held:
             held_by[broker_id] = held
         elif broker_id in stopped:
-            stopping.append(broker_id)  # what is unknown changes nothing
+            stopping.append(broker_id)  # an unknown answer changes nothing
         elif held is None:
             unknown.append(broker_id)
-        elif not stopping and not _has_turn_of_other(snapshot, broker_id):
+        elif not stopping and not _roll_restarts_another(snapshot, broker_id):
             stopping.append(broker_id)
     released = tuple(number for number in stopping if _is_gone(snapshot, number))
     delete = next((found for number in released if (found := _stateful_set(snapshot, number)) is not None), None)
@@ -83,21 +84,21 @@ def decide_removal(snapshot: Snapshot, surplus: Sequence[int], racks: Iterable[i
 
 
 def held_replicas(snapshot: Snapshot, broker_id: int) -> list[str] | None:
-    """The partitions with a replica on the broker, as far as the fleet tells; None while that is not known for sure.
+    """The partitions with a replica on the broker; None while that is not known for certain.
 
-    A registered broker is asked for its log directories too: replicas of deleted topics and copies that move.
+    The log directories of a registered broker count too: replicas of topics in deletion, and future replicas.
     """
     if snapshot.kafka is None:
         return None
     named = [str(partition) for partition in snapshot.kafka.partitions if broker_id in partition.replicas]
     if named or broker_id not in snapshot.kafka.brokers:
         return named
-    held = snapshot.held.get(broker_id)
+    held = snapshot.surplus_replicas.get(broker_id)
     return None if held is None else list(held)
 
 
 def is_stopped(snapshot: Snapshot, broker_id: int) -> bool:
-    """Whether its StatefulSet asks for no pod."""
+    """Whether the broker's StatefulSet is scaled to 0."""
     live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
     return live is not None and dig(live, "spec", "replicas") == 0
 
@@ -112,14 +113,14 @@ def _is_gone(snapshot: Snapshot, broker_id: int) -> bool:
     )
 
 
-def _has_turn_of_other(snapshot: Snapshot, broker_id: int) -> bool:
-    """Whether a roll has taken somebody else down: one at a time."""
+def _roll_restarts_another(snapshot: Snapshot, broker_id: int) -> bool:
+    """Whether a roll restarts another broker now: one at a time."""
     batch = snapshot.status("roll", "batch") or []
     return bool(batch) and batch != [broker_id]
 
 
 def _stateful_set(snapshot: Snapshot, broker_id: int) -> Deletion | None:
-    """Once every claim of the broker is marked."""
+    """The deletion of the broker's StatefulSet, once every claim of the broker has the label."""
     for claim in snapshot.all(CLAIM):
         if label(claim, names.BROKER_ID) == str(broker_id) and label(claim, names.REMOVED) != "true":
             return None
@@ -131,7 +132,7 @@ def _stateful_set(snapshot: Snapshot, broker_id: int) -> Deletion | None:
 
 
 def _leftover(snapshot: Snapshot, known: set[int]) -> Deletion | None:
-    """A Service or ConfigMap of a broker that does not exist any more, whoever has removed it."""
+    """The deletion of a Service or ConfigMap of a broker that no longer exists."""
     for kind in (SERVICE, CONFIG_MAP):
         for obj in snapshot.all(kind):
             number = label(obj, names.BROKER_ID)
@@ -162,10 +163,12 @@ def _condition(
         for broker_id, held in sorted(held_by.items()):
             more = ", …" if len(held) > SHOWN else ""
             texts.append(f"broker {broker_id} holds {len(held)} replicas ({', '.join(held[:SHOWN])}{more})")
-        message = f"{field}; {'; '.join(texts)}; a broker goes once they are moved away (kafka-reassign-partitions)"
+        message = (
+            f"{field}; {'; '.join(texts)}; a broker is removed once they are moved away (kafka-reassign-partitions)"
+        )
         return condition_false(BROKERS_READY, "HoldReplicas", message)
     if unknown:
-        message = f"{field}; not known yet what broker {', '.join(map(str, unknown))} holds"
+        message = f"{field}; not known yet which replicas broker {', '.join(map(str, unknown))} holds"
         return condition_false(BROKERS_READY, "WaitingForKafka", message)
     return condition_false(
         BROKERS_READY, "BeingRemoved", f"{field}; broker {surplus[0]} waits for its turn to be removed"

@@ -1,7 +1,7 @@
-"""The StatefulSet of each broker and what a broker waits for.
+"""The StatefulSet of each broker, why brokers have to be restarted, and the condition BrokersReady.
 
-Templates of brokers that exist are never written here: `pending` names what has changed, and the roller writes each
-template in that broker's turn. So an evicted pod comes back as it was.
+Templates of existing brokers are not written here: `pending` names what has changed, and the roller writes a template
+when it restarts that broker. So an evicted pod comes back as it was.
 """
 
 from __future__ import annotations
@@ -23,17 +23,11 @@ from ottla_operator.api.objects import (
     label,
     owned,
 )
+from ottla_operator.planning.broker_claims import Claim, mount_path
 from ottla_operator.planning.broker_removal import RemovalDecision, is_stopped
 from ottla_operator.planning.config import CLIENT_PORT, FILE, HTTP_PORT, INTERNAL_PORT, ConfigDecision
 from ottla_operator.planning.difference import is_as_declared
-from ottla_operator.planning.disks import (
-    PERMISSION_KEY,
-    Claim,
-    DisksDecision,
-    has_no_provisioner,
-    keeps_disks,
-    mount_path,
-)
+from ottla_operator.planning.disks import PERMISSION_KEY, DisksDecision, has_no_provisioner, keeps_disks
 from ottla_operator.planning.identity import Identities
 from ottla_operator.planning.pods import (
     CONTAINER_SECURITY,
@@ -53,16 +47,16 @@ SESSION_LOST_AFTER_MS = 15_000
 
 @dataclass(frozen=True, slots=True)
 class BrokersDecision:
-    """`stateful_sets`: as each should be, for the roller; absent where something it needs is not settled.
+    """`stateful_sets`: each broker's as it should be, for the roller; absent while something that it needs is unknown.
 
-    `pending`: why a broker has to be rolled, by id, only for those that have to. `withheld`: why it is not known what
-    an existing broker should be, so that it keeps what it has and nobody can say that it is as declared.
+    `pending`: why a broker has to be restarted, by id. `unknown`: why it is not known how an existing broker should be;
+    it keeps its template, and Rolled is False.
     """
 
     decision: ConcernDecision
     stateful_sets: Mapping[int, Obj]
     pending: Mapping[int, tuple[str, ...]]
-    withheld: Mapping[int, str] = field(default_factory=dict)
+    unknown: Mapping[int, str] = field(default_factory=dict)
 
 
 def decide_brokers(
@@ -73,13 +67,13 @@ def decide_brokers(
     config: ConfigDecision,
     zookeeper_ready: bool,
 ) -> BrokersDecision:
-    """StatefulSets of new brokers, of those that stop or come back, and what the existing ones wait for."""
+    """The StatefulSets of new, stopping and returning brokers to write, and why existing ones have to be restarted."""
     configs = {**config.names, **config.without_effect}
     wanted: dict[int, Obj] = {}
     desired: list[Obj] = []
     pending: dict[int, tuple[str, ...]] = {}
-    held_back: list[str] = []
-    withheld: dict[int, str] = {}
+    not_created: list[str] = []
+    unknown: dict[int, str] = {}
     for broker_id, rack in identities.racks.items():
         live = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
         claims = disks.claims.get(broker_id, ())
@@ -90,28 +84,28 @@ def decide_brokers(
             obstacle = f"broker {broker_id}: it has a disk that spec.brokers.disks does not name"
         if obstacle is not None:
             if live is None:
-                held_back.append(obstacle)
+                not_created.append(obstacle)
             else:
-                withheld[broker_id] = obstacle
+                unknown[broker_id] = obstacle
             continue
         if broker_id in removal.stopping:
-            if live is not None:  # never while another decision is missing: it can come back with this template
+            if live is not None:  # only with every other decision: it can come back with this template
                 stopped = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
                 desired.append({**stopped, "spec": {**stopped["spec"], "replicas": 0}})
             continue
         if broker_id in config.without_effect:
-            withheld[broker_id] = f"broker {broker_id}: a dynamic value overrides what has changed, see ConfigValid"
+            unknown[broker_id] = f"broker {broker_id}: a dynamic value overrides what has changed, see ConfigValid"
         wanted[broker_id] = build_stateful_set(snapshot, broker_id, rack, claims, configs[broker_id])
         if live is None or is_stopped(snapshot, broker_id):
             desired.append(wanted[broker_id])
         elif is_owned_by(live, snapshot.resource) and (reasons := pending_reasons(snapshot, live, wanted[broker_id])):
             pending[broker_id] = reasons
-    decision = ConcernDecision((_condition(snapshot, identities, removal, held_back),), tuple(desired))
-    return BrokersDecision(decision, wanted, pending, withheld)
+    decision = ConcernDecision((_condition(snapshot, identities, removal, not_created),), tuple(desired))
+    return BrokersDecision(decision, wanted, pending, unknown)
 
 
 def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tuple[Claim, ...], config: str) -> Obj:
-    """One broker: never root, a read-only root file system, bound to its rack for ever."""
+    """The StatefulSet of one broker: not root, a read-only root file system, bound to the nodes of its rack."""
     cluster = snapshot.cluster
     labels = names.labels(cluster.name, names.BROKER, pool=names.MAIN_POOL, broker_id=str(broker_id), rack=rack)
     leave = {"name": names.format_permission(cluster.name, broker_id), "key": PERMISSION_KEY}
@@ -132,7 +126,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         ],
         "startupProbe": _probe("/livez", period=2, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
-        "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon a Service forgets it: config.SERVE_MS
+        "readinessProbe": _probe("/readyz", period=1, failures=2),  # how soon its Service drops it: config.SERVE_MS
         "resources": resource_requirements(cluster.brokers.resources),
         "securityContext": CONTAINER_SECURITY,
         "terminationMessagePolicy": TERMINATION_POLICY,
@@ -168,7 +162,7 @@ def build_stateful_set(snapshot: Snapshot, broker_id: int, rack: str, claims: tu
         "securityContext": pod_security(),
     }
     if has_no_provisioner(snapshot):
-        # The data is on that node: evicting the pod from it would only leave a pod that cannot be scheduled.
+        # The data is on that node: an evicted pod could not be scheduled anywhere else.
         pod_spec["tolerations"] = [
             {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
             for state in ("not-ready", "unreachable")
@@ -199,7 +193,7 @@ def _config_changed(live: Obj, wanted: Obj) -> bool:
 
 
 def _image_changed(live: Obj, wanted: Obj) -> bool:
-    """Of our containers: others may have put theirs beside them."""
+    """Whether the image of one of our containers changed; others may have added containers."""
     there = _images(live)
     return any(there.get(name) != image for name, image in _images(wanted).items())
 
@@ -208,11 +202,11 @@ _CHECKS: tuple[tuple[str, Callable[[Obj, Obj], bool]], ...] = (
     ("ConfigChanged", _config_changed),
     ("ImageChanged", _image_changed),
 )
-"""What of a template has changed, in this order; TemplateChanged only where nothing more precise is."""
+"""The checks of a template, in the order in which reasons are shown; TemplateChanged when none of them finds any."""
 
 
 def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj) -> tuple[str, ...]:
-    """Every reason to replace the pod; PodOutdated also after `kubectl rollout restart`, which asks for a turn."""
+    """Every reason to replace the pod. `kubectl rollout restart` causes PodOutdated."""
     pod = snapshot.pod(names.pod_of(str(live["metadata"]["name"])))
     current = template_is_current(snapshot, live, wanted)
     reasons = [] if current else [name for name, check in _CHECKS if check(live, wanted)]
@@ -222,12 +216,12 @@ def pending_reasons(snapshot: Snapshot, live: Obj, wanted: Obj) -> tuple[str, ..
 
 
 def template_is_current(snapshot: Snapshot, live: Obj, wanted: Obj) -> bool:
-    """Whether everything that we would write is so already."""
+    """Whether the live StatefulSet needs no write."""
     return is_as_declared(snapshot, live, wanted)
 
 
 def revisions_known(live: Obj) -> bool:
-    """Whether the controller has seen the newest template, so that its revisions mean something."""
+    """Whether the StatefulSet controller has observed the newest template, so that its revisions are current."""
     observed = dig(live, "status", "observedGeneration")
     return isinstance(observed, int) and observed >= int(live["metadata"].get("generation", 0))
 
@@ -245,7 +239,7 @@ def _obstacle(
     *,
     zookeeper_ready: bool,
 ) -> str | None:
-    """Why a broker's StatefulSet cannot be settled; ordered checks."""
+    """Why it is not known how a broker's StatefulSet should be; None when it is. Ordered checks."""
     if snapshot.problems_below("spec.brokers.resources"):
         return f"broker {broker_id}: see BrokersReady"
     if not disks.can_use or not claims:
@@ -257,13 +251,15 @@ def _obstacle(
     return None
 
 
-def _condition(snapshot: Snapshot, identities: Identities, removal: RemovalDecision, held_back: list[str]) -> Condition:
+def _condition(
+    snapshot: Snapshot, identities: Identities, removal: RemovalDecision, not_created: list[str]
+) -> Condition:
     if identities.waiting is not None:
         return identities.waiting
     if wrong := snapshot.problems_below("spec.brokers.resources"):
         return invalid_spec(BROKERS_READY, wrong)
-    if held_back:
-        return condition_false(BROKERS_READY, "WaitingToCreate", "; ".join(held_back[:5]))
+    if not_created:
+        return condition_false(BROKERS_READY, "WaitingToCreate", "; ".join(not_created[:5]))
     waiting: list[str] = []
     pods = {
         broker_id: snapshot.pod(names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
@@ -289,9 +285,9 @@ def _condition(snapshot: Snapshot, identities: Identities, removal: RemovalDecis
 
 
 def lost_sessions(snapshot: Snapshot) -> list[str]:
-    """The brokers that have been without ZooKeeper for longer than an election of its leader takes.
+    """The brokers without a ZooKeeper session for longer than ZooKeeper needs to elect a leader.
 
-    Such a broker serves on, and its pod is ready, for taking it away would help nobody; it is a broker without a fleet.
+    Such a broker is ready and serves on, outside of the cluster: making it unready would help no client.
     """
     return [
         f"broker {broker_id} {report.session} since {utc(report.session_since_ms)}"

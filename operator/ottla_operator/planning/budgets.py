@@ -9,24 +9,24 @@ each pod is counted by exactly one (the eviction API refuses pods with two):
 
 The operator sets in-sync=true on a pod once it has seen that pod ready and its broker in every ISR it belongs to. The
 label is in no template, so the pod that replaces an evicted one does not have it. *Whole* means: every pod is ready and
-its broker registered, each partition has all its replicas in sync, and brokers are not being rolled. Whoever does
-not know takes the strict number: no broker answers, a pod is missing, a new fleet. At rest nothing is written.
+its broker registered, each partition has all its replicas in sync, and brokers are not being rolled. When that is not
+known the strict number applies: no broker answers, a pod is missing, a new fleet. At rest nothing is written.
 
-The interleavings of an eviction (E), the operator's look at Kafka (L) and its write (W), and what protects each:
+The interleavings of an eviction (E), the operator's look at Kafka (L) and its write (W), and what prevents harm:
 
 - Pod 1 is evicted, returns and is ready but behind; E of pod 2, before any L, or with the operator away for hours (it
   may have run on the drained node): pod 1 lacks the label, N-1 pods count, N-1 are needed: refused. E of pod 1: the
   second budget refuses.
-- L sees the fleet whole, E takes pod 1, W relaxes: pod 1 is not ready and its successor has no label, so nobody goes.
+- L sees the fleet whole, E takes pod 1, W relaxes: pod 1 is not ready and its successor has no label: none is evicted.
 - L sees a partition that is not whole, W is strict, E in between: E is as safe as it was before L. After W the API
   server refuses every eviction until the disruption controller has seen that generation of the budget.
 - The roller and E: a roll stands in status, then the budget is strict, then the first pod is deleted, each a write
   that the next waits for. An E before that write is seen by the uncached look at the other pods before the deletion.
 - A container restarts in its pod, which keeps the label: the operator sees the pod unready or its replicas out of sync
-  and is strict until the ISRs are whole. With the operator away nobody sees it: the budget is as it was.
+  and is strict until the ISRs are whole. Without an operator the budget stays as it was.
 - A follower falls behind without a restart: strict from the next look on (`runtime.cluster_task.REQUEUE_AFTER_S`).
 
-A paused cluster keeps its budgets as they are: a pod replaced meanwhile has no label, so nobody else is evicted.
+A paused cluster keeps its budgets as they are: a pod replaced meanwhile has no label, so no other pod is evicted.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from ottla_operator.api.objects import (
 from ottla_operator.planning.snapshot import ConcernDecision, Snapshot
 
 IN_SYNC = "true"
-WATCHED_CLOSELY_S = 5.0
-"""How soon to look again while the fleet is not whole, so that a drain that waits goes on."""
+NOT_WHOLE_REQUEUE_S = 5.0
+"""Requeue after this time while the fleet is not whole, so that a waiting drain goes on."""
 
 
 def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDecision:
@@ -70,7 +70,7 @@ def decide_budgets(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDeci
         _budget(snapshot, names.behind_budget(cluster), others, len(ids)),
     ]
     desired += [_labelled(pod) for pod in _caught_up(snapshot, ids)]
-    return ConcernDecision(desired=tuple(desired), requeue_after_s=WATCHED_CLOSELY_S if obstacle else None)
+    return ConcernDecision(desired=tuple(desired), requeue_after_s=NOT_WHOLE_REQUEUE_S if obstacle else None)
 
 
 def obstacle_to_eviction(snapshot: Snapshot, broker_ids: Collection[int]) -> str:
@@ -117,7 +117,7 @@ def _caught_up(snapshot: Snapshot, broker_ids: Iterable[int]) -> list[Obj]:
 
 
 def _labelled(pod: Obj) -> Obj:
-    """What to apply onto that very pod: its label alone."""
+    """The object to apply onto the pod: its label and nothing else."""
     metadata = pod["metadata"]
     return new(POD, str(metadata["namespace"]), str(metadata["name"]), {names.IN_SYNC: IN_SYNC})
 
@@ -127,7 +127,7 @@ def _brokers(cluster: str) -> dict[str, str]:
 
 
 def _budget(snapshot: Snapshot, name: str, selector: Obj, needed: int) -> Obj:
-    """minAvailable as an absolute number: maxUnavailable would forget pods that are missing."""
+    """minAvailable as an absolute number: maxUnavailable does not count pods that are missing."""
     cluster = snapshot.cluster
     spec = {"minAvailable": needed, "selector": selector}
     labels = names.labels(cluster.name, names.BROKER)

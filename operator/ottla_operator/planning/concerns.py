@@ -44,7 +44,8 @@ from ottla_operator.planning.quorum_recovery import QuorumRecovery, decide_quoru
 from ottla_operator.planning.rolls import RollPlan, decide_roll
 from ottla_operator.planning.services import decide_services
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
-from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper, ensemble_size
+from ottla_operator.planning.zookeeper import EnsembleDecision, decide_zookeeper
+from ottla_operator.planning.zookeeper_layout import ensemble_size
 from ottla_operator.roller.leader_elections import PartitionId
 
 _Result = TypeVar("_Result")

@@ -1,4 +1,8 @@
-"""server.properties of each broker, in an immutable ConfigMap whose name holds the hash of what it says."""
+"""server.properties of each broker, in an immutable ConfigMap with a hash of the text in its name.
+
+A change of the configuration is a new ConfigMap, which the broker's template names after its next restart. ConfigMaps
+that no template and no pod names are deleted, one at a time.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +29,27 @@ from ottla_operator.api.objects import (
     uid_of,
 )
 from ottla_operator.model.kafka_cluster import KafkaCluster, default_broker_config
-from ottla_operator.planning.disks import log_dir
+from ottla_operator.planning.broker_claims import log_dir
 from ottla_operator.planning.snapshot import ConcernDecision, Deletion, Snapshot
-from ottla_operator.planning.zookeeper import connect_string
+from ottla_operator.planning.zookeeper_files import connect_string
 
 INTERNAL_PORT = 9091
 CLIENT_PORT = 9092
 HTTP_PORT = 8080
 SESSION_TIMEOUT_MS = 6000
-"""zookeeper.session.timeout.ms unless the document sets it: how long a dead broker's leaders stay with it."""
+"""zookeeper.session.timeout.ms unless the document sets it: how long a crashed broker stays leader."""
 SERVE_MS = 5000
-"""ottla.shutdown.serve.ms unless the document sets it: longer than it takes until a broker's Service has forgotten a
-pod that is not ready any more (`planning.brokers`), so no client is sent to one (docs/internals/decisions/0030)."""
+"""ottla.shutdown.serve.ms unless the document sets it: longer than a broker's Service needs to drop a pod
+that is not ready any more (`planning.brokers`), so no client is sent to one (docs/internals/decisions/0030)."""
 FILE = "server.properties"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDecision:
-    """Names of the ConfigMaps by broker id; none while the configuration cannot be used.
+    """`names`: the ConfigMap of each broker, by id; empty while the configuration is not valid.
 
-    `without_effect`: the name of the one that a broker has, where the new one differs only in keys that a dynamic value
-    overrides: a restart for it would change nothing.
+    `without_effect`: the ConfigMap that a broker has now, where the new one differs from it only in keys with a dynamic
+    value in effect, so that a restart would change nothing.
     """
 
     decision: ConcernDecision
@@ -54,18 +58,18 @@ class ConfigDecision:
 
 
 def internal_address(cluster: KafkaCluster, broker_id: int) -> str:
-    """Where brokers and the operator reach a broker: its pod, ready or not."""
+    """The address for brokers and the operator: the broker's pod, ready or not."""
     pod = names.pod_of(names.broker_name(cluster.name, broker_id))
     return f"{names.host(f'{pod}.{names.brokers_service(cluster.name)}', cluster.namespace)}:{INTERNAL_PORT}"
 
 
 def client_address(cluster: KafkaCluster, broker_id: int) -> str:
-    """What clients are told: a Service of the broker's own, whose address outlives the pod."""
+    """The address that the broker advertises to clients: its own Service, whose address outlives the pod."""
     return f"{names.host(names.broker_name(cluster.name, broker_id), cluster.namespace)}:{CLIENT_PORT}"
 
 
 def broker_properties(cluster: KafkaCluster, broker_id: int, rack: str) -> dict[str, str]:
-    """The configuration of one broker. What may be formatted is not in it: it changes without a roll."""
+    """The configuration of one broker, without the permission to format, which changes without a restart."""
     return {
         "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
         "ottla.shutdown.serve.ms": str(SERVE_MS),
@@ -95,11 +99,11 @@ def properties_text(config: Mapping[str, str]) -> str:
 
 
 def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecision:
-    """ConfigMaps for the brokers, unless the configuration has a mistake: then all keep what they have."""
+    """The ConfigMap of each broker, and ConfigValid. When the configuration is not valid the brokers keep theirs."""
     cluster = snapshot.cluster
     if wrong := snapshot.problems_below("spec.brokers.config"):
         return ConfigDecision(ConcernDecision((invalid_spec(CONFIG_VALID, wrong),)), {})
-    # A declaration of fewer brokers than there are is not served, so defaults follow the larger number.
+    # Brokers leave one at a time, so defaults follow the larger number.
     count = max(cluster.brokers.replicas, len(racks))
     cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=count))
     wanted: dict[int, str] = {}
@@ -132,7 +136,7 @@ def decide_config(snapshot: Snapshot, racks: Mapping[int, str]) -> ConfigDecisio
 
 @dataclass(frozen=True, slots=True)
 class DynamicOverride:
-    """A dynamic value in the place of a declared one. `entity` are the options of kafka-configs that name its place."""
+    """A dynamic value in effect in place of a declared one. `entity`: the options of kafka-configs that name it."""
 
     broker_id: int
     key: str
@@ -142,7 +146,7 @@ class DynamicOverride:
 
 
 def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]) -> list[DynamicOverride]:
-    """The declared keys for which something else is in effect on a broker."""
+    """The declared keys that have another value in effect on a broker."""
     found = []
     for dynamic in (snapshot.dynamic_values or {}).get(broker_id, ()):
         declared = properties.get(dynamic.key)
@@ -154,7 +158,7 @@ def _overrides(snapshot: Snapshot, broker_id: int, properties: Mapping[str, str]
 
 
 def _is_same(properties: Mapping[str, str], key: str, value: str | None) -> bool:
-    """Whether a value means what is declared, however it is written."""
+    """Whether a value equals the declared one, however it is written."""
     if value is None or value == properties[key]:
         return value is not None
     try:
@@ -165,7 +169,7 @@ def _is_same(properties: Mapping[str, str], key: str, value: str | None) -> bool
 
 
 def _differs_only_in(snapshot: Snapshot, broker_id: int, text: str, keys: set[str]) -> str | None:
-    """The ConfigMap that a broker's template names, if the new text differs from it in these keys and nowhere else."""
+    """The ConfigMap that a broker's template names, if the new text differs from it in these keys only."""
     live = snapshot.own(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
     name = annotation(dig(live, "spec", "template") or {}, names.CONFIG)
     before = dig(snapshot.get(CONFIG_MAP, name), "data", FILE) if name is not None else None
@@ -176,8 +180,8 @@ def _differs_only_in(snapshot: Snapshot, broker_id: int, text: str, keys: set[st
 
 
 def _override_condition(snapshot: Snapshot, overridden: Iterable[DynamicOverride]) -> Condition:
-    """Named with the command that removes it. It is not removed here: somebody set it, perhaps in need."""
-    if snapshot.dynamic_values is None:  # nobody has answered since this operator began
+    """ConfigValid, with the command that removes each override. The operator removes none: a person has set it."""
+    if snapshot.dynamic_values is None:  # no broker has answered since this operator started
         for item in snapshot.status("conditions") or []:
             if (item.get("type"), item.get("reason")) == (CONFIG_VALID, "DynamicOverride"):
                 return condition_false(CONFIG_VALID, "DynamicOverride", str(item.get("message", "")))
@@ -187,20 +191,20 @@ def _override_condition(snapshot: Snapshot, overridden: Iterable[DynamicOverride
     if not brokers:
         return condition_true(CONFIG_VALID)
     service = names.host(names.bootstrap_service(snapshot.cluster.name), snapshot.cluster.namespace)
-    told = []
+    texts = []
     for (key, entity), ones in brokers.items():
         ids = ", ".join(str(one.broker_id) for one in ones)
         value = "a secret value" if ones[0].value is None else ones[0].value
-        told.append(
+        texts.append(
             f"broker {ids}: {key} is {value}, set by kafka-configs, and not {ones[0].declared} as declared; remove it "
             f"with kafka-configs --bootstrap-server {service}:{CLIENT_PORT} --alter --entity-type brokers {entity} "
             f"--delete-config {key}"
         )
-    return condition_false(CONFIG_VALID, "DynamicOverride", "; ".join(told))
+    return condition_false(CONFIG_VALID, "DynamicOverride", "; ".join(texts))
 
 
 def _outdated(snapshot: Snapshot, wanted: Mapping[int, str]) -> Deletion | None:
-    """A ConfigMap of ours that neither a template nor a pod names and that is not wanted."""
+    """A ConfigMap of a broker that no template and no pod names and that is not wanted."""
     used = set(wanted.values())
     numbers = {str(broker_id) for broker_id in wanted}
     for kind, path in ((STATEFUL_SET, ("spec", "template")), (POD, ())):

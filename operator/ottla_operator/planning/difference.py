@@ -1,8 +1,8 @@
-"""What of the desired objects has to be written: nothing, where the cluster already says it.
+"""Which of the desired objects have to be written: those that differ from what the API server has.
 
-What others add to our objects stays: an item of a keyed list, a label, a default. What is ours is written back. Where
-that has no effect, because an admission webhook or a controller changes it again at each write, writing is given up for
-a while and shown (`ChangedByOthers`).
+What others add to our objects stays: an item of a keyed list, a label, a default. A field of ours is written back. When
+a webhook or controller changes a field back at each write, the operator stops writing it for a while and reports it
+(`ChangedByOthers`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla_operator.planning.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`create`: nobody has the name as far as we see. `change`: ours, and not as desired. `foreign`: not ours."""
+    """`create`: no object of that name is known. `change`: ours, and not as desired. `foreign`: not ours."""
 
     create: tuple[Obj, ...]
     change: tuple[Obj, ...]
@@ -26,7 +26,7 @@ class Difference:
 
 
 def difference(snapshot: Snapshot, desired: Iterable[Obj]) -> Difference:
-    """Splits the desired objects. One that is being deleted is left alone until it is gone."""
+    """Sorts the desired objects by what has to be done. A terminating object is left alone until it is gone."""
     create: list[Obj] = []
     change: list[Obj] = []
     foreign: list[Obj] = []
@@ -42,18 +42,18 @@ def difference(snapshot: Snapshot, desired: Iterable[Obj]) -> Difference:
 
 
 def stamp(desired: Obj) -> str:
-    """A hash of what is declared of an object, but for its owner, whose uid is another one each time.
+    """A hash of what is declared of an object, without its owner, whose uid differs each time.
 
-    Of annotations it has the names: their values are compared, and some list what happened in the order it did.
+    It has the names of annotations and not their values: those are compared, and some depend on the order of events.
     """
     metadata = {key: value for key, value in desired["metadata"].items() if key not in ("ownerReferences", "uid")}
     return short_hash({**desired, "metadata": {**metadata, "annotations": sorted(metadata.get("annotations", {}))}})
 
 
 def stamped(desired: Obj) -> Obj:
-    """`desired` as it is written: with its stamp, so that leaving something out of it is a difference.
+    """`desired` with its stamp, as it is written: so a field that is no longer declared is a difference.
 
-    A claim is declared from what it is itself, and nothing of it is ever left out; of a pod one label is ours.
+    Claims and pods have none: of a claim no field is ever dropped, and of a pod only one label is ours.
     """
     if desired["kind"] in (CLAIM.kind, POD.kind):
         return desired
@@ -63,22 +63,22 @@ def stamped(desired: Obj) -> Obj:
 
 
 def is_as_declared(snapshot: Snapshot, live: Obj, desired: Obj) -> bool:
-    """Whether writing `desired` is of any use."""
+    """Whether `live` needs no write: it is as desired, but for fields that others change back."""
     found = differences(live, stamped(desired))
-    return not found or set(found) <= set(_overridden(snapshot, desired))
+    return not found or set(found) <= set(_contested(snapshot, desired))
 
 
 def contested_fields(snapshot: Snapshot, desired: Iterable[Obj]) -> list[str]:
-    """What is not as declared and stays so, object by object."""
+    """The fields that are not as declared because others change them back: a line for each object."""
     found: dict[str, None] = {}
     for obj in desired:
-        given_up = _overridden(snapshot, obj)
-        live = snapshot.get(KINDS[obj["kind"]], name_of(obj)) if given_up else None
-        if live is not None and (paths := [path for path in differences(live, stamped(obj)) if path in given_up]):
+        contested = _contested(snapshot, obj)
+        live = snapshot.get(KINDS[obj["kind"]], name_of(obj)) if contested else None
+        if live is not None and (paths := [path for path in differences(live, stamped(obj)) if path in contested]):
             found[f"{obj['kind']} {name_of(obj)}: {', '.join(paths)}"] = None
     return list(found)
 
 
-def _overridden(snapshot: Snapshot, desired: Obj) -> tuple[str, ...]:
-    known = snapshot.overridden.get((desired["kind"], name_of(desired)))
+def _contested(snapshot: Snapshot, desired: Obj) -> tuple[str, ...]:
+    known = snapshot.contested.get((desired["kind"], name_of(desired)))
     return known.paths if known is not None and known.stamp == stamp(desired) else ()

@@ -1,4 +1,7 @@
-"""Which brokers there are: their ids and racks. Claims and StatefulSets are the record; status only shows it."""
+"""The ids and racks of brokers, and the conditions RacksReady and SpreadOverNodes.
+
+Labels of claims and StatefulSets record ids and racks; status only shows them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from ottla_operator.planning.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Racks by broker id, in the order of the ids. `waiting` says why no new broker was added, or is None.
+    """Racks by broker id, in the order of the ids. `waiting`: why no broker was added, or None.
 
-    `surplus`: brokers that the spec asks for no longer, the highest id first; they are among the racks until they go.
+    `surplus`: the brokers to remove, the highest id first; they have their rack here until they are gone.
     """
 
     racks: Mapping[int, str]
@@ -26,7 +29,7 @@ class Identities:
 
 
 def lowest_free(known: Iterable[int], taken: Collection[int], count: int) -> list[int]:
-    """The `count` lowest ids that nobody has and no replica names.
+    """The `count` lowest ids that no broker has and no replica names.
 
     >>> lowest_free([0, 2], {1}, 2)
     [3, 4]
@@ -63,15 +66,15 @@ def racks_of_nodes(snapshot: Snapshot) -> list[str]:
 
 
 def adds_brokers(snapshot: Snapshot) -> bool:
-    """Whether `decide_identities` may give out ids and racks, which are then kept."""
+    """Whether `decide_identities` may assign ids and racks, which never change afterwards."""
     return len(snapshot.broker_ids()) < snapshot.cluster.brokers.replicas
 
 
 def decide_identities(snapshot: Snapshot) -> Identities:
-    """Ids and racks of the brokers: those that exist keep theirs, and missing ones are added.
+    """The ids and racks of the brokers: existing brokers keep theirs, missing brokers get new ones.
 
-    Ids of removed brokers whose claims are kept come first: the rack is where those volumes are. Of too many brokers
-    the highest ids leave (`planning.removal`).
+    Ids of removed brokers whose claims still exist are assigned first, with their racks: the volumes are there. When
+    there are too many brokers those with the highest ids are surplus (`broker_removal`).
     """
     brokers = snapshot.cluster.brokers
     known = snapshot.broker_ids()
@@ -139,7 +142,7 @@ def _racks_condition(snapshot: Snapshot, racks: Mapping[int, str], found: Sequen
 
 
 def _spread_condition(snapshot: Snapshot, racks: Mapping[int, str]) -> Condition:
-    """Whether every broker has a node of its own. The fleet is ready without: a node takes several brokers with it."""
+    """SpreadOverNodes: whether every broker has a node of its own. Ready does not need it."""
     by_node: dict[str, list[int]] = {}
     for broker_id in racks:
         pod = snapshot.get(POD, pod_of(broker_name(snapshot.cluster.name, broker_id)))

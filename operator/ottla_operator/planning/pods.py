@@ -1,4 +1,4 @@
-"""What the StatefulSets and pods of brokers and ZooKeeper servers have in common."""
+"""What StatefulSets and pods of brokers and of ZooKeeper servers share, and why a pod is not ready."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CONTAINER_SECURITY: Obj = {
 }
 REVISION_HISTORY = 2
 MESSAGE_LENGTH = 240
-"""How much of a container's or the kubelet's own words a condition quotes: several pods have room in one."""
+"""How much of a message of a container or the kubelet a condition quotes, so that several pods have room."""
 TERMINATION_POLICY = "FallbackToLogsOnError"
-"""A container writes why it ends; of one that did not come to it, Kubernetes takes the end of its log."""
+"""Kubernetes reads why a container ended from its termination message, else from the end of its log."""
 
 
 def pod_security() -> Obj:
-    """Not root; the group owns the volumes, and only what is wrong is changed when they are mounted."""
+    """Not root; the group owns the volumes, and ownership changes at mount time only where it is wrong."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -41,7 +41,7 @@ def resource_requirements(resources: Resources) -> Obj:
 def stateful_set(
     namespace: str, name: str, labels: Mapping[str, str], service: str, pod_spec: Obj, annotations: Mapping[str, str]
 ) -> Obj:
-    """A StatefulSet of one pod that nobody but the roller replaces (OnDelete)."""
+    """A StatefulSet of one pod that only the roller replaces (OnDelete)."""
     spec = {
         "replicas": 1,
         "serviceName": service,
@@ -55,7 +55,7 @@ def stateful_set(
 
 
 def trouble(pod: Obj) -> str:
-    """Why a pod is not ready, in the words of Kubernetes, and with what its container has ended last."""
+    """Why a pod is not ready, in the words of Kubernetes, and how its container ended last."""
     for item in dig(pod, "status", "conditions") or []:
         if item.get("type") == "PodScheduled" and item.get("status") == "False":
             return f"is not scheduled ({item.get('message', '')[:MESSAGE_LENGTH]})"
@@ -71,7 +71,7 @@ def trouble(pod: Obj) -> str:
 
 
 def _waiting(pod: Obj, status: Obj, reason: str) -> str:
-    """With the image that is not there, or what the kubelet misses; a back-off says nothing more."""
+    """The reason for which a container waits, with the missing image or the kubelet's message."""
     if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
         images = [
             container.get("image")
@@ -97,9 +97,9 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\s+")
 
 
 def gist_of(message: str) -> str:
-    """The line of a termination message that says why: all of a short one, of a log its last line or its cause.
+    """The line of a termination message with the cause: of a log the last line, or the last `Caused by`.
 
-    Without the time of the line, or status would change with every restart.
+    Without the time of the line: status would change with every restart.
 
     >>> gist_of("2026-11-21T20:27:41.866Z CRITICAL [broker 5] ottla: no log directory is left\\n")
     'CRITICAL [broker 5] ottla: no log directory is left'

@@ -1,9 +1,8 @@
-"""Preferred leaders in a fleet at rest: after drains, crashes and rolls, as soon as every broker is there again.
+"""Preferred leader elections outside of rolls: after drains and crashes, once every broker is ready again.
 
-Not while brokers are rolled: there the roller restores each broker's leaderships before it takes the next one down, and
-a leadership given to a broker that is about to be restarted would move twice (`roller.machine`). With
-auto.leader.rebalance.enable=false the operator asks for no election, in a roll neither: whoever sets it places the
-leaders by other means.
+During a roll the roller restores each broker's leaderships before it restarts the next one (`roller.machine`): a
+leadership that moves to a broker that restarts next would move twice. With auto.leader.rebalance.enable=false the
+operator asks for no election, during a roll neither.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ SOON_S = 1.0
 
 
 def restores_leaders(snapshot: Snapshot) -> bool:
-    """Whether the fleet lets its leaders be placed for it: auto.leader.rebalance.enable, true by default."""
+    """Whether the operator may ask for elections: auto.leader.rebalance.enable, true by default."""
     return str(snapshot.cluster.brokers.config.get(AUTO_REBALANCE, "true")).strip().lower() != "false"
 
 
 def decide_elections(snapshot: Snapshot, broker_ids: Collection[int], *, is_rolling: bool) -> tuple[PartitionId, ...]:
-    """What to ask for now, outside of a roll of brokers. Ordered checks."""
+    """The partitions to ask an election for now. Ordered checks."""
     if is_rolling or snapshot.kafka is None or not restores_leaders(snapshot):
         return ()
     for broker_id in broker_ids:
         pod = snapshot.get(POD, names.pod_of(names.broker_name(snapshot.cluster.name, broker_id)))
         if pod is None or is_terminating(pod) or not has_condition(pod, "Ready"):
-            return ()  # it comes back first; what leads now is not moved twice
+            return ()  # wait until it is back: no leadership moves twice
     if not set(broker_ids) <= set(snapshot.kafka.brokers):
         return ()
     return step(restorable(snapshot.kafka, broker_ids, snapshot.refused_elections))

@@ -1,8 +1,8 @@
-"""What a roll excuses: one member that is down because it has its turn, as long as it progresses.
+"""What a roll excuses: the one member that it restarts, as long as the restart progresses.
 
-A condition tells the truth about now. A roll takes one pod away at a time, which is no failure; everything else is,
-whatever status.roll says: a container that ends again and again, an image that cannot be pulled, a pod that no node
-takes, a step that lasts, and a fleet of which nobody is ready.
+A roll stops one pod at a time, which is no failure. Everything else makes a condition False, whatever status.roll says:
+a container in a crash loop, an image that cannot be pulled, a pod that cannot be scheduled, a step that takes too long,
+and a fleet without a ready member.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ottla_operator.api.times import seconds_between
 from ottla_operator.planning.snapshot import Snapshot
 
 STARTING = ("ContainerCreating", "PodInitializing")
-"""What a container waits for on its way up. Any other reason of waiting is an error that Kubernetes names."""
+"""The reasons for which a starting container waits. Any other reason of waiting is an error."""
 PATIENCE_S = 120.0
-"""How long one step of a roll may take before it counts as an obstacle. A restart takes 5 to 30 s."""
+"""How long one step of a roll may take before it counts as blocked. A restart takes 5 to 30 s."""
 
 
 def excused(snapshot: Snapshot, role: str, pods: Mapping[int, Obj | None]) -> tuple[int, ...]:
-    """The members of `pods` that are not ready because of the roll that status tells of, and are no failure.
+    """The members of `pods` whose missing readiness the roll in status excuses.
 
-    Nobody when no pod of the role is ready: then nothing is served, by intent or not.
+    None while no pod of the role is ready: then no client is served, for whatever reason.
     """
     if not any(pod is not None and has_condition(pod, "Ready") and not is_terminating(pod) for pod in pods.values()):
         return ()
@@ -33,7 +33,7 @@ def excused(snapshot: Snapshot, role: str, pods: Mapping[int, Obj | None]) -> tu
 
 
 def is_progressing(pod: Obj | None) -> bool:
-    """Whether a pod that is not ready may become so by itself: it is going, coming, or starts for the first time.
+    """Whether a pod that is not ready may become ready by itself: it is absent, terminating or starts.
 
     >>> is_progressing({"metadata": {}, "status": {"containerStatuses": [{"state": {"running": {}}}]}})
     True

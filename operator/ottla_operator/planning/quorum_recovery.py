@@ -1,13 +1,13 @@
-"""An ensemble without a quorum: whoever does not serve gets its template at once, not in the turns of a roll.
+"""An ensemble without a quorum: the servers that do not serve get their templates at once, outside of a roll.
 
-A roll waits for each member to be ready before it goes on, and a ZooKeeper server is ready with a quorum only. So as
-long as there is none, a member waits for members who wait for their own turn: an image that does not exist, corrected,
-or an ensemble that somebody has scaled to zero would stay down for ever. There is nothing to protect meanwhile: without
-a quorum nobody is served, and a restart loses no data.
+A roll waits until each member is ready before it restarts the next, and a ZooKeeper server is ready only with a quorum.
+So without a quorum a roll would never go on: after a correction of an image that does not exist, or when somebody has
+scaled the ensemble to zero. There is nothing to protect meanwhile: without a quorum no client is served, and a restart
+loses no data.
 
-A server that does not run gets its template whatever it is. One that runs, and only finds no quorum, gets it once
-another server has started with it: a template that does not start must not reach servers which a mere hiccup of the
-network has parted for a moment.
+A server that does not run gets its template in any case. A server that runs and only lacks the quorum gets it once
+another server has started with that template: a template that does not start must not reach servers that a short
+network failure has separated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,19 @@ from ottla_operator.planning.snapshot import Deletion, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class QuorumRecovery:
-    """`apply`: servers that get their StatefulSet as it should be; `delete`: one pod of an earlier template."""
+    """`apply`: the servers whose StatefulSet is written; `delete`: one pod of an earlier template."""
 
     apply: tuple[int, ...] = ()
     delete: Deletion | None = None
 
 
 def decide_quorum_recovery(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: frozenset[int]) -> QuorumRecovery:
-    """What to do together. `wanted`: every server's StatefulSet as it should be; `kept`: whose pod stays."""
+    """The templates to write and a pod to delete; nothing while there is a quorum.
+
+    Args:
+        wanted: the StatefulSet of every server as it should be.
+        kept: the servers whose pod must not be deleted.
+    """
     serving, outdated, has_started = 0, [], False
     pods: dict[int, Obj] = {}
     for server, stateful_set in wanted.items():
@@ -48,9 +53,9 @@ def decide_quorum_recovery(snapshot: Snapshot, wanted: Mapping[int, Obj], kept: 
                 outdated.append(server)
     if serving > len(wanted) // 2:
         return QuorumRecovery()
-    turn = [server for server in outdated if has_started or not _has_started(pods.get(server))]
-    apply = tuple(server for server in turn if not _is_current(snapshot, wanted[server]))
-    for server in turn:
+    next_ones = [server for server in outdated if has_started or not _has_started(pods.get(server))]
+    apply = tuple(server for server in next_ones if not _is_current(snapshot, wanted[server]))
+    for server in next_ones:
         pod = pods.get(server)
         live = snapshot.own(STATEFUL_SET, name_of(wanted[server]))
         if pod is None or live is None or server in apply or server in kept or is_terminating(pod):
@@ -68,5 +73,5 @@ def _is_current(snapshot: Snapshot, stateful_set: Obj) -> bool:
 
 
 def _has_started(pod: Obj | None) -> bool:
-    """Whether the server answers its startup probe: the image is there and the process stays."""
+    """Whether the server has passed its startup probe: the image exists and the process runs."""
     return dig(pod, "status", "containerStatuses", 0, "started") is True

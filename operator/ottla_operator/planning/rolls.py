@@ -161,9 +161,9 @@ def _rolled(
 ) -> Condition:
     """The condition Rolled. Without a roll it is True only when it is known what every member should run."""
     if roll is None:
-        withheld = [f"see {kind}" for kind in failed] or list(brokers.withheld.values())
-        if withheld:
-            shown = "; ".join(withheld[: machine.BLOCKERS_SHOWN])
+        unknown = [f"see {kind}" for kind in failed] or list(brokers.unknown.values())
+        if unknown:
+            shown = "; ".join(unknown[: machine.BLOCKERS_SHOWN])
             return condition_false(ROLLED, "DesiredStateUnknown", f"what runs is kept as it is: {shown}")
         return condition_true(ROLLED)
     where = f"{roll.role} {', '.join(map(str, roll.batch))}: {roll.step}" if roll.batch else roll.step

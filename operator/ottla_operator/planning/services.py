@@ -1,8 +1,9 @@
-"""The addresses of the brokers, and with them the disruption budgets (`planning.budgets`).
+"""The Services of the brokers, with the disruption budgets of `budgets`, and the condition ServicesReady.
 
-A headless Service for INTERNAL, with every pod, a ClusterIP per broker that CLIENT advertises and that outlives the
-pod, and the bootstrap Service. Those for clients have ready pods only: a Service without a pod refuses a connection at
-once, while nobody answers one to the address of a pod that has just gone (docs/internals/decisions/0030).
+There is a headless Service for the listener INTERNAL with every pod, a ClusterIP for each broker, which the listener
+CLIENT advertises and which outlives the pod, and the bootstrap Service. Those for clients have ready pods only: a
+Service without a pod refuses a connection at once, whereas a connection to the address of a pod that is gone gets no
+answer (docs/internals/decisions/0030).
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def bootstrap_address(snapshot: Snapshot) -> str:
 
 
 def selector_text(cluster: str) -> str:
-    """The pods of the brokers, as status tells it (scale subresource)."""
+    """The label selector of the pods of brokers, as text for the scale subresource."""
     return ",".join(f"{key}={value}" for key, value in _selector(cluster).items())
 
 
 def decide_services(snapshot: Snapshot, broker_ids: Iterable[int]) -> ConcernDecision:
-    """Services for the fleet and for each broker, and the budgets that let one pod go at a time."""
+    """The Services of the cluster and of each broker, and the budgets that allow one eviction at a time."""
     ids = list(broker_ids)
     name = snapshot.cluster.name
     desired = [

@@ -1,6 +1,6 @@
-"""What a pass knows: one consistent set of values about one cluster, taken before any decision.
+"""The input and output of decisions: `Snapshot`, all that is known about a cluster at one time, and `ConcernDecision`.
 
-`ConcernDecision` is what a concern answers with.
+Every decision of one reconciliation gets the same snapshot, which is taken before the first of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla_operator.model.kafka_cluster import KafkaCluster
 
 @dataclass(frozen=True, slots=True)
 class ContainerImages:
-    """What pods run. `pull_policy` "" leaves it to Kubernetes."""
+    """The images that pods run. `pull_policy` "": the default of Kubernetes."""
 
     broker: str
     zookeeper: str
@@ -28,7 +28,7 @@ class ContainerImages:
 
 @dataclass(frozen=True, slots=True)
 class ContestedFields:
-    """Paths of an object that writing does not change, as it was declared when its stamp was `stamp`."""
+    """Paths of an object that others change back at each write. `stamp`: that of the declaration that was written."""
 
     stamp: str
     paths: tuple[str, ...]
@@ -36,11 +36,11 @@ class ContestedFields:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything a pass decides from.
+    """What is known about one KafkaCluster.
 
-    `objects` are those that carry the cluster's label, by kind and name. `nodes` is None without the right to read
-    them, `kafka` None while no broker answers, `storage_classes` holds those named in the spec that were found.
-    `servers` are answers of this very pass, asked only while it is not settled which servers hold data.
+    `objects`: those with the label of the cluster, by kind and name. `nodes`: None without the right to read them.
+    `kafka`: None while no broker answers. `storage_classes`: those that spec or claims name and that exist. `servers`:
+    answers of this reconciliation, asked for only until it is known which servers hold data.
     """
 
     cluster: KafkaCluster
@@ -55,22 +55,22 @@ class Snapshot:
     servers: Mapping[int, ServerReport] = field(default_factory=dict)
     kafka: ClusterMetadata | None = None
     dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
-    """By broker, as each was asked last; None before anybody has answered."""
+    """By broker, as each answered last; None before any broker has answered."""
     creation_failures: Mapping[str, str] = field(default_factory=dict)
-    """Why Kubernetes makes no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
+    """Why Kubernetes creates no pod of a StatefulSet, by its name: a quota, a limit range, a policy."""
     has_super_secret: bool = False
-    overridden: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
+    contested: Mapping[tuple[str, str], ContestedFields] = field(default_factory=dict)
     """By kind and name."""
-    held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """The replicas in the log directories of brokers that are to leave, of those that answered."""
+    surplus_replicas: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The replicas in the log directories of the brokers to remove, of those that answered."""
     refused_elections: frozenset[tuple[str, int]] = frozenset()
-    """Partitions whose preferred leader the controller has refused of late."""
+    """Partitions whose preferred leader election the controller refused a short time ago."""
 
     def get(self, kind: ResourceKind, name: str) -> Obj | None:
         return self.objects.get(kind.kind, {}).get(name)
 
     def own(self, kind: ResourceKind, name: str) -> Obj | None:
-        """The object if it exists and this very KafkaCluster owns it."""
+        """The object if it exists and this KafkaCluster owns it."""
         found = self.get(kind, name)
         return found if found is not None and is_owned_by(found, self.resource) else None
 
@@ -90,7 +90,7 @@ class Snapshot:
     def broker_ids(self) -> dict[int, str | None]:
         """Every broker that has a StatefulSet or a claim, with its rack as they record it.
 
-        Claims that an empty broker has left behind count for nobody (`removed_ids`).
+        Claims of removed brokers do not count (`removed_ids`).
         """
         found: dict[int, str | None] = {}
         for kind in (STATEFUL_SET, CLAIM):
@@ -121,12 +121,12 @@ class Snapshot:
         return self.get(POD, name)
 
     def why_no_pod(self, stateful_set: str) -> str:
-        """In brackets behind what is said of a missing pod; "" where Kubernetes tells nothing."""
+        """Why a pod is missing, in brackets; "" when Kubernetes does not report it."""
         message = self.creation_failures.get(stateful_set)
         return f" ({message})" if message else ""
 
     def rolling(self, role: str) -> tuple[int, ...]:
-        """Who has its turn in the roll that status tells of. What that excuses is decided in `planning.progress`."""
+        """The member that the roll in status restarts now. `planning.progress` decides what that excuses."""
         if self.status("roll", "role") != role:
             return ()
         return tuple(self.status("roll", "batch") or ())
@@ -137,11 +137,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One destructive act. It is done only if an uncached read still shows this uid.
+    """The deletion of one object. It is done only if an uncached read still shows this uid.
 
-    `while_ready`: pods that have to be ready still, by another uncached read. An eviction may have been faster.
-    `while_absent`: an object that must not exist. `empty_broker`: a broker that the fleet's metadata, asked once more,
-    must neither list nor name in any partition.
+    `while_ready`: pods that an uncached read has to show as ready, since an eviction may have been faster.
+    `while_absent`: an object that must not exist. `empty_broker`: a broker that Kafka's metadata, read once more, must
+    neither list nor name in any partition.
     """
 
     kind: ResourceKind
@@ -155,10 +155,10 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class ConcernDecision:
-    """What one concern wants.
+    """What one concern decides.
 
-    `desired` are whole objects for a server-side apply; what is not named is left alone. `create` are written once
-    and never compared (a Secret with random content). `requeue_after_s`: look again even when nothing changes.
+    `desired`: whole objects for a server-side apply; fields that they do not name are left alone. `requeue_after_s`:
+    reconcile after this time even when nothing changes.
     """
 
     conditions: tuple[Condition, ...] = ()

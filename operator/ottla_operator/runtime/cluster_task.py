@@ -44,7 +44,8 @@ from ottla_operator.planning.config import internal_address
 from ottla_operator.planning.difference import difference, stamped
 from ottla_operator.planning.identity import adds_brokers, decide_identities
 from ottla_operator.planning.snapshot import ContainerImages, Deletion, Snapshot
-from ottla_operator.planning.zookeeper import needs_reports, super_secret
+from ottla_operator.planning.zookeeper import needs_reports
+from ottla_operator.planning.zookeeper_objects import super_secret
 from ottla_operator.runtime.contested_writes import ContestedWrites
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 
@@ -148,7 +149,7 @@ class ClusterTask:
             nodes=self._store.nodes() if self._reads_nodes else None,
             storage_classes=facts.storage_classes,
             has_super_secret=facts.has_super_secret,
-            overridden=self._overrides.known(),
+            contested=self._overrides.known(),
         )
         if self._reads_nodes and adds_brokers(snapshot):
             # A broker keeps its rack for good. The watch of nodes may be behind that of clusters: whoever labels nodes
@@ -164,7 +165,7 @@ class ClusterTask:
             reports=reports,
             kafka=kafka,
             dynamic_values=self._dynamic_values,
-            held=await self._held(snapshot, kafka),
+            surplus_replicas=await self._held(snapshot, kafka),
             refused_elections=self._refused_now(),
         )
 

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from ottla_broker.local.ports import free_ports
 from ottla_operator.effects.environment import read_srvr, srvr
-from ottla_operator.planning.zookeeper import LOGBACK, MARKER, ready_script, start_script, static_config
+from ottla_operator.planning.zookeeper_files import LOGBACK, MARKER, ready_script, start_script, static_config
 
 pytestmark = [
     pytest.mark.java,

@@ -1,0 +1,144 @@
+"""The PersistentVolumeClaims of brokers: found by their labels, read, and built as they should be.
+
+A broker has one claim for each disk. What is wrong with claims is reported by `disks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import (
+    CLAIM,
+    STATEFUL_SET,
+    Obj,
+    annotation,
+    dig,
+    is_terminating,
+    label,
+    name_of,
+    new,
+)
+from ottla_operator.model.kafka_cluster import DiskSpec
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.volume_expansion import size_to_request
+
+DATA_ROOT = "/var/lib/ottla"
+FIRST_GENERATION = 1
+
+
+def mount_path(disk: str) -> str:
+    """Where a disk is mounted. Its log directory is below, since the root of a volume may have lost+found."""
+    return f"{DATA_ROOT}/{disk}"
+
+
+def log_dir(disk: str) -> str:
+    """
+    >>> log_dir("d0")
+    '/var/lib/ottla/d0/log'
+    """
+    return f"{mount_path(disk)}/log"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The claim of one disk of one broker. `state` is New, Pending, Bound, Lost or Terminating."""
+
+    name: str
+    disk: str
+    generation: int
+    state: str
+    directory_id: str
+
+
+def claims_of(snapshot: Snapshot, broker_id: int) -> Iterable[Obj]:
+    return (claim for claim in snapshot.all(CLAIM) if label(claim, names.BROKER_ID) == str(broker_id))
+
+
+def _generation(claim: Obj) -> int:
+    text = label(claim, names.GENERATION) or ""
+    return int(text) if text.isdecimal() else 0
+
+
+def live_claim(snapshot: Snapshot, broker_id: int, disk: str) -> Obj | None:
+    """The claim of a disk with the highest generation, None when there is none."""
+    mine = [claim for claim in claims_of(snapshot, broker_id) if label(claim, names.DISK) == disk]
+    return max(mine, key=_generation, default=None)
+
+
+def read_claim(claim: Obj, disk: str) -> Claim:
+    state = "Terminating" if is_terminating(claim) else str(dig(claim, "status", "phase") or "Pending")
+    return Claim(name_of(claim), disk, _generation(claim), state, annotation(claim, names.DIRECTORY_ID) or "")
+
+
+def existing_claims(snapshot: Snapshot, broker_id: int) -> tuple[Claim, ...]:
+    disks = dict.fromkeys(label(claim, names.DISK) or "" for claim in claims_of(snapshot, broker_id))
+    live = [(disk, live_claim(snapshot, broker_id, disk)) for disk in disks]
+    return tuple(read_claim(claim, disk) for disk, claim in live if claim is not None)
+
+
+def recorded_name(snapshot: Snapshot, broker_id: int, disk: str) -> str | None:
+    """The name of a claim that existed: the broker's StatefulSet or another claim of the broker has recorded it.
+
+    Claims are created before the StatefulSet that names them, so a name in a template proves that the claim existed.
+    """
+    name = names.broker_claim(snapshot.cluster.name, broker_id, disk, FIRST_GENERATION)
+    stateful_set = snapshot.get(STATEFUL_SET, names.broker_name(snapshot.cluster.name, broker_id))
+    for volume in dig(stateful_set, "spec", "template", "spec", "volumes") or []:
+        if volume.get("name") == disk and "persistentVolumeClaim" in volume:
+            return str(volume["persistentVolumeClaim"]["claimName"])
+    recorded = [(annotation(claim, names.DISKS) or "").split(",") for claim in claims_of(snapshot, broker_id)]
+    return name if any(disk in disks for disks in recorded) else None
+
+
+def build_claim(
+    snapshot: Snapshot,
+    number: int,
+    rack: str,
+    disk: DiskSpec,
+    name: str,
+    live: Obj | None,
+    *,
+    is_released: bool = False,
+) -> Obj:
+    """The claim as it should be. Of an existing one only labels, annotations and a larger size can change."""
+    cluster = snapshot.cluster
+    generation = _generation(live) if live is not None else FIRST_GENERATION
+    annotations: dict[str, str] = {}
+    for key in (names.CLUSTER_ID, names.DIRECTORY_ID):
+        if live is not None and (known := annotation(live, key)):
+            annotations[key] = known
+    report = snapshot.reports.get(number)
+    if live is not None and report is not None and report.cluster_id:
+        annotations.setdefault(names.CLUSTER_ID, report.cluster_id)
+        for directory in report.log_dirs:
+            if directory.path == log_dir(disk.name) and directory.directory_id:
+                annotations.setdefault(names.DIRECTORY_ID, directory.directory_id)
+    present = [other.name for other in cluster.brokers.disks if live_claim(snapshot, number, other.name) is not None]
+    recorded = (annotation(live, names.DISKS) or "").split(",") if live is not None else []
+    annotations[names.DISKS] = ",".join(sorted({*filter(None, recorded), *present, disk.name}))
+    spec: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": disk.size}}}
+    if live is not None:
+        spec = {
+            "accessModes": dig(live, "spec", "accessModes") or ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size_to_request(snapshot, disk, live)}},
+        }
+    elif disk.storage_class_name:
+        spec["storageClassName"] = disk.storage_class_name
+    labels = names.labels(
+        cluster.name,
+        names.BROKER,
+        pool=names.MAIN_POOL,
+        broker_id=str(number),
+        rack=rack,
+        disk=disk.name,
+        generation=str(generation),
+    )
+    if is_released or (live is not None and label(live, names.REMOVED) is not None):
+        labels[names.REMOVED] = "true" if is_released else "false"
+    claim = new(CLAIM, cluster.namespace, name, labels, spec=spec)
+    claim["metadata"]["annotations"] = annotations
+    if live is not None and (storage_class := dig(live, "spec", "storageClassName")):
+        spec["storageClassName"] = storage_class
+    return claim

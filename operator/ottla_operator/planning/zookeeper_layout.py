@@ -1,0 +1,81 @@
+"""How the ensemble was created: its size and where its transaction logs are. Neither changes afterwards.
+
+What exists tells, in this order: StatefulSets, the ConfigMap with the files, the record of `ensemble_volumes`, claims
+that a deleted cluster has left; and the spec when nothing exists yet.
+"""
+
+from __future__ import annotations
+
+from ottla_operator.api import names
+from ottla_operator.api.objects import (
+    CLAIM,
+    CONFIG_MAP,
+    STATEFUL_SET,
+    Obj,
+    dig,
+    label,
+    name_of,
+)
+from ottla_operator.model.kafka_cluster import DiskSpec, KafkaCluster
+from ottla_operator.planning.ensemble_volumes import (
+    stored_record,
+)
+from ottla_operator.planning.snapshot import Snapshot
+from ottla_operator.planning.zookeeper_files import LOG
+
+
+def ensemble_size(snapshot: Snapshot) -> int | None:
+    """The number of servers that the ensemble was created with; None before that."""
+    files = snapshot.get(CONFIG_MAP, files_name(snapshot.cluster))
+    if text := dig(files, "data", "members"):
+        return len(str(text).splitlines())
+    if (record := stored_record(snapshot)) is not None:
+        return record.size
+    known = snapshot.zookeeper_ids()
+    return max(known) if known and max(known) > snapshot.cluster.zookeeper.replicas else None
+
+
+def disks_of(snapshot: Snapshot) -> list[tuple[str, DiskSpec, str]]:
+    """The volumes of each server: (role, disk, field of spec)."""
+    spec = snapshot.cluster.zookeeper
+    found = [("data", spec.disk, "spec.zookeeper.disk")]
+    if has_log_disk(snapshot):
+        found.append(("log", spec.log_disk or spec.disk, "spec.zookeeper.logDisk"))
+    return found
+
+
+def roles_of(snapshot: Snapshot) -> list[str]:
+    """The roles of a server's volumes: data, and log when transaction logs have a volume of their own."""
+    return [role for role, _, _ in disks_of(snapshot)]
+
+
+def has_log_disk(snapshot: Snapshot) -> bool:
+    """Whether transaction logs have a volume of their own.
+
+    A server whose log directory changes does not find its last transactions, so what exists counts before the spec.
+    """
+    templates = [dig(obj, "spec", "template", "spec", "volumes") or [] for obj in servers_of(snapshot).values()]
+    if templates:
+        return any(volume.get("name") == "log" for volumes in templates for volume in volumes)
+    if text := dig(snapshot.get(CONFIG_MAP, files_name(snapshot.cluster)), "data", "zoo.cfg"):
+        return f"dataLogDir={LOG}\n" in str(text)
+    if (record := stored_record(snapshot)) is not None and record.served:
+        return any(len(uids) > 1 for uids in record.served.values())
+    claims = {label(claim, names.DISK) for claim in snapshot.all(CLAIM) if label(claim, names.SERVER_ID) is not None}
+    return "log" in claims if claims else snapshot.cluster.zookeeper.log_disk is not None
+
+
+def servers_of(snapshot: Snapshot) -> dict[int, Obj]:
+    """The existing StatefulSets of the ensemble, by server id."""
+    found: dict[int, Obj] = {}
+    for obj in snapshot.all(STATEFUL_SET):
+        number = label(obj, names.SERVER_ID)
+        if number is None or not number.isdecimal():
+            continue
+        if name_of(obj) == names.zookeeper_name(snapshot.cluster.name, int(number)):
+            found[int(number)] = obj
+    return found
+
+
+def files_name(cluster: KafkaCluster) -> str:
+    return names.zookeeper_service(cluster.name)
