@@ -12,7 +12,7 @@ import pytest
 from ottla_operator.api import names
 from ottla_operator.api.objects import CLAIM, CONFIG_MAP, KAFKA_CLUSTER, POD, STATEFUL_SET, annotation, uid_of
 from ottla_operator.effects.environment import read_report
-from ottla_operator.planning import zookeeper
+from ottla_operator.planning import zookeeper, zookeeper_objects
 from tests.operator.ensemble import EnsembleFleet
 from tests.operator.fleet import CLUSTER
 from tests.operator.kubernetes import Killed
@@ -397,8 +397,8 @@ async def test_a_configuration_with_which_servers_do_not_find_each_other_is_take
     fleet = await _running()
     good = fleet.kubernetes.there(POD, "orders-zookeeper-1-0")["metadata"]["annotations"][names.CONFIG]
     with monkeypatch.context() as changed:
-        changed.setattr(zookeeper, "GRACE_S", 61)
-        changed.setattr(zookeeper, "LOGBACK", "<configuration/>")
+        changed.setattr(zookeeper_objects, "GRACE_S", 61)
+        changed.setattr(zookeeper_objects, "LOGBACK", "<configuration/>")
         for server in (1, 2, 3):  # as a bad release would have left them
             fleet.kubernetes.remove(POD, f"orders-zookeeper-{server}-0")
             snapshot = await fleet.task._snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
