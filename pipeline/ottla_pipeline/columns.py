@@ -29,7 +29,7 @@ import pyarrow as pa
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.records.batch import HEADER_BYTES, BatchHeader, batches, is_intact
 from ottla_broker.records.compression import Codec, codec_of, decompress
-from ottla_broker.records.control import ControlType, read_marker
+from ottla_broker.records.control_records import ControlType, read_marker
 from ottla_broker.records.errors import CorruptBatch
 
 Int64s: TypeAlias = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.log.log import Log
 from simulation.batches import Batch, build_batch, read_batches
 from simulation.checker import Checker, Violation

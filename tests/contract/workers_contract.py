@@ -11,7 +11,7 @@ import pytest
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.workers import Workers
 from ottla_broker.records.record import Record, build_batch
-from ottla_broker.storage.cleaner.job import CleanedSegment, Plan
+from ottla_broker.storage.cleaner.job import CleanedSegment, CompactionPlan
 from ottla_broker.storage.log.recovery import Recovered
 
 
@@ -35,10 +35,10 @@ async def write_keyed_log(disk: Disk, directory: str) -> None:
     await file.close()
 
 
-async def plan_of(disk: Disk, directory: str) -> Plan:
+async def plan_of(disk: Disk, directory: str) -> CompactionPlan:
     """To compact all of it."""
     sizes = {name: size for name, _, size in await disk.list(directory)}
-    return Plan(
+    return CompactionPlan(
         directory=directory,
         segments=[(0, sizes["00000000000000000000.log"])],
         first_dirty=0,

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ottla_broker.local.zookeeper import ZooKeeperServer
 from ottla_broker.records.batch import PATCH
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import Record, build_batch
 from tests.broker.storage.agreement import disagreements_of
 from tests.broker.storage.logs import LogSetup

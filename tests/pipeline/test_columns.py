@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.errors import CorruptBatch, UnsupportedMessageFormat
 from ottla_broker.records.record import Record, build_batch
 

@@ -22,7 +22,7 @@ from ottla_broker.groups.records import (
     read_offset_value,
 )
 from ottla_broker.protocol.codec import DecodeError
-from ottla_broker.records.control import ControlType
+from ottla_broker.records.control_records import ControlType
 from ottla_broker.records.record import Record
 
 logger = logging.getLogger("ottla.groups")

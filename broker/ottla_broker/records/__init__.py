@@ -1,4 +1,5 @@
-"""Record batches of message format 2: headers, checksums, compression, records, control records. No I/O.
+"""Record batches and the older message sets: headers, checksums, compression, records, control records. No I/O.
 
-Start with `batch` (what a log sees of a batch) and `record` (what is inside). `ids` names partitions.
+Start with `batch` (the header of a batch of format 2, which is all that a log usually reads) and `record` (the records
+inside). `formats` reads batches of any message format, `legacy` formats 0 and 1. `ids` names partitions.
 """

@@ -1,7 +1,7 @@
-"""The record batch of message format 2: its 61-byte header, checksum and walk over a run of batches (KIP-98).
+"""The record batch of message format 2: its 61-byte header, its checksum, and a walk over several batches (KIP-98).
 
-Pure functions over buffers. Here nothing looks inside the records (`record.py` does) and nothing decides whether a
-batch may be written (`storage.append` does). Layout, big endian:
+Pure functions over buffers. Not here: the records inside (`record.py`), whether a batch may be appended
+(`storage.log.append_checks`). Layout, big endian:
 
     base offset i64 @0 · length i32 @8 (bytes after this field) · partition leader epoch i32 @12 · magic i8 @16
     crc u32 @17 (CRC-32C of everything from @21) · attributes i16 @21 · last offset delta i32 @23
@@ -27,17 +27,17 @@ HEADER_BYTES = HEADER.size
 """61."""
 
 LOG_OVERHEAD = 12
-"""Bytes before those that the length counts: a batch is `LOG_OVERHEAD + length` bytes."""
+"""Bytes that the length does not count: a batch has `LOG_OVERHEAD + length` bytes."""
 
 PREFIX = Struct(">qiib")
-"""Base offset, length, leader epoch, magic: all that a walk needs."""
+"""Base offset, length, leader epoch, magic: what a walk needs."""
 PREFIX_BYTES = PREFIX.size
 
 PATCH = Struct(">qii")
-"""Base offset, length, leader epoch: what a leader writes over the client's."""
+"""Base offset, length, leader epoch: what a leader writes over the producer's."""
 
 CRC_START = 21
-"""First byte that the checksum covers."""
+"""The first byte that the checksum covers."""
 
 MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 """The smallest length of a batch of format 2: a header without records."""
@@ -55,13 +55,13 @@ TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
-"""Base timestamp holds the time from which tombstones may go (KIP-534)."""
+"""The base timestamp is the time from which tombstones may be deleted (KIP-534)."""
 
 MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields in the order of the wire."""
+    """The header's fields in wire order."""
 
     base_offset: int
     length: int
@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Never derived from the record count: compaction leaves gaps."""
+        """The offset behind the batch; not derived from the record count, since compaction leaves gaps."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -116,8 +116,10 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`. CorruptBatch when the buffer or the length is too short for one,
-    UnsupportedMessageFormat when the magic is not 2. The checksum is not looked at."""
+    """The header at `position`; does not check the checksum.
+
+    Raises CorruptBatch when the buffer or the length is too short, UnsupportedMessageFormat when the magic is not 2.
+    """
     if len(buffer) - position < HEADER_BYTES:
         if len(buffer) - position >= PREFIX_BYTES:
             magic = PREFIX.unpack_from(buffer, position)[3]
@@ -133,21 +135,21 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def checksum(batch: Buffer) -> int:
-    """The CRC-32C that the header of this one whole batch must carry."""
+    """The CRC-32C that belongs into the header of this whole batch."""
     value: int = crc32c(memoryview(batch)[CRC_START:])
     return value
 
 
 def is_intact(batch: Buffer) -> bool:
-    """Whether the checksum of this one whole batch fits."""
+    """Whether the checksum of this whole batch is right."""
     stored: int = int.from_bytes(memoryview(batch)[17:21], "big")
     return checksum(batch) == stored
 
 
 def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch; a partial one at the end is left out, as fetch answers may hold one.
+    """(position, header) of every whole batch, without a partial one at the end, which fetch responses may have.
 
-    CorruptBatch or UnsupportedMessageFormat at a header that cannot be one.
+    Raises CorruptBatch or UnsupportedMessageFormat at an impossible header.
     """
     position = 0
     end = len(buffer)

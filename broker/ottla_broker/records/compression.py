@@ -1,9 +1,9 @@
-"""The four codecs of record batches: gzip, snappy, lz4, zstd.
+"""Compresses and decompresses the records of a batch with its codec: gzip, snappy, lz4, zstd.
 
 Java writes snappy as xerial blocks (a 16-byte magic, then length-prefixed raw blocks); librdkafka writes it raw. Both
 are read, xerial is written. lz4 is the frame format; clients of message format 0 computed the checksum of the frame's
-header over its magic too (KAFKA-3160), which `repaired_lz4` and `old_kafka_lz4` translate. Decompressed sizes are
-bounded by the caller, because a small batch can name a large one.
+header over its magic too (KAFKA-3160), which `repaired_lz4` and `old_kafka_lz4` convert. The caller limits the
+decompressed size, because a small batch can decompress to a large one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Codec(IntEnum):
 
 
 def codec_of(attributes: int) -> Codec:
-    """UnsupportedCompression for a number that no codec has."""
+    """The codec in a batch's attributes. Raises UnsupportedCompression for an unknown one."""
     try:
         return Codec(attributes & 0x07)
     except ValueError:
@@ -57,7 +57,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """`level` is compression.gzip.level, .lz4.level or .zstd.level; None takes the codec's default."""
+    """Compresses records. `level`: compression.gzip.level, .lz4.level or .zstd.level; None for the codec's default."""
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
@@ -70,28 +70,28 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def repaired_lz4(frame: Buffer) -> bytes:
-    """An lz4 frame of message format 0 with the header checksum that everybody else expects.
+    """An lz4 frame of message format 0 with the header checksum of the standard.
 
-    CorruptBatch when it is too short for a frame.
+    Raises CorruptBatch when it is too short for a frame.
     """
     end = _lz4_descriptor_end(frame)
     return bytes(frame[:end]) + _header_checksum(frame[4:end]) + bytes(frame[end + 1 :])
 
 
 def old_kafka_lz4(frame: Buffer) -> bytes:
-    """The other way: an lz4 frame as clients of message format 0 expect it."""
+    """A standard lz4 frame as clients of message format 0 expect it."""
     end = _lz4_descriptor_end(frame)
     return bytes(frame[:end]) + _header_checksum(frame[:end]) + bytes(frame[end + 1 :])
 
 
 def _lz4_descriptor_end(frame: Buffer) -> int:
-    """Where the checksum byte stands: after the magic (4), flags (1), block size (1), and the content size (8) if the
+    """Position of the checksum byte: behind the magic (4), flags (1), block size (1), and the content size (8) if the
     flags say that there is one."""
     if len(frame) < 7:
-        raise CorruptBatch("the lz4 frame is cut off")
+        raise CorruptBatch("the lz4 frame is incomplete")
     end = 14 if frame[4] & 0x08 else 6
     if len(frame) <= end:
-        raise CorruptBatch("the lz4 frame is cut off")
+        raise CorruptBatch("the lz4 frame is incomplete")
     return end
 
 
@@ -100,7 +100,7 @@ def _header_checksum(data: Buffer) -> bytes:
 
 
 def xxh32(data: Buffer) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes, as an lz4 frame's header has. ValueError for more.
+    """XXH32 with seed 0 of fewer than 16 bytes, such as the header of an lz4 frame. Raises ValueError for more.
 
     >>> hex(xxh32(b"abc"))
     '0x32d153ff'
@@ -126,7 +126,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int = _MAX_BYTES) -> bytes:
-    """CorruptBatch when the bytes are not of that codec, BatchTooLarge when they grow beyond `max_bytes`."""
+    """Decompresses records. Raises CorruptBatch for invalid bytes, BatchTooLarge above `max_bytes`."""
     if codec is Codec.NONE:
         return bytes(data)
     try:
@@ -158,7 +158,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
         if total > max_bytes:
             raise _too_large(max_bytes)
         if not unzipper.eof:
-            raise CorruptBatch("the gzip stream is cut off")
+            raise CorruptBatch("the gzip stream is incomplete")
         parts.append(part)
         rest = unzipper.unused_data
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -173,8 +173,8 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _unlz4(data: Buffer, max_bytes: int) -> bytes:
-    # Whole: the library's incremental reader takes a frame that is fed in pieces for a truncated one. What may be
-    # allocated in vain is bounded by the format, in which nothing grows more than 255-fold.
+    # At once: the library's incremental reader reports a frame that comes in pieces as truncated. The format limits the
+    # memory that a too large batch takes: nothing grows more than 255-fold.
     result = cramjam.lz4.decompress(data)
     if len(result) > max_bytes:
         raise _too_large(max_bytes)
@@ -182,9 +182,9 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    """A frame of independent blocks: what the library frames itself has blocks that depend on each other, which Kafka's
-    Java reader does not take."""
-    # Kafka's own default, 9, stands for the fast mode there; only other levels ask for the slow one.
+    """A frame of independent blocks: the library's own frames have blocks that depend on each other, which Kafka's Java
+    reader refuses."""
+    # Kafka's default level 9 means the fast mode in Java; only other levels mean the slow one.
     is_fast = level is None or level == _LZ4_DEFAULT_LEVEL
     view = memoryview(data)
     parts = [_LZ4_HEADER]

@@ -1,8 +1,8 @@
-"""Down-conversion: stored batches as message sets of format 0 or 1, for consumers of before 0.11 (KIP-283). Pure.
+"""Down-converts batches to message sets of format 0 or 1, for consumers older than 0.11 (KIP-283). Pure.
 
-What the older formats cannot say is left out: headers, producer ids, and the control batches of transactions, whose
-offsets become gaps. Compressed batches stay compressed, and whole; of plain ones the messages before the asked offset
-are left out, because old clients do not expect any.
+What the older formats do not have is dropped: headers, producer ids, and the control batches of transactions, whose
+offsets become gaps. Compressed batches stay compressed and whole; of uncompressed ones the messages before the fetch
+offset are dropped, because old clients do not expect any.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla_broker.records.preparation import MAX_DECOMPRESSED_BYTES
 
 
 class Converted(NamedTuple):
-    """A message set, and the offset after the last batch that went into it or was left out."""
+    """A message set, and the offset behind the last batch that was converted or dropped."""
 
     data: bytes
     next_offset: int
@@ -27,10 +27,10 @@ class Converted(NamedTuple):
 def down_convert(
     data: Buffer, magic: int, first_offset: int, max_bytes: int, max_decompressed: int = MAX_DECOMPRESSED_BYTES
 ) -> Converted:
-    """The whole batches of `data` in format `magic` (0 or 1), from `first_offset` on.
+    """Converts the whole batches of `data` to format `magic` (0 or 1), from `first_offset` on.
 
-    At least one batch, however large, then as many as fit `max_bytes`. Raises UnsupportedCompression when the first
-    batch is zstd (KIP-110), CorruptBatch, BatchTooLarge beyond `max_decompressed`.
+    Converts at least one batch, however large, then as many as fit `max_bytes`. Raises UnsupportedCompression when the
+    first batch is zstd (KIP-110), CorruptBatch, BatchTooLarge above `max_decompressed` bytes.
     """
     view = memoryview(data)
     parts: list[bytes] = []

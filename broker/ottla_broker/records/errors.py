@@ -1,4 +1,4 @@
-"""What is wrong with a batch, as a closed set of exceptions that carry Kafka's error code."""
+"""The errors of record batches, as exceptions with Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 
 
 class RecordsError(KafkaError):
-    """Base of the errors of a batch. The message is for the response and the broker's log."""
+    """The base of the errors of a batch. The message is for the response and the broker's log."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -18,19 +18,19 @@ class RecordsError(KafkaError):
 
 
 class CorruptBatch(RecordsError):
-    """Length, structure or checksum do not fit."""
+    """Length, structure or checksum are wrong."""
 
     error_code = ErrorCode.CORRUPT_MESSAGE
 
 
 class InvalidRecord(RecordsError):
-    """Well-formed, but not what may be written."""
+    """The batch is well-formed, but may not be written."""
 
     error_code = ErrorCode.INVALID_RECORD
 
 
 class NotOneBatch(InvalidRecord):
-    """A produce request carries exactly one whole batch per partition, this one less or more."""
+    """A produce request has exactly one whole batch per partition; this one has less or more."""
 
 
 class UnsupportedMessageFormat(RecordsError):
@@ -40,33 +40,33 @@ class UnsupportedMessageFormat(RecordsError):
 
 
 class UnsupportedCompression(RecordsError):
-    """A codec that this request version, or this broker, does not know."""
+    """The request version, or this broker, does not support the codec."""
 
     error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class BatchTooLarge(RecordsError):
-    """Larger than max.message.bytes, or than may be decompressed."""
+    """The batch is larger than max.message.bytes, or than the limit of decompression."""
 
     error_code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class BatchBeyondSegment(RecordsError):
-    """Larger than segment.bytes."""
+    """The batch is larger than segment.bytes."""
 
     error_code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidTimestamp(RecordsError):
-    """Outside message.timestamp.before.max.ms or message.timestamp.after.max.ms."""
+    """A timestamp is outside message.timestamp.before.max.ms or message.timestamp.after.max.ms."""
 
     error_code = ErrorCode.INVALID_TIMESTAMP
 
 
 class RecordsRejected(KafkaError):
-    """Some records of a batch may not be written, and so none is (KIP-467).
+    """Some records of a batch may not be written, so none is (KIP-467).
 
-    `record_errors`: (position in the batch from 0, what is wrong) of each; the code is that of the worst.
+    `record_errors`: (position in the batch from 0, what is wrong) of each.
     """
 
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:

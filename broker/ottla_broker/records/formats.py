@@ -1,8 +1,8 @@
-"""Log entries of any message format, for whoever reads a log that may be older than format 2.
+"""Reads log entries of any message format.
 
-Since release 3.0 a leader stores nothing but format 2, but a directory that Apache Kafka wrote may hold messages of
-formats 0 and 1 for as long as retention keeps them. Here one function each stands for all three; `batch`, `record` and
-`legacy` are for whoever knows.
+Since Apache Kafka 3.0 a leader stores only format 2, but a directory that Kafka wrote may have messages of formats 0
+and 1 as long as retention keeps them. Each function here handles all three formats; `batch` and `record` handle format
+2, `legacy` the older ones.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 from ottla_broker.records.record import MAX_RECORDS_BYTES, Record, decode_records
 
 MAGIC_OFFSET = 16
-"""Where every format has its magic."""
+"""The position of the magic, the same in every format."""
 
 
 def header_at(buffer: Buffer, position: int) -> BatchHeader | None:
-    """The header there; None when there is none: too few bytes, a preallocated tail of zeros, an unknown format."""
+    """The header at `position`; None for too few bytes, a preallocated tail of zeros or an unknown format."""
     if len(buffer) - position >= HEADER_BYTES:
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))
         if header.magic == MAGIC:
@@ -40,9 +40,9 @@ def header_at(buffer: Buffer, position: int) -> BatchHeader | None:
 
 
 def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch or entry; a partial one at the end is left out.
+    """(position, header) of every whole batch or entry, without a partial one at the end.
 
-    CorruptBatch at a header that cannot be one, UnsupportedMessageFormat for a magic above 2.
+    Raises CorruptBatch at an impossible header, UnsupportedMessageFormat for a magic above 2.
     """
     position = 0
     end = len(buffer)
@@ -54,7 +54,7 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
                 raise UnsupportedMessageFormat(f"message format {magic} does not exist")
             after = position + LOG_OVERHEAD + int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True)
             if after > end:
-                return  # a header of which only a part is there
+                return  # an incomplete header
             raise CorruptBatch(f"no batch begins at byte {position}")
         after = position + LOG_OVERHEAD + header.length
         if after > end:
@@ -64,14 +64,14 @@ def batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def is_batch_intact(batch: Buffer, magic: int) -> bool:
-    """Whether the checksum of this one whole batch or entry fits: CRC-32C for format 2, CRC-32 for the older ones."""
+    """Whether the checksum of this whole batch or entry is right: CRC-32C for format 2, CRC-32 for the older ones."""
     return is_intact(batch) if magic == MAGIC else legacy.is_entry_intact(batch)
 
 
 def decode_batch(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
-    """The records of one whole batch or entry, with absolute offsets; the checksum is not looked at.
+    """The records of one whole batch or entry, with absolute offsets; does not check the checksum.
 
-    CorruptBatch, InvalidRecord, UnsupportedCompression, BatchTooLarge (beyond `max_bytes` decompressed).
+    Raises CorruptBatch, InvalidRecord, UnsupportedCompression, BatchTooLarge (above `max_bytes` decompressed).
     """
     if len(batch) > MAGIC_OFFSET and batch[MAGIC_OFFSET] < MAGIC:
         return legacy.decode_entry(batch, max_bytes)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; prints as its directory's name."""
+    """A partition of a topic; its text is the name of its directory."""
 
     topic: str
     partition: int

@@ -1,6 +1,6 @@
-"""Messages of formats 0 and 1: the log entries of releases before 0.11, read, checked and written. No I/O.
+"""Reads, checks and writes messages of formats 0 and 1, the log entries of releases before 0.11. No I/O.
 
-A message set is a run of entries, big endian:
+A message set is a sequence of entries, big endian:
 
     offset i64 @0 · size i32 @8 (bytes after this field) · crc u32 @12 (CRC-32 of everything from @16) · magic i8 @16
     attributes i8 @17 (bits 0-2 codec, bit 3 timestamp type, format 1 only) · timestamp i64 @18 (format 1 only)
@@ -10,8 +10,8 @@ A compressed set is one entry, the wrapper, whose value is the compressed set. I
 inside. Inside, format 0 has absolute offsets and format 1 relative ones (KIP-31). Worked example: messages 40, 41 and
 43 of format 1 are a wrapper with offset 43 around offsets 0, 1 and 3: the first is 43 - 3 + 0.
 
-A log treats an entry as a batch of one offset, the entry's: what `read_entry_header` gives. `formats.py` is for
-whoever does not know which format comes.
+A log treats an entry as a batch of one offset, the entry's (`read_entry_header`). `formats.py` reads entries of any
+format.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ MIN_ENTRY_BYTES = LOG_OVERHEAD + _MIN_SIZE[MAGIC_0]
 """No log entry of any format is shorter than this, 26."""
 
 UNKNOWN_COUNT = -1
-"""Record count of a wrapper, which only its inside tells."""
+"""Record count of a wrapper, which is unknown without decompression."""
 
 
-class Message(NamedTuple):
-    """One entry as it stands: `offset` is relative inside a wrapper of format 1, `timestamp` -1 in format 0."""
+class LegacyMessage(NamedTuple):
+    """One entry: `offset` is relative inside a wrapper of format 1, `timestamp` is -1 in format 0."""
 
     offset: int
     magic: int
@@ -82,9 +82,9 @@ class Message(NamedTuple):
 
 
 def read_entry_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
-    """The entry at `position` as a log sees it, a batch of one offset; None when there is none of format 0 or 1.
+    """The entry at `position` as the header of a batch of one offset; None when it is not of format 0 or 1.
 
-    The checksum is not looked at. `record_count` is 1, for a wrapper UNKNOWN_COUNT.
+    Does not check the checksum. `record_count` is 1, for a wrapper UNKNOWN_COUNT.
     """
     left = len(buffer) - position
     if left < MIN_ENTRY_BYTES:
@@ -118,15 +118,15 @@ def read_entry_header(buffer: Buffer, position: int = 0) -> BatchHeader | None:
 
 
 def is_entry_intact(entry: Buffer) -> bool:
-    """Whether the checksum of this one whole entry fits; a wrapper's covers all of its inside."""
+    """Whether the checksum of this whole entry is right; a wrapper's covers the messages inside."""
     view = memoryview(entry)
     return crc32(view[_CRC_START:]) == int.from_bytes(view[12:16], "big")
 
 
 def entries(message_set: Buffer) -> Iterator[memoryview]:
-    """Every whole entry, in order; a partial one at the end is left out, as old clients and fetch answers have one.
+    """Every whole entry, in order, without a partial one at the end, which old clients and fetch responses may have.
 
-    CorruptBatch at an entry that cannot be one.
+    Raises CorruptBatch at an impossible entry.
     """
     view = memoryview(message_set)
     position = 0
@@ -141,8 +141,8 @@ def entries(message_set: Buffer) -> Iterator[memoryview]:
         position = after
 
 
-def read_message(entry: Buffer) -> Message:
-    """One whole entry. CorruptBatch when its fields do not fit it, or the magic is neither 0 nor 1."""
+def read_message(entry: Buffer) -> LegacyMessage:
+    """Reads one whole entry. Raises CorruptBatch when its fields do not fit, or the magic is neither 0 nor 1."""
     offset, size, _, magic, attributes = _START.unpack_from(entry)
     if magic not in (MAGIC_0, MAGIC_1):
         raise CorruptBatch(f"magic {magic} is not one of a message")
@@ -159,7 +159,7 @@ def read_message(entry: Buffer) -> Message:
     value, position = _field(entry, position)
     if position != len(entry):
         raise CorruptBatch(f"{len(entry) - position} bytes follow the value of a message")
-    return Message(offset, magic, attributes, timestamp, key, value)
+    return LegacyMessage(offset, magic, attributes, timestamp, key, value)
 
 
 def _field(entry: Buffer, position: int) -> tuple[bytes | None, int]:
@@ -175,12 +175,16 @@ def _field(entry: Buffer, position: int) -> tuple[bytes | None, int]:
     return bytes(entry[position:after]), after
 
 
-def unwrap(wrapper: Message, max_bytes: int = MAX_RECORDS_BYTES, *, check_inside: bool = False) -> list[Message]:
-    """The messages inside a wrapper, with the offsets as they stand there.
+def unwrap(
+    wrapper: LegacyMessage, max_bytes: int = MAX_RECORDS_BYTES, *, check_inside: bool = False
+) -> list[LegacyMessage]:
+    """The messages inside a wrapper, with the offsets that are stored there.
 
-    CorruptBatch when they are none, or with `check_inside` one of their checksums does not fit; InvalidRecord for a
-    wrapper without value, of another format than its inside, or around another one; UnsupportedCompression for zstd,
-    which came with format 2; BatchTooLarge beyond `max_bytes`.
+    Raises:
+        CorruptBatch: it has no messages, or, with `check_inside`, one of their checksums is wrong.
+        InvalidRecord: the wrapper has no value, another format than the messages inside, or another wrapper inside.
+        UnsupportedCompression: for zstd, which exists only in format 2.
+        BatchTooLarge: above `max_bytes`.
     """
     codec = codec_of(wrapper.attributes)
     if codec is Codec.ZSTD:
@@ -190,7 +194,7 @@ def unwrap(wrapper: Message, max_bytes: int = MAX_RECORDS_BYTES, *, check_inside
     data = wrapper.value
     if codec is Codec.LZ4 and wrapper.magic == MAGIC_0:
         data = repaired_lz4(data)
-    inside: list[Message] = []
+    inside: list[LegacyMessage] = []
     total = 0
     content = decompress(codec, data, max_bytes)
     for entry in entries(content):
@@ -209,7 +213,7 @@ def unwrap(wrapper: Message, max_bytes: int = MAX_RECORDS_BYTES, *, check_inside
 
 
 def decode_entry(entry: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
-    """The records of one whole entry, a plain message or a wrapper, with absolute offsets. Raises as `unwrap`."""
+    """The records of one whole entry, a single message or a wrapper, with absolute offsets. Raises as `unwrap`."""
     message = read_message(entry)
     if not message.codec:
         return [Record(message.offset, message.timestamp, message.key, message.value)]
@@ -230,9 +234,10 @@ def build_message_set(
     has_append_time: bool = False,
     level: int | None = None,
 ) -> bytes:
-    """Records as a message set of format 0 or 1: one entry each, or one wrapper around all. Headers are dropped.
+    """Writes records as a message set of format 0 or 1: one entry each, or one wrapper around all. Drops headers.
 
-    `has_append_time`: their timestamps are the broker's. ValueError without records, UnsupportedCompression for zstd.
+    `has_append_time`: their timestamps are the broker's. Raises ValueError without records, UnsupportedCompression for
+    zstd.
     """
     if not records:
         raise ValueError("a message set needs at least one record")

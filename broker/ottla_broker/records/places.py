@@ -1,6 +1,6 @@
-"""Where the records of a batch stand, and their keys: what compaction looks at, without making records of them.
+"""Finds the positions and keys of the records in a batch, for compaction, without decoding the records.
 
-One pass over the bytes, about a microsecond a record; `record.py` decodes records for whoever needs all of them.
+One pass over the bytes, about a microsecond per record. `record.py` decodes whole records.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.varint import decode_varint
 
 Place: TypeAlias = tuple[int, int, "bytes | None", bool, int]
-"""(position after the record, offset delta, key, whether it has a value, position of its timestamp delta)."""
+"""(position behind the record, offset delta, key, whether it has a value, position of its timestamp delta)."""
 
 _MAX_RECORDS_BYTES = 1 << 30
 
 
 def payload_of(chunk: bytes, position: int, header: BatchHeader) -> tuple[bytes, int, int]:
-    """The records of the batch at `position`, decompressed: (bytes, start, end). Those of a plain batch are not copied.
+    """The records of the batch at `position`, decompressed: (bytes, start, end). Uncompressed ones are not copied.
 
-    CorruptBatch, UnsupportedCompression.
+    Raises CorruptBatch, UnsupportedCompression.
     """
     codec = codec_of(header.attributes)
     start, end = position + HEADER_BYTES, position + header.size
@@ -32,9 +32,9 @@ def payload_of(chunk: bytes, position: int, header: BatchHeader) -> tuple[bytes,
 
 
 def record_places(data: bytes, position: int, end: int, count: int) -> list[Place]:
-    """The places of `count` records that fill `data[position:end]`. CorruptBatch when they do not.
+    """The places of `count` records that fill `data[position:end]`. Raises CorruptBatch when they do not.
 
-    A varint's lowest bit is its sign, so one byte tells a null key or value.
+    A varint's lowest bit is its sign, so one byte shows a null key or value.
 
     >>> from ottla_broker.records.record import Record, encode_record
     >>> data = encode_record(Record(7, 0, b"k", None), 5, 0)
@@ -93,7 +93,7 @@ def record_places(data: bytes, position: int, end: int, count: int) -> list[Plac
 
 
 def record_ends(data: bytes, position: int, end: int, count: int) -> list[int]:
-    """The positions after each of `count` records that fill `data[position:end]`. CorruptBatch when they do not.
+    """The positions behind each of `count` records that fill `data[position:end]`. Raises CorruptBatch otherwise.
 
     Lengths are read in place, as in `record_places`: a call for each record would take longer than the rest.
 

@@ -1,15 +1,15 @@
-"""What a leader does to a client's batch beyond looking at its header: checks of records, format 2, another codec.
-
-Pure; `storage` decides when it is needed, and it runs on the loop or in a worker.
+"""Prepares a producer's batch for the append where its header is not enough: checks records, converts, recompresses.
 
     formats 0 and 1           every message is checked and becomes a record of one batch of format 2
-    compression.type          the records are decompressed and compressed again, never parsed
+    compression.type          the records are decompressed and compressed again, not decoded
     cleanup.policy=compact    every record needs a key
-    message.timestamp.*       every record's timestamp is held against the bounds
-    ottla.validate.records    everything that Apache Kafka looks at
+    message.timestamp.*       every record's timestamp must be within the bounds
+    ottla.validate.records    all checks of Apache Kafka
 
-One record that may not be written refuses the batch, and every such record is named (KIP-467). Timestamps of
-LogAppendTime are not set here but by the append itself, in the header alone.
+One record that may not be written rejects the batch; the error has every such record (KIP-467).
+
+Pure; `storage.log.appender` decides when it is needed, and it runs on the event loop or in a worker process. Not here:
+the timestamps of LogAppendTime, which the append sets in the header. Source: LogValidator of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from ottla_broker.records.varint import decode_varint
 NO_BOUND = 2**63 - 1
 
 MAX_DECOMPRESSED_BYTES = 1 << 28
-"""What one batch may grow to: a worker must live through a batch that was made to be large."""
+"""The limit of one batch's decompressed records, which protects the worker's memory."""
 
 _FIRST_SHOWN = 3
 
 
 class RecordRules(NamedTuple):
-    """What one topic asks of records beyond their batch's header; plain values, for the way to a worker.
+    """The checks and conversions of one topic's records, as plain values, which can be sent to a worker process.
 
-    `codec`: compression.type, None for producer; `level` is that codec's. The bounds are in ms, NO_BOUND none; they
-    hold for CreateTime only. `max_message_bytes` is asked of single messages of formats 0 and 1.
+    `codec`: compression.type, None for producer. The bounds are in ms, NO_BOUND for none; they apply to CreateTime
+    only. `max_message_bytes` applies to single messages of formats 0 and 1.
     """
 
     topic: str = ""
@@ -63,23 +63,26 @@ class RecordRules(NamedTuple):
     max_message_bytes: int = 2**31 - 1
 
     def level(self, codec: Codec) -> int | None:
-        """The level for records that this broker compresses, None for the codec's own default."""
+        """The level for records that this broker compresses, None for the codec's default."""
         if self.codec is None or codec is not Codec(self.codec):
             return None
         return {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}.get(codec)
 
     @property
     def has_record_rules(self) -> bool:
-        """Whether single records of format 2 have to be looked at."""
+        """Whether single records of format 2 must be checked."""
         has_bounds = self.before_max_ms != NO_BOUND or self.after_max_ms != NO_BOUND
         return self.needs_keys or self.validates or (has_bounds and not self.is_append_time)
 
 
 def prepare(records: Buffer, rules: RecordRules, now_ms: int, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """One batch of format 2 that may be appended, from what a client sent: itself where nothing had to change.
+    """One batch of format 2 that may be appended, made from a producer's records; the same buffer without changes.
 
-    A batch of format 2 has passed the checks of its header and checksum; formats 0 and 1 come as they are.
-    `max_bytes` bounds what is decompressed.
+    Args:
+        records: a batch of format 2, whose header and checksum are checked, or a message set of format 0 or 1.
+        rules: of the topic.
+        now_ms: the time in ms.
+        max_bytes: the limit of decompressed records.
 
     Raises RecordsRejected (INVALID_RECORD or INVALID_TIMESTAMP with the records' errors), CorruptBatch, InvalidRecord,
     UnsupportedCompression, BatchTooLarge.
@@ -127,7 +130,7 @@ def _with_payload(records: Buffer, header: BatchHeader, codec: Codec, payload: b
 
 
 def _check_summaries(data: Buffer, header: BatchHeader, rules: RecordRules, now_ms: int) -> None:
-    """Key and timestamp of every record, reading no further into it than its key's length."""
+    """Checks the key and timestamp of every record, reading it up to the length of its key only."""
     problems = _Problems(rules, now_ms)
     position = 0
     try:
@@ -139,7 +142,7 @@ def _check_summaries(data: Buffer, header: BatchHeader, rules: RecordRules, now_
             delta, position = decode_varint(data, position + 1)
             _, position = decode_varint(data, position)
             key_length, position = decode_varint(data, position)
-            problems.look_at(index, header.base_timestamp + delta, key_length >= 0)
+            problems.check(index, header.base_timestamp + delta, key_length >= 0)
             position = end
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from error
@@ -149,7 +152,7 @@ def _check_summaries(data: Buffer, header: BatchHeader, rules: RecordRules, now_
 def _check_everything(
     records: Buffer, header: BatchHeader, content: Buffer | None, rules: RecordRules, now_ms: int, max_bytes: int
 ) -> None:
-    """What ottla.validate.records=always asks: every field of every record, and offsets that follow each other."""
+    """The checks of ottla.validate.records=always: every field of every record, and consecutive offsets."""
     problems = _Problems(rules, now_ms)
     try:
         whole = records if content is None else _with_payload(records, header, Codec.NONE, bytes(content))
@@ -160,12 +163,12 @@ def _check_everything(
         if record.offset - header.base_offset != index:
             problems.add(index, f"offset {record.offset - header.base_offset} in its batch, expected {index}")
         else:
-            problems.look_at(index, record.timestamp, record.key is not None)
+            problems.check(index, record.timestamp, record.key is not None)
     problems.raise_any()
 
 
 class _Problems:
-    """The records that may not be written, in order."""
+    """Collects the records that may not be written, in order."""
 
     __slots__ = ("_code", "_earliest", "_found", "_latest", "_rules")
 
@@ -179,8 +182,8 @@ class _Problems:
     def add(self, index: int, message: str) -> None:
         self._found.append((index, message))
 
-    def look_at(self, index: int, timestamp: int, has_key: bool) -> None:
-        """One record: at most one problem of it is told, a missing key first."""
+    def check(self, index: int, timestamp: int, has_key: bool) -> None:
+        """Checks one record and adds at most one problem, a missing key first."""
         if self._rules.needs_keys and not has_key:
             self.add(index, f"Compacted topic cannot accept message without key in topic {self._rules.topic}.")
         elif (
@@ -202,8 +205,8 @@ class _Problems:
 
 
 def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_bytes: int) -> bytearray:
-    """A message set as one batch of format 2. Its offsets are given anew anyway, so those inside do not matter (some
-    old clients set them wrong, and were always forgiven)."""
+    """A message set as one batch of format 2. The append assigns new offsets, so those inside are not checked: some old
+    clients set them wrong."""
     problems = _Problems(rules, now_ms)
     found: list[Record] = []
     codec = Codec.NONE
@@ -229,10 +232,10 @@ def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_byte
                     "only the broker sets the timestamp type LogAppendTime",
                     [(len(found), "timestamp type LogAppendTime")],
                 )
-            problems.look_at(len(found), one.timestamp, one.key is not None)
+            problems.check(len(found), one.timestamp, one.key is not None)
             found.append(Record(len(found), one.timestamp, one.key, one.value))
     if not found:
-        raise CorruptBatch("the message set holds no whole message")
+        raise CorruptBatch("the message set has no whole message")
     problems.raise_any()
     if rules.codec is not None:
         codec = Codec(rules.codec)

@@ -1,8 +1,8 @@
-"""Records inside a batch: decoding them, and building whole batches for what the broker itself writes.
+"""Decodes the records of a batch, and builds batches, which the broker writes itself.
 
 A record of format 2: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length
 (-1 null), key, varint value length, value, varint header count, then per header varint key length, key, varint value
-length, value. The producer path never comes here: its batches are stored as received.
+length, value. A producer's batches are usually stored as received, without this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.varint import decode_varint, encode_varint
 
 MAX_RECORDS_BYTES = 1 << 30
-"""Bound on one batch's decompressed records; Kafka's own limit is an int's range."""
+"""Limit of one batch's decompressed records; Kafka's own limit is 2^31-1."""
 
 
 class Record(NamedTuple):
@@ -46,8 +46,8 @@ class Record(NamedTuple):
 def decode_records(batch: Buffer, max_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
     """The records of one whole batch, decompressed.
 
-    CorruptBatch when they do not fit the header; UnsupportedMessageFormat for magic 0 and 1; BatchTooLarge beyond
-    `max_bytes`. The checksum is not looked at.
+    Does not check the checksum. Raises CorruptBatch when they do not fit the header; UnsupportedMessageFormat for magic
+    0 and 1; BatchTooLarge above `max_bytes`.
     """
     header = read_header(batch)
     if len(batch) < header.size:
@@ -108,7 +108,7 @@ def _bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
-    """One record with its length, relative to its batch."""
+    """Encodes one record with its length, relative to its batch."""
     parts = [
         b"\0",
         encode_varint(record.timestamp - base_timestamp),
@@ -145,10 +145,19 @@ def build_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """A whole batch around records whose offsets grow; the first one's offset is the base offset.
+    """A whole batch of records whose offsets ascend; the first one's offset is the base offset.
 
-    `level` is of the codec, None its default; `attributes` are those beside the codec (transactional, control,
-    timestamp type). The result is writable, so that a log patches its offsets in place. ValueError without records.
+    Args:
+        records: at least one; ValueError otherwise.
+        codec: of the batch.
+        level: of the codec, None for its default.
+        attributes: in addition to the codec (transactional, control, timestamp type).
+        leader_epoch: of the batch; a leader's append sets it.
+        producer_id: of the batch.
+        producer_epoch: of the batch.
+        base_sequence: of the first record.
+
+    Returns a writable buffer, in which a log can patch the offsets.
     """
     if not records:
         raise ValueError("a batch needs at least one record")
@@ -176,5 +185,5 @@ def build_batch(
 def build_records(
     values: Iterable[tuple[bytes | None, bytes | None]], timestamp: int = NO_TIMESTAMP, base_offset: int = 0
 ) -> list[Record]:
-    """Records with consecutive offsets from (key, value) pairs of one time: what coordinators write."""
+    """Records with consecutive offsets and one timestamp from (key, value) pairs, as coordinators write them."""
     return [Record(base_offset + number, timestamp, key, value) for number, (key, value) in enumerate(values)]

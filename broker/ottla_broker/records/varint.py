@@ -1,6 +1,6 @@
-"""Zigzag varints as records use them (not the unsigned ones of the flexible protocol).
+"""Reads and writes the zigzag varints of records (not the unsigned ones of the flexible protocol).
 
-Zigzag puts the sign into the lowest bit: 0 → 0, -1 → 1, 1 → 2, -2 → 3. Example: 300 → 600 → b"\\xd8\\x04".
+Zigzag moves the sign into the lowest bit: 0 → 0, -1 → 1, 1 → 2, -2 → 3. Example: 300 → 600 → b"\\xd8\\x04".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """(value, position after it). CorruptBatch when it is longer than 10 bytes or runs past the end.
+    """(value, position behind it). Raises CorruptBatch when it is longer than 10 bytes or than the buffer.
 
     >>> decode_varint(b'\\xd8\\x04', 0)
     (300, 2)

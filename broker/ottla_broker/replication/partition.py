@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.control import EndTransactionMarker
+from ottla_broker.records.control_records import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication import isr
 from ottla_broker.replication.delayed import AckQueue

@@ -17,7 +17,7 @@ from ottla_broker.groups.replay import Replay
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records import record
 from ottla_broker.records.batch import read_header
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import build_records, decode_records
 from tests.broker.groups.surroundings import Broker, in_virtual_time

@@ -14,7 +14,7 @@ from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from ottla_broker.records.batch import HEADER_BYTES, batches, checksum, is_intact, read_header
 from ottla_broker.records.compression import Codec, compress, decompress
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker, read_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker, read_marker
 from ottla_broker.records.errors import BatchTooLarge, CorruptBatch, RecordsError, UnsupportedMessageFormat
 from ottla_broker.records.record import Record, build_batch, decode_records
 from ottla_broker.records.varint import decode_varint, encode_varint

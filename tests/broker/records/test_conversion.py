@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla_broker.records import formats, legacy
 from ottla_broker.records.batch import TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.conversion import down_convert
 from ottla_broker.records.errors import BatchTooLarge, UnsupportedCompression
 from ottla_broker.records.record import Record, build_batch

@@ -20,7 +20,7 @@ from ottla_broker.protocol.generated import offset_for_leader_epoch as epoch_api
 from ottla_broker.protocol.generated import produce as produce_api
 from ottla_broker.records import formats
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.replication.local_replicas.commands import StopCommand

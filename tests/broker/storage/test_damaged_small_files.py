@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.records.control import EndTransactionMarker
+from ottla_broker.records.control_records import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import decode_partition_metadata
 from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError

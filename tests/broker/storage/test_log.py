@@ -15,7 +15,7 @@ from ottla_broker.adapters.disk import DirectoryDisk, DiskFile
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import is_intact, read_header
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.log.append_checks import PreparationNeeded
 from ottla_broker.storage.log.config import LogConfig

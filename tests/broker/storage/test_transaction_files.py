@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla_broker.local.jars import find_java, kafka_class_path
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import decode_entries
 from tests.broker.storage.logs import LogSetup, batch, transactional, written
 

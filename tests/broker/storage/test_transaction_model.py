@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
 from ottla_broker.storage.log.log import Log
 from tests.broker.storage.logs import LogSetup, aborted, batch, transactional, written

@@ -13,7 +13,7 @@ from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches, read_header
-from ottla_broker.records.control import ControlType, EndTransactionMarker, read_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, read_marker
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
 from ottla_broker.storage.log.log import Log

@@ -30,7 +30,7 @@ from ottla_broker.protocol.generated.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 

@@ -1,6 +1,7 @@
-"""Compaction: the log cleaner (docs/internals/compaction.md).
+"""Compaction: the log cleaner.
 
-`choice` (what to clean), `key_map` (the last offset of every key), `transactions` and `filtering` (what stays of a
-batch) are pure. `job` runs them in a worker process; `cleaner` is the part on the broker's loop. How a cleaned segment
-takes the place of others is `storage.replacing`, and what a start finishes of it `storage.swaps`.
+`selection` (which log), `key_map` (the last offset of every key), `transaction_view` and `filtering` (which records of
+a batch are kept) are pure. `job` runs them in a worker process; `cleaner` runs on the broker's event loop. A cleaned
+segment replaces others in `storage.log.segment_replacement`; `storage.files.swaps` finishes that after a crash.
+docs/internals/compaction.md explains all of it.
 """

@@ -1,15 +1,17 @@
-"""The log cleaner on the broker's loop: which log is cleaned next, its job, what its failures mean, its metrics.
+"""Schedules the compaction of logs: selects the dirtiest one, runs its job in a worker, handles the job's failures.
 
-Up to log.cleaner.threads jobs run at a time in worker processes. When no log is dirty enough it waits
-log.cleaner.backoff.ms. A log is in at most one job, by partition, so that a job which outlives its log (deleted,
-created anew) keeps others off the names it writes.
+Up to log.cleaner.threads jobs run at a time in worker processes. When no log is dirty enough the cleaner waits
+log.cleaner.backoff.ms. A partition has at most one job: a job that outlives its log (deleted, created again) keeps
+others from the file names that it writes. Everything here runs on the broker's event loop.
 
-| a job ends with                          | then                                                                  |
-|------------------------------------------|-----------------------------------------------------------------------|
-| its result                               | the log is clean up to there; cleaner-offset-checkpoint is written   |
-| damage or a format it does not know      | the partition is uncleanable until the broker starts again; others go on |
-| a full disk, a dead worker, a changed log | what it left is deleted; tried again after the backoff                |
-| another error of the disk                | the directory is offline                                              |
+| a job ends with                           | then                                                                     |
+|-------------------------------------------|--------------------------------------------------------------------------|
+| its result                                | the log is clean up to there; cleaner-offset-checkpoint is written       |
+| damage or an unknown format               | the partition is uncleanable until the broker restarts                   |
+| a full disk, a dead worker, a changed log | the job's files are deleted; it runs again after the backoff             |
+| another error of the disk                 | the log directory is offline                                             |
+
+Source: LogCleaner and LogCleanerManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ottla_broker.metrics import Gauge, Metrics
+from ottla_broker.metrics import Metrics
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.ports.os_errors import is_sound
@@ -29,18 +31,19 @@ from ottla_broker.ports.workers import Workers
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.batch import HEADER_BYTES
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.cleaner.choice import (
-    Candidate,
-    Cleanable,
-    Span,
-    choose,
+from ottla_broker.storage.cleaner.gauges import CleanerGauges
+from ottla_broker.storage.cleaner.job import CleanedSegment, CompactionPlan, CompactionResult
+from ottla_broker.storage.cleaner.key_map import marked_for, slots_for
+from ottla_broker.storage.cleaner.producer_queries import aborted_transactions, last_records
+from ottla_broker.storage.cleaner.selection import (
+    CleanableLog,
+    CleanableRange,
+    ClosedSegment,
     cleanable,
     compaction_delay_ms,
     first_dirty_offset,
+    select_dirtiest,
 )
-from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan
-from ottla_broker.storage.cleaner.key_map import marked_for, slots_for
-from ottla_broker.storage.cleaner.positions import aborted_transactions, last_records
 from ottla_broker.storage.files.names import CLEANED, LOG
 from ottla_broker.storage.files.scan import header_at
 from ottla_broker.storage.files.segment import Segment
@@ -55,7 +58,7 @@ _GONE = (errno.ENOENT, errno.EBADF)
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """Broker-level values, named after their keys without `log.cleaner.`; they may change while the broker runs."""
+    """The values of the log.cleaner.* keys, which may change while the broker runs."""
 
     enable: bool = True
     threads: int = 1
@@ -67,7 +70,7 @@ class CleanerSettings:
 
 
 class LogCleaner:
-    """See the module. `start` after the logs are loaded, `close` before they are closed."""
+    """The log cleaner. `start` it after the logs are loaded, `close` it before they are closed."""
 
     def __init__(
         self,
@@ -79,35 +82,40 @@ class LogCleaner:
         *,
         on_notice: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """`on_notice` takes one line for the broker's log."""
+        """`on_notice` takes a line for the broker's log. `settings` returns the current values."""
         self._log_manager = log_manager
         self._clock = clock
         self._workers = workers
         self._settings = settings
         self._notice = on_notice
-        self._passes: dict[TopicPartition, tuple[Log, asyncio.Task[Any]]] = {}
+        self._running: dict[TopicPartition, tuple[Log, asyncio.Task[Any]]] = {}
         self._not_before: dict[TopicPartition, float] = {}
         self._replacing: dict[TopicPartition, asyncio.Future[list[str] | None]] = {}
         self._flushing: dict[TopicPartition, asyncio.Task[Any]] = {}
         self._paused: dict[TopicPartition, Log] = {}
-        """Logs that are being copied to another directory."""
-        self._told: dict[TopicPartition, str] = {}
+        """Logs that have a future replica (KIP-113), which are not cleaned."""
+        self._reported: dict[TopicPartition, str] = {}
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
         self._scheduler: asyncio.Task[Any] | None = None
         self._is_closed = False
         self._last_round = clock.monotonic()
         log_manager.future_replicas.cleaning = self
-        self.gauges = _Gauges(metrics, log_manager, self.uncleanable_bytes, self._since_last_round_s)
+        self.gauges = CleanerGauges(
+            metrics,
+            [*log_manager.live_paths, *log_manager.offline_paths],
+            self.uncleanable_bytes,
+            self._since_last_round_s,
+        )
 
-    # -- life -------------------------------------------------------------------------------------------------------
+    # -- scheduling -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._scheduler = self._clock.spawn(self._schedule(), name="log cleaner")
 
     async def close(self) -> None:
-        """No further pass; those under way end at their next question, a replacement under way is finished."""
+        """Stops the cleaner: running jobs end at their next request, a segment replacement is finished."""
         self._is_closed = True
-        tasks = [task for _, task in self._passes.values()]
+        tasks = [task for _, task in self._running.values()]
         if self._scheduler is not None:
             tasks.append(self._scheduler)
         for task in tasks:
@@ -119,62 +127,64 @@ class LogCleaner:
         while not self._is_closed:
             settings = self._settings()
             if settings.enable:
-                await self._begin_passes(settings)
+                await self._start_jobs(settings)
             self._last_round = self._clock.monotonic()
             timeout = max(settings.backoff_ms / 1000, 0.001)
-            if self._passes:
+            if self._running:
                 await asyncio.wait(
-                    [task for _, task in self._passes.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                    [task for _, task in self._running.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
                 )
             else:
                 await self._clock.sleep(timeout)
-            for log, task in list(self._passes.values()):
-                if log.is_failed:  # deleted, or its directory is offline and may hang the job for ever
+            for log, task in list(self._running.values()):
+                if log.is_failed:  # deleted, or its log directory is offline, where the job may hang for ever
                     task.cancel()
 
-    async def _begin_passes(self, settings: CleanerSettings) -> None:
-        while len(self._passes) < settings.threads and not self._is_closed:
-            chosen = await self._choose()
+    async def _start_jobs(self, settings: CleanerSettings) -> None:
+        while len(self._running) < settings.threads and not self._is_closed:
+            chosen = await self._select()
             if chosen is None:
                 return
             log = chosen[0]
             partition = log.topic_partition
-            task = self._clock.spawn(self._pass(*chosen, settings), name=f"clean {partition}")
-            self._passes[partition] = (log, task)
+            task = self._clock.spawn(self._clean(*chosen, settings), name=f"clean {partition}")
+            self._running[partition] = (log, task)
             task.add_done_callback(partial(self._ended, partition))
 
     def _ended(self, partition: TopicPartition, _: asyncio.Task[Any]) -> None:
-        self._passes.pop(partition, None)
+        self._running.pop(partition, None)
         self._replacing.pop(partition, None)
 
     async def clean_dirtiest(self) -> TopicPartition | None:
-        """One pass over the log that needs it most, to its end; None when none does. For whoever does not `start`."""
-        chosen = await self._choose()
+        """Cleans the dirtiest log; returns its partition, None when no log needs it. For tests and tools that do not
+        `start` the cleaner."""
+        chosen = await self._select()
         if chosen is None:
             return None
-        await self._pass(*chosen, self._settings())
+        await self._clean(*chosen, self._settings())
         return chosen[0].topic_partition
 
-    # -- moves between directories (`moves.Cleaning`) ---------------------------------------------------------------
+    # -- future replicas (`log_dirs.future_swap.CleaningControl`) ---------------------------------------------------
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
-        """Returns when nothing of the log is being cleaned any more, and nothing will be until `resume`."""
+        """Returns when no job of the log runs; none starts until `resume`."""
         log = self._log_manager.get(partition)
         if log is not None:
             self._paused[partition] = log
-        running = self._passes.get(partition)
+        running = self._running.get(partition)
         if running is not None:
             replacement = self._replacing.get(partition)
             running[1].cancel()
             await asyncio.wait([running[1]])
-            await self._tidy(running[0], replacement)
+            await self._delete_leftovers(running[0], replacement)
 
     def resume(self, partition: TopicPartition) -> None:
+        """The log may be cleaned again."""
         self._paused.pop(partition, None)
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source: Disk, destination: Disk) -> None:
-        """The copy is as clean as the log was. Its checkpoint is written with the next cleaning: until then, after a
-        crash, all of it counts as dirty."""
+        """A future replica has replaced its log, and is as clean as that was. The next cleaning in its directory writes
+        the checkpoint; after a crash before that, all of it counts as dirty."""
         before, now = self._paused.get(partition), self._log_manager.get(partition)
         if before is not None and now is not None:
             now.state.clean_offset = min(before.clean_offset, now.log_end_offset)
@@ -183,71 +193,71 @@ class LogCleaner:
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
-        """Why each partition that the cleaner gave up cannot be cleaned."""
-        return {partition: reason for partition, (_, reason) in self._given_up()}
+        """The reason for each partition that is uncleanable."""
+        return {partition: reason for partition, (_, reason) in self._uncleanable_logs()}
 
-    def _given_up(self) -> Iterator[tuple[TopicPartition, tuple[Log, str]]]:
+    def _uncleanable_logs(self) -> Iterator[tuple[TopicPartition, tuple[Log, str]]]:
         for partition, (log, reason) in list(self._uncleanable.items()):
             if self._log_manager.get(partition) is log:
                 yield partition, (log, reason)
             else:
-                del self._uncleanable[partition]  # deleted, or another log by now
+                del self._uncleanable[partition]  # the log was deleted or replaced
 
-    async def _choose(self) -> tuple[Log, Cleanable, int] | None:
-        """The log, its part to clean, and the log's count of truncations when that was looked at."""
+    async def _select(self) -> tuple[Log, CleanableRange, int] | None:
+        """(the dirtiest log, the range to clean, the log's truncation count then); None when no log needs cleaning."""
         logs = self._log_manager.logs
         truncations = [log.truncation_count for log in logs]
-        given_up = self.uncleanable
-        candidates: list[Candidate] = []
+        uncleanable = self.uncleanable
+        candidates: list[CleanableLog] = []
         dirtiest = 0.0
         longest_delay = 0
         now = self._clock.monotonic()
         for number, log in enumerate(logs):
             partition = log.topic_partition
-            if not log.config.is_compacted or log.is_failed or partition in self._passes or partition in given_up:
+            if not log.config.is_compacted or log.is_failed or partition in self._running or partition in uncleanable:
                 continue
             if partition in self._paused or self._not_before.get(partition, 0.0) > now:
                 continue
             if log.is_truncating or log.truncation_count != truncations[number]:
-                continue  # its segments may still be those of before
+                continue  # its segments may be those before the truncation
             self._not_before.pop(partition, None)
             if log.recovery_point < log.segments[-1].base_offset and partition not in self._flushing:
-                # After a recovery nothing counts as durable until the next roll, which may be far.
+                # After a recovery nothing counts as durable until the next roll, which may be hours away.
                 self._flushing[partition] = self._clock.spawn(
                     self._flush(log), name=f"flush {partition} for compaction"
                 )
             try:
-                part = await self._cleanable(log)
-                delay = await self._delay_ms(log, part) if part.dirty_bytes else 0
+                dirty = await self._cleanable(log)
+                delay = await self._delay_ms(log, dirty) if dirty.dirty_bytes else 0
             except OSError as error:
                 if not log.is_failed and error.errno not in _GONE:
                     self._log_manager.directory_failed(log.disk, error)
                 continue
-            dirtiest = max(dirtiest, part.dirty_ratio)
+            dirtiest = max(dirtiest, dirty.dirty_ratio)
             longest_delay = max(longest_delay, delay)
-            candidates.append(Candidate(number, part, log.config.min_cleanable_dirty_ratio, delay))
+            candidates.append(CleanableLog(number, dirty, log.config.min_cleanable_dirty_ratio, delay))
         self.gauges.max_dirty_percent.set(int(dirtiest * 100))
         self.gauges.max_compaction_delay_s.set(longest_delay // 1000)
-        # One that has begun to move while it, or another one, was looked at is not cleaned either.
-        chosen = choose([one for one in candidates if logs[one.number].topic_partition not in self._paused])
-        return None if chosen is None else (logs[chosen.number], chosen.part, truncations[chosen.number])
+        # A log may have got a future replica during the awaits above.
+        chosen = select_dirtiest([one for one in candidates if logs[one.number].topic_partition not in self._paused])
+        return None if chosen is None else (logs[chosen.number], chosen.dirty, truncations[chosen.number])
 
     async def _flush(self, log: Log) -> None:
         try:
             await self._log_manager.guarded(log.disk, log.flush())
         except KafkaError:
-            return  # told by the log manager
+            return  # the log manager has reported it
         finally:
             self._flushing.pop(log.topic_partition, None)
 
-    async def _cleanable(self, log: Log) -> Cleanable:
+    async def _cleanable(self, log: Log) -> CleanableRange:
         config = log.config
         closed = log.segments[:-1]
         active_base = log.segments[-1].base_offset
-        spans: list[Span] = []
+        spans: list[ClosedSegment] = []
         for segment in closed:
             largest = await log.largest_timestamp(segment) if config.min_compaction_lag_ms > 0 else -1
-            spans.append(Span(segment.base_offset, segment.size, largest))
+            spans.append(ClosedSegment(segment.base_offset, segment.size, largest))
         return cleanable(
             spans,
             active_base=active_base,
@@ -257,56 +267,56 @@ class LogCleaner:
             min_lag_ms=config.min_compaction_lag_ms,
         )
 
-    async def _delay_ms(self, log: Log, part: Cleanable) -> int:
+    async def _delay_ms(self, log: Log, dirty: CleanableRange) -> int:
         if log.config.max_compaction_lag_ms == _NO_LAG:
             return 0
         firsts = [
             await _first_timestamp(log, segment)
             for segment in log.segments[:-1]
-            if segment.next_offset > part.first_dirty
+            if segment.next_offset > dirty.first_dirty
         ]
         return compaction_delay_ms(firsts, self._clock.now_ms(), log.config.max_compaction_lag_ms)
 
     # -- one pass ---------------------------------------------------------------------------------------------------
 
-    async def _pass(self, log: Log, part: Cleanable, truncations: int, settings: CleanerSettings) -> None:
+    async def _clean(self, log: Log, dirty: CleanableRange, truncations: int, settings: CleanerSettings) -> None:
         partition = log.topic_partition
         if log.truncation_count != truncations:
-            return  # the next look sees what is there now
-        sources = {one.base_offset: one for one in log.segments[:-1] if one.base_offset < part.end}
+            return  # selected again with its new segments
+        sources = {one.base_offset: one for one in log.segments[:-1] if one.base_offset < dirty.end}
         replacement: asyncio.Future[list[str] | None] | None = None
         started = self._clock.monotonic()
 
-        async def answer(question: CleanedSegment) -> list[str] | None:
+        async def answer(request: CleanedSegment) -> list[str] | None:
             nonlocal replacement
             replacement = log.replace_segments(
-                [sources[base] for base in question.bases],
+                [sources[base] for base in request.bases],
                 truncations,
-                size=question.size,
-                max_timestamp=question.max_timestamp,
-                max_timestamp_offset=question.max_timestamp_offset,
-                has_transaction_index=question.has_transaction_index,
+                size=request.size,
+                max_timestamp=request.max_timestamp,
+                max_timestamp_offset=request.max_timestamp_offset,
+                has_transaction_index=request.has_transaction_index,
             )
             self._replacing[partition] = replacement
-            # Not to be cut short in the middle when the worker dies or the cleaner is closed.
+            # Shielded: it must not end in the middle when the worker dies or the cleaner is closed.
             return await asyncio.shield(replacement)
 
         try:
-            plan = await self._plan(log, part, list(sources.values()), settings)
-            cleaned: Cleaned = await self._workers.run(COMPACTION_JOB, log.disk.path, plan, answer=answer)
+            plan = await self._plan(log, dirty, list(sources.values()), settings)
+            cleaned: CompactionResult = await self._workers.run(COMPACTION_JOB, log.disk.path, plan, answer=answer)
         except Exception as error:
             has_changed = log.truncation_count != truncations or any(
                 segment not in log.segments for segment in sources.values()
             )
             self._failed(log, error, has_changed=has_changed)
-            await self._tidy(log, replacement)
+            await self._delete_leftovers(log, replacement)
             return
-        if cleaned.is_stopped or cleaned.end <= part.first_dirty:
+        if cleaned.is_stopped or cleaned.end <= dirty.first_dirty:
             self._not_before[partition] = self._clock.monotonic() + settings.backoff_ms / 1000
-            await self._tidy(log, replacement)
+            await self._delete_leftovers(log, replacement)
             return
-        self._told.pop(partition, None)
-        self.gauges.took(cleaned, self._clock.monotonic() - started)
+        self._reported.pop(partition, None)
+        self.gauges.record(cleaned, self._clock.monotonic() - started)
         if cleaned.keyless_dropped:
             self._notice(f"{partition}: {cleaned.keyless_dropped} records without a key were dropped by compaction")
         if log.truncation_count == truncations and not log.is_failed:
@@ -316,16 +326,18 @@ class LogCleaner:
             except OSError as error:
                 self._log_manager.directory_failed(log.disk, error)
 
-    async def _plan(self, log: Log, part: Cleanable, sources: list[Segment], settings: CleanerSettings) -> Plan:
+    async def _plan(
+        self, log: Log, dirty: CleanableRange, sources: list[Segment], settings: CleanerSettings
+    ) -> CompactionPlan:
         config = log.config
         threads = max(1, settings.threads)
         rate = settings.io_max_bytes_per_second
-        buffer, offsets = settings.dedupe_buffer_size // threads, part.end - part.first_dirty
-        return Plan(
+        buffer, offsets = settings.dedupe_buffer_size // threads, dirty.end - dirty.first_dirty
+        return CompactionPlan(
             directory=log.directory,
             segments=[(segment.base_offset, segment.size) for segment in sources],
-            first_dirty=part.first_dirty,
-            end=part.end,
+            first_dirty=dirty.first_dirty,
+            end=dirty.end,
             slots=slots_for(buffer, offsets),
             marked=marked_for(buffer, offsets),
             load_factor=settings.io_buffer_load_factor,
@@ -337,42 +349,42 @@ class LogCleaner:
             io_buffer_bytes=settings.io_buffer_size // threads,
             io_bytes_per_second=0.0 if rate >= _NO_LIMIT else rate / threads,
             last_records=last_records(log),
-            aborted=[(*one,) for one in await aborted_transactions(log, part.end)],
+            aborted=[(*one,) for one in await aborted_transactions(log, dirty.end)],
         )
 
     def _failed(self, log: Log, error: Exception, *, has_changed: bool) -> None:
         partition = log.topic_partition
         if self._is_closed or log.is_failed:
-            return  # the broker is stopping, the log was deleted, or its failure has been told
+            return  # the broker stops, the log was deleted, or its failure is reported already
         self._not_before[partition] = self._clock.monotonic() + self._settings().backoff_ms / 1000
         if isinstance(error, OSError):
             if is_sound(error):
-                self._tell(partition, f"compaction of {partition} in {log.disk.path} waits: {error}")
+                self._report_once(partition, f"compaction of {partition} in {log.disk.path} waits: {error}")
             elif error.errno not in _GONE:
                 self._log_manager.directory_failed(log.disk, error)
-            elif not has_changed:  # otherwise retention or a truncation took the file
-                self._give_up(log, error)
+            elif not has_changed:  # else retention or a truncation deleted the file
+                self._mark_uncleanable(log, error)
         elif _is_dead_worker(error):
-            self._tell(partition, f"compaction of {partition} in {log.disk.path} begins again: {error}")
-        elif not has_changed:  # otherwise the job has read what a truncation took away or wrote anew
-            self._give_up(log, error)
+            self._report_once(partition, f"compaction of {partition} in {log.disk.path} is retried: {error}")
+        elif not has_changed:  # else the job has read what a truncation removed or replaced
+            self._mark_uncleanable(log, error)
 
-    def _tell(self, partition: TopicPartition, line: str) -> None:
-        """Once, not at every attempt."""
-        if self._told.get(partition) != line:
-            self._told[partition] = line
+    def _report_once(self, partition: TopicPartition, line: str) -> None:
+        """Writes the line to the broker's log, unless it is the same as at the last attempt."""
+        if self._reported.get(partition) != line:
+            self._reported[partition] = line
             self._notice(line)
 
-    def _give_up(self, log: Log, error: Exception) -> None:
+    def _mark_uncleanable(self, log: Log, error: Exception) -> None:
         reason = str(error) or repr(error)
         self._uncleanable[log.topic_partition] = (log, reason)
         self._notice(
-            f"{log.topic_partition} in {log.disk.path} cannot be compacted and is left as it is until the broker "
-            f"starts again: {reason}"
+            f"{log.topic_partition} in {log.disk.path} cannot be compacted and is left unchanged until the "
+            f"broker restarts: {reason}"
         )
 
-    async def _tidy(self, log: Log, replacement: asyncio.Future[list[str] | None] | None) -> None:
-        """Deletes what a job that came to no end has left, once the replacement it asked for is through."""
+    async def _delete_leftovers(self, log: Log, replacement: asyncio.Future[list[str] | None] | None) -> None:
+        """Deletes the files of a job that failed, after the segment replacement that it requested."""
         disk = log.disk
         unlinked: list[str] = []
         if replacement is not None:
@@ -388,74 +400,15 @@ class LogCleaner:
             if not log.is_failed and not self._is_closed and error.errno not in _GONE:
                 self._log_manager.directory_failed(disk, error)
 
-    # -- what metrics tell ------------------------------------------------------------------------------------------
+    # -- metrics ----------------------------------------------------------------------------------------------------
 
     def uncleanable_bytes(self, path: str) -> tuple[int, int]:
-        """(partitions, bytes) of a log directory that are not cleaned any more."""
-        logs = [log for _, (log, _) in self._given_up() if log.disk.path == path]
+        """(partitions, bytes) of a log directory that are uncleanable."""
+        logs = [log for _, (log, _) in self._uncleanable_logs() if log.disk.path == path]
         return len(logs), sum(log.size_bytes - log.segments[-1].size for log in logs)
 
     def _since_last_round_s(self) -> float:
         return self._clock.monotonic() - self._last_round
-
-
-class _Gauges:
-    """The cleaner's metrics: Kafka's MBeans of kafka.log:type=LogCleaner and LogCleanerManager."""
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        log_manager: LogManager,
-        uncleanable: Callable[[str], tuple[int, int]],
-        since_last_round_s: Callable[[], float],
-    ) -> None:
-        def gauge(name: str, text: str, function: Callable[[], float] | None = None) -> Gauge:
-            return metrics.gauge(f"kafka_log_{name}", text, function)
-
-        for path in [*log_manager.live_paths, *log_manager.offline_paths]:
-            metrics.gauge(
-                "kafka_log_logcleanermanager_uncleanable_partitions_count",
-                "Partitions that the cleaner has given up because they are damaged.",
-                lambda path=path: uncleanable(path)[0],  # type: ignore[misc]
-                logdirectory=path,
-            )
-            metrics.gauge(
-                "kafka_log_logcleanermanager_uncleanable_bytes",
-                "Bytes of the partitions that the cleaner has given up.",
-                lambda path=path: uncleanable(path)[1],  # type: ignore[misc]
-                logdirectory=path,
-            )
-        gauge(
-            "logcleanermanager_time_since_last_run_seconds",
-            "Time since the cleaner last looked for a log to clean.",
-            since_last_round_s,
-        )
-        self.max_dirty_percent = gauge(
-            "logcleanermanager_max_dirty_percent", "The highest dirty ratio of a compacted log, in percent."
-        )
-        self.max_compaction_delay_s = gauge(
-            "logcleaner_max_compaction_delay_secs", "The longest time beyond max.compaction.lag.ms, in seconds."
-        )
-        self.max_buffer_utilization = gauge(
-            "logcleaner_max_buffer_utilization_percent", "How full the last cleaning's map of keys got, in percent."
-        )
-        self.recopy = gauge(
-            "logcleaner_cleaner_recopy_percent", "Bytes written of those read by the last cleaning, in percent."
-        )
-        self.max_clean_time_s = gauge("logcleaner_max_clean_time_secs", "How long the last cleaning took, in seconds.")
-        self.runs = metrics.counter("ottla_log_cleaner_runs", "Logs cleaned.")
-        self.bytes_read = metrics.counter("ottla_log_cleaner_read_bytes", "Bytes the cleaner has read.")
-        self.bytes_written = metrics.counter("ottla_log_cleaner_written_bytes", "Bytes the cleaner has written.")
-        self.dropped = metrics.counter("ottla_log_cleaner_dropped_records", "Records that compaction removed.")
-
-    def took(self, cleaned: Cleaned, seconds: float) -> None:
-        self.max_buffer_utilization.set(int(cleaned.map_utilization * 100))
-        self.recopy.set(int(100 * cleaned.bytes_written / cleaned.bytes_read) if cleaned.bytes_read else 0)
-        self.max_clean_time_s.set(int(seconds))
-        self.runs.inc()
-        self.bytes_read.inc(cleaned.bytes_read)
-        self.bytes_written.inc(cleaned.bytes_written)
-        self.dropped.inc(cleaned.records_read - cleaned.records_kept)
 
 
 def _is_dead_worker(error: Exception) -> bool:

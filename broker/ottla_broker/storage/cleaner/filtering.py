@@ -1,16 +1,17 @@
-"""What stays of one batch: all of it, some of its records, its empty header, or nothing. Pure.
+"""Decides what compaction keeps of a batch: all of it, some of its records, its empty header, or nothing. Pure.
 
-The common case is cheap: a batch whose records all stay is copied as it stands, without being looked at again. Where
-only some stay, the bytes of runs of them are copied; base offset, base timestamp and last offset stay, so every
-delta does too. Records are written anew only where the batch gets its delete horizon.
+The usual case is cheap: a batch whose records are all kept is copied byte by byte. Where some are kept, runs of their
+bytes are copied; base offset, base timestamp and last offset do not change, so the deltas do not either. Records are
+encoded again only where the batch gets its delete horizon.
 
-A record of offset o and key k stays when nothing in the dirty part has k at a higher offset. A tombstone (null value)
-stays until its batch's delete horizon: when it survives a cleaning for the first time its batch gets bit 6, and its
-base timestamp becomes now + delete.retention.ms (KIP-534). So a reader that reaches the end within delete.retention.ms
-of that cleaning has seen every deletion.
+A record of offset o and key k is kept when no record in the dirty range has k at a higher offset. A tombstone (null
+value) is kept until its batch's delete horizon: the first compaction that keeps it sets attribute bit 6 of the batch
+and its base timestamp to now + delete.retention.ms (KIP-534). A consumer that reaches the end of the log within
+delete.retention.ms of that compaction has seen every deletion.
 
-An empty header stays of the batch that holds a live producer's last sequence, so that a restart knows it (KIP-98), and
-of the last batch of a cleaned segment, so that the segment still tells which offsets it covers.
+An empty header is kept of the batch with a live producer's last sequence, which a restart needs (KIP-98), and of the
+last batch of a cleaned segment, which shows the offsets that it covers.
+Source: Cleaner.cleanInto and MemoryRecords.filterTo of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from ottla_broker.records.batch import (
     read_header,
 )
 from ottla_broker.records.compression import Codec, codec_of, compress
-from ottla_broker.records.control import read_marker
+from ottla_broker.records.control_records import read_marker
 from ottla_broker.records.formats import decode_batch
 from ottla_broker.records.places import Place, payload_of, record_ends, record_places, timestamp_place
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.records.varint import decode_varint, encode_varint
 from ottla_broker.storage.cleaner.key_map import KeyMap
-from ottla_broker.storage.cleaner.transactions import TransactionView
+from ottla_broker.storage.cleaner.transaction_view import TransactionView
 
 WHOLE: Final = b"whole"
-"""The answer for a batch that is to be copied as it stands."""
+"""The batch is copied as it is."""
 NOTHING: Final = b""
-"""The answer for a batch of which nothing stays."""
+"""Nothing of the batch is kept."""
 
 LastRecords: TypeAlias = Mapping[int, tuple[int, int]]
-"""Of live producers, by id: (last offset of its last data batch or -1, epoch)."""
+"""For the ids of live producers: (last offset of its last data batch or -1, epoch)."""
 
 
 class BatchFilter:
-    """One cleaning's judgement. Feed it every batch in the order of the log."""
+    """The filter of one compaction; `filter` takes every batch in the order of the log."""
 
     def __init__(
         self,
@@ -71,66 +72,66 @@ class BatchFilter:
         self.keyless_dropped = 0
 
     def filter(self, chunk: bytes, position: int, header: BatchHeader, is_last: bool) -> bytes:
-        """`WHOLE`, `NOTHING`, or the batch that takes its place. `is_last`: of the segment being written.
+        """`WHOLE`, `NOTHING`, or the batch that replaces it. `is_last`: the last batch of the cleaned segment.
 
-        CorruptBatch, UnsupportedCompression when the records do not fit the header.
+        Raises CorruptBatch, UnsupportedCompression when the records do not fit the header.
         """
         if header.magic != MAGIC:
             return self._filter_old(chunk, position, header, is_last)
         attributes = header.attributes
         is_control = bool(attributes & CONTROL_MASK)
         if is_control:
-            is_unneeded = self._transactions.marker(
+            can_be_dropped = self._transactions.marker(
                 header, read_marker(memoryview(chunk)[position : position + header.size])
             )
         else:
-            is_unneeded = self._transactions.data(header)
+            can_be_dropped = self._transactions.data(header)
         horizon = header.base_timestamp if attributes & DELETE_HORIZON_MASK else None
         is_past = horizon is not None and horizon <= self._now_ms
-        stays_empty = is_last or (header.producer_id >= 0 and self._is_last_of_producer(header, is_control))
+        keeps_header = is_last or (header.producer_id >= 0 and self._is_last_of_producer(header, is_control))
         count = header.record_count
         if not count:
-            return WHOLE if stays_empty else NOTHING
-        if is_unneeded and (not is_control or is_past):
-            return self._empty(header) if stays_empty else NOTHING
+            return WHOLE if keeps_header else NOTHING
+        if can_be_dropped and (not is_control or is_past):
+            return self._empty(header) if keeps_header else NOTHING
         if is_control:
             self.records_kept += count
-            if not is_unneeded or horizon is not None:
+            if not can_be_dropped or horizon is not None:
                 return WHOLE
             data, start, end = payload_of(chunk, position, header)
             return self._with_horizon(header, data, start, record_places(data, start, end, count), None)
 
         marks = self._keys.marks(header.base_offset, header.last_offset)
-        if marks is not None and len(marks) == count:  # it has every offset: the marks are those of its records
-            stay = marks.count(0)
-            self.records_kept += stay
-            if stay == count:
+        if marks is not None and len(marks) == count:  # no offset is missing: each mark is that of one record
+            kept_count = marks.count(0)
+            self.records_kept += kept_count
+            if kept_count == count:
                 return WHOLE
-            if not stay:
-                return self._empty(header) if stays_empty else NOTHING
+            if not kept_count:
+                return self._empty(header) if keeps_header else NOTHING
             data, start, end = payload_of(chunk, position, header)
-            staying = [number for number, mark in enumerate(marks) if not mark]
-            return _some(header, data, start, record_ends(data, start, end, count), staying)
+            kept = [number for number, mark in enumerate(marks) if not mark]
+            return _some(header, data, start, record_ends(data, start, end, count), kept)
 
         data, start, end = payload_of(chunk, position, header)
         places = record_places(data, start, end, count)
-        kept, has_tombstone = self._judge(header.base_offset, places, is_past)
+        kept, has_tombstone = self._select(header.base_offset, places, is_past)
         if len(kept) == count:
             self.records_kept += count
             if has_tombstone and horizon is None:
                 return self._with_horizon(header, data, start, places, None)
             return WHOLE
         if not kept:
-            return self._empty(header) if stays_empty else NOTHING
+            return self._empty(header) if keeps_header else NOTHING
         self.records_kept += len(kept)
         if has_tombstone and horizon is None:
             return self._with_horizon(header, data, start, places, kept)
         return _some(header, data, start, [place[0] for place in places], kept)
 
     def _filter_old(self, chunk: bytes, position: int, header: BatchHeader, is_last: bool) -> bytes:
-        """An entry of message format 0 or 1: what stays of it becomes a batch of format 2."""
+        """An entry of message format 0 or 1: the records that are kept become a batch of format 2."""
         records = decode_batch(memoryview(chunk)[position : position + header.size])
-        kept, has_tombstone = self._judge(header.base_offset, places_of(header, records), False)
+        kept, has_tombstone = self._select(header.base_offset, places_of(header, records), False)
         self.records_kept += len(kept)
         if len(kept) == len(records) and not has_tombstone:
             return WHOLE
@@ -141,18 +142,25 @@ class BatchFilter:
             codec=codec_of(header.attributes),
             attributes=header.attributes & TIMESTAMP_TYPE_MASK,
         )
-        made = read_header(batch)
-        made = made._replace(last_offset_delta=header.last_offset - made.base_offset)
+        new_header = read_header(batch)
+        new_header = new_header._replace(last_offset_delta=header.last_offset - new_header.base_offset)
         if not kept:
-            return self._empty(made)
-        data, start, end = payload_of(bytes(batch), 0, made)
-        made_places = record_places(data, start, end, len(kept))
+            return self._empty(new_header)
+        data, start, end = payload_of(bytes(batch), 0, new_header)
+        new_places = record_places(data, start, end, len(kept))
         if has_tombstone:
-            return self._with_horizon(made, data, start, made_places, None)
-        return _build(made, data[start:end], len(kept), made.attributes, made.base_timestamp, made.max_timestamp)
+            return self._with_horizon(new_header, data, start, new_places, None)
+        return _build(
+            new_header,
+            data[start:end],
+            len(kept),
+            new_header.attributes,
+            new_header.base_timestamp,
+            new_header.max_timestamp,
+        )
 
-    def _judge(self, base_offset: int, places: list[Place], is_past: bool) -> tuple[list[int], bool]:
-        """(numbers of the records that stay, whether one of them is a tombstone)."""
+    def _select(self, base_offset: int, places: list[Place], is_past: bool) -> tuple[list[int], bool]:
+        """(numbers of the records that are kept, whether one of them is a tombstone)."""
         kept: list[int] = []
         has_tombstone = False
         keep = kept.append
@@ -164,7 +172,7 @@ class BatchFilter:
                 keep(number)
                 has_tombstone = has_tombstone or not has_value
             elif key is None:
-                self.keyless_dropped += 1  # from before the topic was compacted: nothing could ever replace it
+                self.keyless_dropped += 1  # from before the topic was compacted: no later record can replace it
             elif offset >= last_offset_of(key):
                 if has_value:
                     keep(number)
@@ -180,13 +188,13 @@ class BatchFilter:
         offset, epoch = last
         if offset >= 0:
             return header.last_offset == offset
-        # Only a marker is left of it: it holds the epoch that fences older producers of its id.
+        # Only a marker is left of the producer: it has the epoch that fences older producers of the id.
         return is_control and header.producer_epoch == epoch
 
     def _with_horizon(
         self, header: BatchHeader, data: bytes, start: int, places: list[Place], kept: list[int] | None
     ) -> bytes:
-        """The records `kept` (None: all), their timestamps relative to the delete horizon."""
+        """A batch of the records `kept` (None: all), with timestamps relative to the delete horizon."""
         parts: list[bytes] = []
         latest = -1
         horizon = self._horizon
@@ -207,18 +215,18 @@ class BatchFilter:
         return _build(header, b"".join(parts), len(numbers), attributes, horizon, latest)
 
     def _empty(self, header: BatchHeader) -> bytes:
-        """The header alone: offsets, producer, sequence, largest timestamp."""
+        """A batch without records: offsets, producer, sequence, largest timestamp."""
         attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_MASK)
         return _build(header, b"", 0, attributes, -1, header.max_timestamp)
 
 
 def places_of(header: BatchHeader, records: Iterable[Record]) -> list[Place]:
-    """Of the records of an entry of message format 0 or 1, as far as they have any."""
+    """The places of the records of an entry of message format 0 or 1, which have no positions."""
     return [(0, one.offset - header.base_offset, one.key, one.value is not None, 0) for one in records]
 
 
 def _some(header: BatchHeader, data: bytes, start: int, ends: list[int], kept: list[int]) -> bytes:
-    """The records `kept`, as runs of bytes. `ends`: the positions after each record."""
+    """A batch of the records `kept`, copied as runs of bytes. `ends`: the positions behind each record."""
     parts: list[bytes] = []
     latest = -1
     run_start = run_end = -1

@@ -1,14 +1,15 @@
-"""The cleaning of one log, as a job of the Workers port: plain values in, questions to the broker, plain values out.
+"""Compacts one log, as a job of the Workers port: plain values in, requests to the broker, plain values out.
 
-    1. read the dirty part, putting every key's last offset into a map of bounded size; a full map ends the part early
-    2. for each group of segments up to there: write what stays to `<base>.log.cleaned` and its indexes, all synced, and
-       ask the broker to put it in their place; it answers with the files that are to be unlinked, or None to stop
-    3. give the offset up to which the log is clean now
+    1. read the dirty range and add every key's last offset to a map of bounded size; a full map ends the range early
+    2. for each group of segments up to there: write what is kept to `<base>.log.cleaned` and its indexes, all synced,
+       and request from the broker to replace the group with it; the answer has the files to unlink, or None to stop
+    3. return the offset up to which the log is clean now
 
-A question is asked for each group before the next one is begun, so no more than one additional segment stands on the
-disk at a time. Bytes read and written count against log.cleaner.io.max.bytes.per.second.
+Each group is replaced before the next one begins, so no more than one additional segment takes up space. Bytes read and
+written count against log.cleaner.io.max.bytes.per.second.
 
-A batch whose checksum does not fit, or that no rule fits, ends the job: nothing of the log is lost to damage.
+A batch with a wrong checksum, or one that no rule fits, ends the job: damage never deletes records.
+Source: Cleaner.doClean of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ottla_broker.ports.disk import Buffer, Disk, File
 from ottla_broker.records.batch import HEADER_BYTES, MAGIC, BatchHeader
-from ottla_broker.records.control import read_marker
+from ottla_broker.records.control_records import read_marker
 from ottla_broker.records.errors import CorruptBatch
 from ottla_broker.records.formats import decode_batch, header_at, is_batch_intact
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 from ottla_broker.records.places import Place, payload_of, record_places
-from ottla_broker.storage.cleaner.choice import Source, group_segments
 from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter, places_of
 from ottla_broker.storage.cleaner.key_map import KeyMap
-from ottla_broker.storage.cleaner.transactions import TransactionView
+from ottla_broker.storage.cleaner.selection import SourceSegment, group_segments
+from ottla_broker.storage.cleaner.transaction_view import TransactionView
 from ottla_broker.storage.files.indexes import GrowingIndex
 from ottla_broker.storage.files.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
@@ -35,14 +36,14 @@ from ottla_broker.storage.files.transaction_index import AbortedTransaction
 Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
 
 _SYNC_EVERY_BYTES = 16 * 1024 * 1024
-"""Written bytes are synced in portions, so that the last sync of a large segment does not hold up the log's own."""
+"""Written bytes are synced in portions, so that the last sync of a large segment does not delay the log's own."""
 
 _PAUSE_S = 0.05
-"""The shortest pause for the throttle's sake."""
+"""The shortest pause of the throttle."""
 
 
-class Plan(NamedTuple):
-    """What to clean. Offsets are absolute, sizes bytes, times ms."""
+class CompactionPlan(NamedTuple):
+    """What to compact. Offsets are absolute, sizes in bytes, times in ms."""
 
     directory: str
     segments: list[tuple[int, int]]
@@ -66,7 +67,7 @@ class Plan(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """The question: this one is written, durable, as `.cleaned`; put it in the place of `bases`."""
+    """The request to the broker: replace the segments `bases` with this one, which is durable in `.cleaned` files."""
 
     bases: list[int]
     size: int
@@ -75,13 +76,13 @@ class CleanedSegment(NamedTuple):
     has_transaction_index: bool
 
 
-class Cleaned(NamedTuple):
-    """The result."""
+class CompactionResult(NamedTuple):
+    """The result of a compaction."""
 
     end: int
     """The log is clean up to here."""
     is_stopped: bool
-    """The broker said so: the log has changed under the job."""
+    """The broker stopped the job, because the log has changed."""
     keys: int
     map_utilization: float
     bytes_read: int
@@ -91,36 +92,36 @@ class Cleaned(NamedTuple):
     keyless_dropped: int
 
 
-async def compact_log(disk: Disk, ask: Ask, plan: Plan) -> Cleaned:
-    """Cleans one log. Raises CorruptBatch, UnsupportedCompression (the log cannot be cleaned), OSError."""
-    cleaning = _Cleaning(disk, plan)
-    end = await cleaning.build_map()
-    is_stopped = not await cleaning.rewrite(ask, end)
-    keys, judge = cleaning.keys, cleaning.judge
-    return Cleaned(
+async def compact_log(disk: Disk, ask: Ask, plan: CompactionPlan) -> CompactionResult:
+    """Compacts one log. Raises CorruptBatch, UnsupportedCompression (the log is uncleanable), OSError."""
+    compaction = _Compaction(disk, plan)
+    end = await compaction.build_map()
+    is_stopped = not await compaction.rewrite(ask, end)
+    keys, batch_filter = compaction.keys, compaction.batch_filter
+    return CompactionResult(
         plan.first_dirty if is_stopped else end,
         is_stopped,
         len(keys),
         keys.utilization,
-        cleaning.bytes_read,
-        cleaning.bytes_written,
-        cleaning.records_read,
-        judge.records_kept,
-        judge.keyless_dropped,
+        compaction.bytes_read,
+        compaction.bytes_written,
+        compaction.records_read,
+        batch_filter.records_kept,
+        batch_filter.keyless_dropped,
     )
 
 
-class _Cleaning:
+class _Compaction:
     """One run of the job."""
 
-    def __init__(self, disk: Disk, plan: Plan) -> None:
+    def __init__(self, disk: Disk, plan: CompactionPlan) -> None:
         self._disk = disk
         self._plan = plan
         self._aborted = [AbortedTransaction(*one) for one in plan.aborted]
         self._throttle = _Throttle(plan.io_bytes_per_second)
         self.keys = KeyMap(plan.slots, plan.load_factor, plan.first_dirty, plan.marked)
         self._transactions = TransactionView(self._aborted)
-        self.judge = BatchFilter(
+        self.batch_filter = BatchFilter(
             self.keys,
             self._transactions,
             plan.last_records,
@@ -132,9 +133,9 @@ class _Cleaning:
     # -- the keys of the dirty part ---------------------------------------------------------------------------------
 
     async def build_map(self) -> int:
-        """Gives the offset up to which the map tells the last offset of every key."""
+        """Reads the dirty range; returns the offset up to which the map includes every key."""
         plan = self._plan
-        # Those whose marker stands in the clean part are over: their producers' later records are none of theirs.
+        # A transaction whose marker is in the clean range has ended: later records of its producer are not part of it.
         seen = TransactionView(one for one in self._aborted if one.last_offset >= plan.first_dirty)
         ends = [*(base for base, _ in plan.segments[1:]), plan.end]
         for (base, size), next_base in zip(plan.segments, ends, strict=True):
@@ -146,12 +147,12 @@ class _Cleaning:
         return self.keys.latest_offset + 1
 
     async def _add_segment(self, base: int, size: int, seen: TransactionView) -> bool:
-        """False when the map is full."""
+        """Adds the keys of one segment; False when the map is full."""
         add = self.keys.add
         first_dirty = self._plan.first_dirty
         walk = _Batches(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
         while await walk.next():
-            await self._took(len(walk.chunk), 0)
+            await self._count(len(walk.chunk), 0)
             chunk = walk.chunk
             for position, header in walk.found:
                 if header.last_offset < first_dirty:
@@ -165,15 +166,15 @@ class _Cleaning:
                 self.keys.latest_offset = header.last_offset
         return True
 
-    # -- writing what stays -----------------------------------------------------------------------------------------
+    # -- writing what kept -----------------------------------------------------------------------------------------
 
     async def rewrite(self, ask: Ask, end: int) -> bool:
-        """Group by group; False when the broker said stop."""
+        """Writes and replaces the segments group by group; False when the broker stops the job."""
         plan = self._plan
         sizes = {name: size for name, _, size in await self._disk.list(plan.directory)}
         ends = [*(base for base, _ in plan.segments[1:]), plan.end]
         sources = [
-            Source(
+            SourceSegment(
                 base,
                 size,
                 sizes.get(offset_name(base, INDEX), 0),
@@ -192,9 +193,9 @@ class _Cleaning:
                 await self._disk.delete(name)
         return True
 
-    async def _write_group(self, group: list[Source]) -> CleanedSegment:
+    async def _write_group(self, group: list[SourceSegment]) -> CleanedSegment:
         base = group[0].base_offset
-        output = _Output(await self._created(base, LOG), base, self._plan.index_interval_bytes)
+        output = _SegmentWriter(await self._created(base, LOG), base, self._plan.index_interval_bytes)
         last = max((source.base_offset for source in group if source.size), default=base)
         for source in group:
             name = self._name(source.base_offset, LOG)
@@ -204,7 +205,7 @@ class _Cleaning:
                 is_end = source.base_offset == last and walk.is_at_end
                 self._filter_chunk(walk, output, is_end)
                 await output.write()
-                await self._took(len(walk.chunk), output.size - written)
+                await self._count(len(walk.chunk), output.size - written)
         aborted = self._transactions.take_kept()
         await output.close()
         for suffix, content in (
@@ -217,21 +218,21 @@ class _Cleaning:
         bases = [source.base_offset for source in group]
         return CleanedSegment(bases, output.size, output.max_timestamp, output.max_timestamp_offset, bool(aborted))
 
-    def _filter_chunk(self, walk: _Batches, output: _Output, is_end: bool) -> None:
-        chunk, judge = walk.chunk, self.judge
+    def _filter_chunk(self, walk: _Batches, output: _SegmentWriter, is_end: bool) -> None:
+        chunk, batch_filter = walk.chunk, self.batch_filter
         final = walk.found[-1][0] if is_end else -1
         for position, header in walk.found:
             self.records_read += header.record_count
-            stays = judge.filter(chunk, position, header, position == final)
-            if stays is WHOLE:
+            kept = batch_filter.filter(chunk, position, header, position == final)
+            if kept is WHOLE:
                 output.add_whole(chunk, position, header)
-            elif stays is not NOTHING:
-                output.add(stays, header)
+            elif kept is not NOTHING:
+                output.add(kept, header)
 
-    async def _took(self, read: int, written: int) -> None:
+    async def _count(self, read: int, written: int) -> None:
         self.bytes_read += read
         self.bytes_written += written
-        await self._throttle.took(read + written)
+        await self._throttle.count(read + written)
 
     def _name(self, base: int, suffix: str) -> str:
         return f"{self._plan.directory}/{offset_name(base, suffix)}"
@@ -239,7 +240,7 @@ class _Cleaning:
     async def _created(self, base: int, suffix: str) -> File:
         file = await self._disk.open(self._name(base, suffix) + CLEANED, create=True)
         if file.size:
-            await file.truncate(0)  # an earlier cleaning's that failed
+            await file.truncate(0)  # left by an earlier compaction that failed
         return file
 
     async def _write_small(self, base: int, suffix: str, content: Buffer) -> None:
@@ -251,7 +252,7 @@ class _Cleaning:
 
 
 def _places(chunk: bytes, position: int, header: BatchHeader) -> Sequence[Place]:
-    """Of every record of a data batch."""
+    """The places of the records of a data batch."""
     if header.magic != MAGIC:
         return places_of(header, decode_batch(memoryview(chunk)[position : position + header.size]))
     if not header.record_count:
@@ -261,7 +262,7 @@ def _places(chunk: bytes, position: int, header: BatchHeader) -> Sequence[Place]
 
 
 class _Batches:
-    """The whole batches of a segment, a buffer at a time: `chunk` and `found`, (position in it, header).
+    """Reads the batches of a segment, a buffer at a time: `chunk`, and `found` with (position in it, header).
 
     The file is closed at its end; after a failure the job's Disk closes it.
     """
@@ -282,13 +283,13 @@ class _Batches:
         return self._position >= self._size
 
     async def next(self) -> bool:
-        """The next buffer; False at the end. Raises CorruptBatch, OSError."""
+        """Reads the next buffer; False at the end. Raises CorruptBatch, OSError."""
         if self._file is None:
             self._file = await self._disk.open(self._name)
         wanted = self._buffer_bytes
         while self._position < self._size:
             chunk = await self._read(self._position, wanted)
-            # Elsewhere than in a worker process other work of the loop goes on between two buffers.
+            # Outside of a worker process, lets other tasks of the event loop run between two buffers.
             await asyncio.sleep(0)
             found, after, next_size = self._whole(chunk)
             if found:
@@ -304,7 +305,7 @@ class _Batches:
         return False
 
     def _whole(self, chunk: bytes) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-        """(batches, bytes they take, size of the one that is cut off or 0 where there is none)."""
+        """(batches, their bytes, size of the incomplete batch behind them or 0 when there is none)."""
         view = memoryview(chunk)
         found: list[tuple[int, BatchHeader]] = []
         position = 0
@@ -324,7 +325,8 @@ class _Batches:
             position = after
 
     async def _read(self, position: int, wanted: int) -> bytes:
-        """So many bytes, fewer only at the segment's end. A file that ends before it was cut meanwhile, or damaged."""
+        """Reads so many bytes, fewer only at the segment's end. Raises CorruptBatch for a file that is shorter: it was
+        truncated meanwhile, or is damaged."""
         assert self._file is not None
         length = min(wanted, self._size - position)
         chunk = await self._file.read(position, length)
@@ -342,8 +344,8 @@ class _Batches:
         return True
 
 
-class _Output:
-    """The cleaned segment: its file, and its indexes in memory."""
+class _SegmentWriter:
+    """Writes the cleaned segment: its file, and its indexes in memory."""
 
     def __init__(self, file: File, base_offset: int, interval: int) -> None:
         self._file = file
@@ -358,24 +360,24 @@ class _Output:
         self.max_timestamp_offset = base_offset
 
     def add_whole(self, chunk: bytes, position: int, header: BatchHeader) -> None:
-        """A batch as it stands in `chunk`; neighbours are written as one run."""
+        """Adds a batch of `chunk` without a change; neighbours are written as one run."""
         after = position + header.size
         if self._run is not None and self._run[0] is chunk and self._run[2] == position:
             self._run = (chunk, self._run[1], after)
         else:
             self._end_run()
             self._run = (chunk, position, after)
-        self._took(header, header.size, header.max_timestamp)
+        self._count(header, header.size, header.max_timestamp)
 
     def add(self, batch: bytes, header: BatchHeader) -> None:
-        """The batch that takes the place of the one with `header`."""
+        """Adds the batch that replaces the one with `header`."""
         self._end_run()
         self._buffers.append(batch)
         built = header_at(batch, 0)
         assert built is not None
-        self._took(built, len(batch), built.max_timestamp)
+        self._count(built, len(batch), built.max_timestamp)
 
-    def _took(self, header: BatchHeader, size: int, max_timestamp: int) -> None:
+    def _count(self, header: BatchHeader, size: int, max_timestamp: int) -> None:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, header.last_offset
         if self.size - self._last_entry > self._interval:
@@ -391,7 +393,7 @@ class _Output:
             self._run = None
 
     async def write(self) -> None:
-        """What was added since the last call."""
+        """Writes what was added since the last call. Raises OSError."""
         self._end_run()
         if not self._buffers:
             return
@@ -409,14 +411,14 @@ class _Output:
 
 
 class _Throttle:
-    """Sleeps so that no more than `bytes_per_second` are taken; 0 is no limit."""
+    """Sleeps so that no more than `bytes_per_second` are read and written; 0 is no limit."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
         self._total = 0
         self._start = asyncio.get_running_loop().time()
 
-    async def took(self, count: int) -> None:
+    async def count(self, count: int) -> None:
         if self._rate <= 0:
             return
         self._total += count

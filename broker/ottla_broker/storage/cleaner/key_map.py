@@ -1,12 +1,12 @@
-"""The last offset of every key of a log's dirty part, packed: 24 bytes a slot, however long the keys are. Pure.
+"""The last offset of every key in a log's dirty range, in 24 bytes for each key, however long it is. Pure.
 
 A slot is 16 bytes of identity and 8 of offset. A key of up to 15 bytes is its own identity, padded and ended by its
 length; a longer one is 15 bytes of BLAKE2 and an ending that no short one has (a chance of 10⁻²³ that any two of five
-million keys meet; Apache Kafka trusts 16 bytes of MD5 for all). Open addressing by the interpreter's keyed hash, which
-nobody who writes keys can foresee; so a map is of one process.
+million keys are equal; Apache Kafka uses 16 bytes of MD5 for all keys). Open addressing by the interpreter's keyed
+hash, which a producer cannot predict; so a map is valid in one process only.
 
-What a later record replaces is marked, one byte an offset, as far as the marks reach: whoever reads the same records
-again knows what stays of a whole batch without looking at its keys.
+A byte for each offset, as far as the buffer reaches, marks the records that a later record replaces: the second pass
+over the same records then knows which records of a batch are kept without looking at their keys.
 
 >>> keys = KeyMap(slots=8, load_factor=0.9, first_offset=3, marked=10)
 >>> keys.add(3, 5, [(0, delta, key, True, 0) for delta, key in enumerate((b"a", b"b", b"a"))])
@@ -28,9 +28,9 @@ from ottla_broker.records.places import Place
 BYTES_PER_KEY = 24
 _REPLACED = 1
 _LOOK = 2
-"""The key alone does not tell whether this record stays: it is a tombstone, or has none."""
+"""The record must be looked at: it is a tombstone, or has no key."""
 _MARKED_SHARE = 8
-"""One byte in so many of the buffer is for marks."""
+"""The buffer's share for marks: one byte in so many."""
 _IDENTITY_BYTES = 16
 _SHORT = 16
 _PADDING = tuple(bytes(15 - length) + bytes((length,)) for length in range(_SHORT))
@@ -38,7 +38,7 @@ _HASHED = b"\xff"
 
 
 def identity(key: bytes) -> bytes:
-    """16 bytes that stand for the key."""
+    """16 bytes that identify the key."""
     if len(key) < _SHORT:
         return key + _PADDING[len(key)]
     return blake2s(key, digest_size=15).digest() + _HASHED
@@ -50,9 +50,11 @@ class KeyMap:
     __slots__ = ("_count", "_first", "_identities", "_limit", "_marks", "_offsets", "_slots", "latest_offset")
 
     def __init__(self, slots: int, load_factor: float, first_offset: int = 0, marked: int = 0) -> None:
-        """`slots`: 24 bytes each, at least 2, of which one always stays free. ValueError for fewer.
-
-        No offset below `first_offset` is taken; so many from there on are `marked`.
+        """Args:
+        slots: of 24 bytes, at least 2; one is always free. ValueError for fewer.
+        load_factor: the share of the slots that may be used.
+        first_offset: records below it are ignored.
+        marked: so many offsets from `first_offset` on have a mark.
         """
         if slots < 2:
             raise ValueError(f"a key map needs two slots, not {slots}")
@@ -64,14 +66,14 @@ class KeyMap:
         self._marks = bytearray(marked)
         self._count = 0
         self.latest_offset = -1
-        """The last offset that has been taken into account: records beyond it are not judged."""
+        """The last offset that the map includes: records above it are kept."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def utilization(self) -> float:
-        """Taken slots as a share of those that may be taken."""
+        """Used slots as a share of those that may be used."""
         return self._count / self._limit
 
     @property
@@ -79,11 +81,11 @@ class KeyMap:
         return self._slots * BYTES_PER_KEY
 
     def add(self, base_offset: int, last_offset: int, places: Iterable[Place]) -> bool:
-        """Takes the records of a batch into account, but for those below `first_offset`; False when one of them found
-        no room: what the map knows then ends before it.
+        """Adds the records of a batch at or above `first_offset`; False when the map is full: it then includes the
+        records before the one that found no room.
 
-        Records that a client has numbered otherwise than upwards to the batch's last offset cannot be told apart by
-        offsets: there are no marks any more then.
+        A batch whose offset deltas do not ascend to its last offset, which only a broken client sends, ends the use of
+        marks: its records have no distinct offsets.
         """
         slots, offsets, identities, marks = self._slots, self._offsets, self._identities, self._marks
         first, marked = self._first, len(self._marks)
@@ -125,7 +127,7 @@ class KeyMap:
         return True
 
     def marks(self, first: int, last: int) -> bytearray | None:
-        """Of every offset from `first` to `last`: 1 where a later record replaces it, else 0. None when records there
+        """For every offset from `first` to `last`: 1 when a later record replaces it, else 0. None when the records
         must be looked at."""
         start, end = first - self._first, last - self._first + 1
         if start < 0 or end > len(self._marks) or last > self.latest_offset:
@@ -134,7 +136,7 @@ class KeyMap:
         return None if _LOOK in found else found
 
     def get(self, key: bytes) -> int:
-        """The key's last offset, -1 when it is not in the dirty part."""
+        """The key's last offset, -1 when it is not in the dirty range."""
         name = key + _PADDING[len(key)] if len(key) < _SHORT else identity(key)
         slots, offsets = self._slots, self._offsets
         slot = hash(name) % slots
@@ -148,12 +150,12 @@ class KeyMap:
 
 
 def marked_for(buffer_bytes: int, offsets: int) -> int:
-    """Offsets of a range of so many that are marked."""
+    """How many of `offsets` offsets have a mark."""
     return min(buffer_bytes // _MARKED_SHARE, offsets)
 
 
 def slots_for(buffer_bytes: int, offsets: int) -> int:
-    """Slots of a map for a range of so many offsets: as many as the buffer holds beside the marks, or twice as many as
-    can be needed."""
+    """Slots of a map for `offsets` offsets: as many as the buffer has room for beside the marks, at most twice as many
+    as there are offsets."""
     room = buffer_bytes - marked_for(buffer_bytes, offsets)
     return max(2, min(room // BYTES_PER_KEY, 2 * offsets + 2))

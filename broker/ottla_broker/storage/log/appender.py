@@ -30,7 +30,7 @@ from ottla_broker.records.batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
 )
-from ottla_broker.records.control import EndTransactionMarker, build_marker, read_marker
+from ottla_broker.records.control_records import EndTransactionMarker, build_marker, read_marker
 from ottla_broker.records.errors import CorruptBatch, InvalidRecord
 from ottla_broker.records.formats import MAGIC_OFFSET, batches, is_batch_intact
 from ottla_broker.records.preparation import NO_BOUND

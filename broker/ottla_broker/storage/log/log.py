@@ -30,7 +30,7 @@ from typing import Any
 from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import KafkaError
-from ottla_broker.records.control import EndTransactionMarker
+from ottla_broker.records.control_records import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.files.transaction_index import AbortedTransaction

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ottla_broker.records.control import read_marker
+from ottla_broker.records.control_records import read_marker
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.files.directory_contents import DirectoryContents
 from ottla_broker.storage.files.names import SNAPSHOT, offset_name

@@ -34,7 +34,7 @@ from crc32c import crc32c
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.checkpoints import CheckpointError
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.open_transactions import OpenTransactions

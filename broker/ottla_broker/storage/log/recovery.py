@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ottla_broker.ports.disk import Disk, File
 from ottla_broker.records.batch import LOG_OVERHEAD, BatchHeader
-from ottla_broker.records.control import read_marker
+from ottla_broker.records.control_records import read_marker
 from ottla_broker.records.formats import is_batch_intact
 from ottla_broker.records.legacy import MIN_ENTRY_BYTES
 from ottla_broker.storage.files.directory_contents import DirectoryContents

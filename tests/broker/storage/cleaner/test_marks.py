@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.records.batch import HEADER_BYTES, TRANSACTIONAL_MASK, batches, checksum
 from ottla_broker.records.compression import Codec
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
 from ottla_broker.records.places import Place
 from ottla_broker.records.record import Record, build_batch, decode_records, encode_record
-from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, compact_log
+from ottla_broker.storage.cleaner.job import CleanedSegment, CompactionResult, compact_log
 from ottla_broker.storage.cleaner.key_map import KeyMap
 from tests.contract.workers_contract import plan_of
 
@@ -53,7 +53,7 @@ def test_a_log_is_cleaned_alike_with_and_without_them(
             offset += 1
         log += build_batch(records, codec=codec)
 
-    def cleaned(marked: int) -> tuple[dict[str, bytes], Cleaned]:
+    def cleaned(marked: int) -> tuple[dict[str, bytes], CompactionResult]:
         return asyncio.run(_clean(bytes(log), offset, min(first_dirty, offset - 1), slots, marked))
 
     without = cleaned(0)
@@ -63,7 +63,7 @@ def test_a_log_is_cleaned_alike_with_and_without_them(
 
 async def _clean(
     log: bytes, end: int, first_dirty: int, slots: int, marked: int, aborted: Sequence[tuple[int, int, int, int]] = ()
-) -> tuple[dict[str, bytes], Cleaned]:
+) -> tuple[dict[str, bytes], CompactionResult]:
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path) / "t-0"
         folder.mkdir()

@@ -9,8 +9,8 @@ import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import TRANSACTIONAL_MASK
-from ottla_broker.records.control import ControlType, EndTransactionMarker, build_marker
-from ottla_broker.storage.cleaner.positions import aborted_transactions
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker, build_marker
+from ottla_broker.storage.cleaner.producer_queries import aborted_transactions
 from ottla_broker.storage.files.transaction_index import decode_entries
 from ottla_broker.storage.log.log import Log
 from tests.broker.storage.cleaner.cleaning import (

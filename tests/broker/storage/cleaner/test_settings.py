@@ -13,7 +13,7 @@ from ottla_broker.adapters.direct_disk import DirectDisk
 from ottla_broker.ports.workers import QuestionHandler
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.cleaner.cleaner import CleanerSettings
-from ottla_broker.storage.cleaner.job import Cleaned, CleanedSegment, Plan, compact_log
+from ottla_broker.storage.cleaner.job import CleanedSegment, CompactionPlan, CompactionResult, compact_log
 from simulation.loop import VirtualTimeLoop
 from tests.broker.storage.cleaner.cleaning import TOPIC_ID, Storage, append, close_segment, consume, keyed, pairs
 
@@ -66,12 +66,12 @@ async def test_so_many_logs_are_cleaned_at_a_time(tmp_path: Path, threads: int) 
 
 
 def test_a_cleaning_reads_and_writes_no_faster_than_it_may(tmp_path: Path) -> None:
-    async def dirty_log() -> Plan:
+    async def dirty_log() -> CompactionPlan:
         storage = Storage(tmp_path, CleanerSettings(io_max_bytes_per_second=RATE, io_buffer_size=1000))
-        plans: list[Plan] = []
+        plans: list[CompactionPlan] = []
 
         def caught(
-            job: str, directory: str, plan: Plan, *, answer: QuestionHandler | None = None
+            job: str, directory: str, plan: CompactionPlan, *, answer: QuestionHandler | None = None
         ) -> asyncio.Future[Any]:
             plans.append(plan)
             raise OSError(errno.ENOSPC, "the test runs the job itself")
@@ -91,7 +91,7 @@ def test_a_cleaning_reads_and_writes_no_faster_than_it_may(tmp_path: Path) -> No
     plan = asyncio.run(dirty_log())
     loop = VirtualTimeLoop()
     disk = DirectDisk(str(tmp_path))
-    cleaned: Cleaned = loop.run_until_complete(compact_log(disk, stop, plan))
+    cleaned: CompactionResult = loop.run_until_complete(compact_log(disk, stop, plan))
     disk.close()
     loop.close()
     moved = cleaned.bytes_read + cleaned.bytes_written

@@ -1,7 +1,7 @@
 """Control records: the markers that end a transaction in a partition (KIP-98).
 
 A control batch has one record whose key is int16 version 0 and int16 type, and whose value, for markers, is int16
-version 0 and int32 coordinator epoch. Control batches take an offset and are returned to consumers, which skip them.
+version 0 and int32 coordinator epoch. Control batches have offsets, and consumers get and skip them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VALUE = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """The type in a control record's key. Others (leader change, snapshots) belong to KRaft."""
+    """The type in a control record's key. Other types (leader change, snapshots) belong to KRaft."""
 
     ABORT = 0
     COMMIT = 1
@@ -42,7 +42,7 @@ def build_marker(
 ) -> bytearray:
     """The control batch that a transaction coordinator has appended to every partition of a transaction.
 
-    `attributes`: those beside transactional and control.
+    `attributes`: in addition to transactional and control.
     """
     record = Record(0, timestamp, _KEY.pack(0, marker.type), _VALUE.pack(0, marker.coordinator_epoch))
     return build_batch(
@@ -55,9 +55,9 @@ def build_marker(
 
 
 def read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """The marker of a control batch; None for a control type this version does not know (readers skip it).
+    """The marker of a control batch; None for an unknown control type, which readers skip.
 
-    CorruptBatch when key or value are too short.
+    Raises CorruptBatch when key or value are too short.
     """
     records = decode_records(batch)
     if not records:

@@ -1,19 +1,19 @@
-"""Which part of which log is cleaned next, and how its segments are put together. Pure.
+"""Selects the log to clean next, the range of its offsets, and the segments that are merged. Pure.
 
     offsets  0 ........ 40 ............ 90 ......... 120 ..... 130
-             | clean    | dirty         | not yet    | active  |
+             | clean    | dirty         | uncleanable | active |
                         first_dirty     end
 
 The dirty ratio is dirty / (clean + dirty) in bytes. A log is cleaned when its ratio is above
-min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms; of several the one with the
-highest ratio (G39 of the 2.6 document: the highest head to tail). `end` is where a segment ends, at or below: the
-active segment's begin, the high watermark, the last stable offset, the recovery point (what is cleaned is durable, so
-that a recovery never cuts a cleaned segment), and the first segment with a record younger than min.compaction.lag.ms.
+min.cleanable.dirty.ratio, or when a dirty record is older than max.compaction.lag.ms; of several logs the one with the
+highest ratio. `end` is the end of a segment at or below: the base offset of the active segment, the high watermark, the
+last stable offset, the recovery point (so that recovery never truncates a cleaned segment), and the first segment with
+a record younger than min.compaction.lag.ms. Source: LogCleanerManager of Apache Kafka.
 
->>> segments = [Span(0, 50, 100), Span(40, 50, 200), Span(90, 30, 900)]
+>>> segments = [ClosedSegment(0, 50, 100), ClosedSegment(40, 50, 200), ClosedSegment(90, 30, 900)]
 >>> found = cleanable(segments, active_base=120, first_dirty=40, bounds=(130, 125), now_ms=1000, min_lag_ms=200)
 >>> found, round(found.dirty_ratio, 2)
-(Cleanable(first_dirty=40, end=90, clean_bytes=50, dirty_bytes=50), 0.5)
+(CleanableRange(first_dirty=40, end=90, clean_bytes=50, dirty_bytes=50), 0.5)
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MAX_OFFSETS = 2**31 - 1
-"""Offsets of one segment: what an index entry can tell."""
+"""The highest relative offset that an index entry can express."""
 
 
-class Span(NamedTuple):
+class ClosedSegment(NamedTuple):
     """A closed segment: base offset, bytes, largest timestamp in ms (-1 without one)."""
 
     base_offset: int
@@ -33,8 +33,8 @@ class Span(NamedTuple):
     largest_timestamp: int
 
 
-class Cleanable(NamedTuple):
-    """A log's dirty part, `first_dirty` to `end`, and what stands before it."""
+class CleanableRange(NamedTuple):
+    """The dirty range of a log, from `first_dirty` to `end`, and the bytes of it and of the clean range before it."""
 
     first_dirty: int
     end: int
@@ -48,20 +48,30 @@ class Cleanable(NamedTuple):
 
 
 def first_dirty_offset(checkpoint: int, log_start_offset: int, log_end_offset: int) -> int:
-    """Where cleaning goes on: at the log's start when the checkpoint is outside (it was cut, or its start deleted)."""
+    """Where cleaning continues: at the checkpoint, or at the log start offset when the checkpoint is outside the log,
+    because it was truncated or its start deleted."""
     return checkpoint if log_start_offset <= checkpoint <= log_end_offset else log_start_offset
 
 
 def cleanable(
-    segments: Sequence[Span],
+    segments: Sequence[ClosedSegment],
     *,
     active_base: int,
     first_dirty: int,
     bounds: Iterable[int],
     now_ms: int,
     min_lag_ms: int,
-) -> Cleanable:
-    """`segments`: the closed ones, in order; `bounds`: offsets at or above which nothing may be cleaned."""
+) -> CleanableRange:
+    """The range of a log that may be cleaned.
+
+    Args:
+        segments: the closed ones, in order.
+        active_base: base offset of the active segment.
+        first_dirty: where cleaning continues.
+        bounds: offsets at or above which nothing may be cleaned.
+        now_ms: the time in ms.
+        min_lag_ms: min.compaction.lag.ms.
+    """
     limit = min(active_base, *bounds)
     end = first_dirty
     clean = dirty = 0
@@ -70,13 +80,13 @@ def cleanable(
         if next_base <= first_dirty:
             clean += segment.size
             continue
-        # Whole segments only: of one that reaches beyond the limit, a follower may still have to cut the end.
+        # Whole segments only: a follower may have to truncate the end of one that reaches beyond the limit.
         is_young = min_lag_ms > 0 and segment.largest_timestamp > now_ms - min_lag_ms
         if next_base > limit or is_young:
             break
         dirty += segment.size
         end = next_base
-    return Cleanable(first_dirty, end, clean, dirty)
+    return CleanableRange(first_dirty, end, clean, dirty)
 
 
 def compaction_delay_ms(first_timestamps: Iterable[int], now_ms: int, max_lag_ms: int) -> int:
@@ -86,27 +96,27 @@ def compaction_delay_ms(first_timestamps: Iterable[int], now_ms: int, max_lag_ms
     return max(0, now_ms - max(max_lag_ms, 0) - min(known)) if known else 0
 
 
-class Candidate(NamedTuple):
-    """A log that could be cleaned. `number` is the caller's."""
+class CleanableLog(NamedTuple):
+    """A log that could be cleaned. `number` is the caller's name for it."""
 
     number: int
-    part: Cleanable
+    dirty: CleanableRange
     min_ratio: float
     delay_ms: int
 
 
-def choose(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The dirtiest of those that may be cleaned; of equals the first."""
+def select_dirtiest(candidates: Iterable[CleanableLog]) -> CleanableLog | None:
+    """The log with the highest dirty ratio of those that may be cleaned; of equals the first."""
     ready = [
         one
         for one in candidates
-        if one.part.dirty_bytes > 0 and (one.delay_ms > 0 or one.part.dirty_ratio > one.min_ratio)
+        if one.dirty.dirty_bytes > 0 and (one.delay_ms > 0 or one.dirty.dirty_ratio > one.min_ratio)
     ]
-    return max(ready, key=lambda one: one.part.dirty_ratio, default=None)
+    return max(ready, key=lambda one: one.dirty.dirty_ratio, default=None)
 
 
-class Source(NamedTuple):
-    """A segment to be cleaned: base offset, bytes, bytes of its two indexes, and the next segment's base offset."""
+class SourceSegment(NamedTuple):
+    """A segment to clean: base offset, bytes, bytes of its two indexes, and the next segment's base offset."""
 
     base_offset: int
     size: int
@@ -115,17 +125,19 @@ class Source(NamedTuple):
     next_base: int
 
 
-def group_segments(segments: Sequence[Source], *, segment_bytes: int, segment_index_bytes: int) -> list[list[Source]]:
-    """Neighbours whose sizes together fit one segment are written into one, so that small ones do not pile up.
+def group_segments(
+    segments: Sequence[SourceSegment], *, segment_bytes: int, segment_index_bytes: int
+) -> list[list[SourceSegment]]:
+    """Groups neighbouring segments that fit one segment together: each group is written as one segment.
 
     A single segment above the limit is a group of its own.
 
-    >>> sources = [Source(0, 60, 8, 12, 10), Source(10, 30, 8, 12, 20), Source(20, 30, 8, 12, 30)]
+    >>> sources = [SourceSegment(0, 60, 8, 12, 10), SourceSegment(10, 30, 8, 12, 20), SourceSegment(20, 30, 8, 12, 30)]
     >>> [[one.base_offset for one in group] for group in group_segments(
     ...     sources, segment_bytes=100, segment_index_bytes=1000)]
     [[0, 10], [20]]
     """
-    groups: list[list[Source]] = []
+    groups: list[list[SourceSegment]] = []
     size = index = time_index = 0
     for segment in segments:
         fits = (

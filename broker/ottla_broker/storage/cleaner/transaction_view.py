@@ -1,16 +1,18 @@
-"""What compaction knows of transactions while it reads a log in order (KIP-98). Pure.
+"""Follows the transactions of a log while compaction reads it in order (KIP-98). Pure.
 
-Records of an aborted transaction go whatever their keys. A marker stays as long as any batch of its transaction does:
-without it, a reader would take a committed transaction for an open one, or records of an aborted one for good. Once
-none is left it gets a delete horizon (KIP-534) and goes after that, like a tombstone.
+Records of an aborted transaction are dropped whatever their keys. A marker is kept as long as any batch of its
+transaction is: without it, a consumer would take a committed transaction for an open one, or records of an aborted one
+for committed. After that it gets a delete horizon (KIP-534) and is deleted like a tombstone.
 
-| batch                     | its transaction         | answer of `marker` or `data`: nobody needs it any more      |
-|---------------------------|-------------------------|--------------------------------------------------------------|
-| data                      | aborted                 | True                                                         |
-| data                      | committed, or none      | False                                                        |
-| marker, commit or abort   | no batch was seen of it | True                                                         |
-| marker, commit            | some batch was seen     | False                                                        |
-| marker, abort             | some batch was seen     | False, and the transaction stays in the transaction index    |
+| batch                     | its transaction        | `marker` or `data` returns: it can be dropped               |
+|---------------------------|------------------------|-------------------------------------------------------------|
+| data                      | aborted                | True                                                        |
+| data                      | committed, or none     | False                                                       |
+| marker, commit or abort   | no batch of it is left | True                                                        |
+| marker, commit            | a batch is left        | False                                                       |
+| marker, abort             | a batch is left        | False, and the transaction stays in the transaction index   |
+
+Source: CleanedTransactionMetadata of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ottla_broker.records.batch import BatchHeader
-from ottla_broker.records.control import ControlType, EndTransactionMarker
+from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 
 
 class TransactionView:
-    """Feed it every batch in order of the log."""
+    """The transactions of one log; `data` and `marker` take every batch in the order of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
@@ -38,7 +40,7 @@ class TransactionView:
             self._aborting.setdefault(one.producer_id, one)
 
     def data(self, header: BatchHeader) -> bool:
-        """A data batch: whether it belongs to an aborted transaction."""
+        """Whether a data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._begin(header.last_offset)
@@ -50,11 +52,11 @@ class TransactionView:
         return False
 
     def marker(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """A control batch: whether no batch of its transaction is left. `marker` is None for one without records."""
+        """Whether no batch of a control batch's transaction is left. `marker` is None for a batch without records."""
         self._begin(header.last_offset)
         producer = header.producer_id
         if marker is None:
-            return not header.record_count  # another kind of control record is none of ours, and stays
+            return not header.record_count  # another type of control record is kept
         if marker.type is ControlType.ABORT:
             aborted = self._aborting.pop(producer, None)
             if aborted is not None and producer in self._aborting_with_data:
@@ -67,6 +69,6 @@ class TransactionView:
         return not has_data
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose markers stay, since the last call: the cleaned segment's transaction index."""
+        """The aborted transactions whose markers were kept since the last call, for the transaction index."""
         kept, self._kept = self._kept, []
         return kept

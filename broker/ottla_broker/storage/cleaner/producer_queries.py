@@ -1,4 +1,4 @@
-"""What the cleaner asks of a log's producers and transactions: the narrow place where both meet."""
+"""What compaction needs to know of a log's producers and aborted transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla_broker.storage.log.log import Log
 
 
 def last_records(log: Log) -> dict[int, tuple[int, int]]:
-    """Of every live producer, by id: (last offset of its last data batch or -1, epoch)."""
+    """For the id of every live producer: (last offset of its last data batch or -1, epoch)."""
     return {
         entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
         for entry in log.producers.entries
