@@ -170,17 +170,18 @@ def _check_everything(
 class _Problems:
     """Collects the records that may not be written, in order."""
 
-    __slots__ = ("_code", "_earliest", "_found", "_latest", "_rules")
+    __slots__ = ("_codes", "_earliest", "_found", "_latest", "_rules")
 
     def __init__(self, rules: RecordRules, now_ms: int) -> None:
         self._rules = rules
         self._earliest = now_ms - rules.before_max_ms
         self._latest = now_ms + rules.after_max_ms
         self._found: list[tuple[int, str]] = []
-        self._code = ErrorCode.INVALID_RECORD
+        self._codes: list[ErrorCode] = []
 
-    def add(self, index: int, message: str) -> None:
+    def add(self, index: int, message: str, code: ErrorCode = ErrorCode.INVALID_RECORD) -> None:
         self._found.append((index, message))
+        self._codes.append(code)
 
     def check(self, index: int, timestamp: int, has_key: bool) -> None:
         """Checks one record and adds at most one problem, a missing key first."""
@@ -191,14 +192,18 @@ class _Problems:
             and timestamp != NO_TIMESTAMP
             and not self._rules.is_append_time
         ):
-            self._code = ErrorCode.INVALID_TIMESTAMP
-            self.add(index, f"Timestamp {timestamp} is not within [{self._earliest}, {self._latest}]")
+            message = f"Timestamp {timestamp} is not within [{self._earliest}, {self._latest}]"
+            self.add(index, message, ErrorCode.INVALID_TIMESTAMP)
 
-    def raise_any(self) -> None:
+    def raise_any(self, *, has_code_of_first: bool = False) -> None:
+        """Raises RecordsRejected when there is a problem: INVALID_TIMESTAMP when any record has that one, or the code
+        of the first problem."""
         if not self._found:
             return
+        has_bad_timestamp = ErrorCode.INVALID_TIMESTAMP in (self._codes[:1] if has_code_of_first else self._codes)
+        code = ErrorCode.INVALID_TIMESTAMP if has_bad_timestamp else ErrorCode.INVALID_RECORD
         shown = "; ".join(f"record {index}: {message}" for index, message in self._found[:_FIRST_SHOWN])
-        raise RecordsRejected(self._code, f"{len(self._found)} records were rejected, first {shown}", self._found)
+        raise RecordsRejected(code, f"{len(self._found)} records were rejected, first {shown}", self._found)
 
 
 # -- formats 0 and 1 --------------------------------------------------------------------------------------------------
@@ -236,7 +241,8 @@ def _up_converted(message_set: Buffer, rules: RecordRules, now_ms: int, max_byte
             found.append(Record(len(found), one.timestamp, one.key, one.value))
     if not found:
         raise CorruptBatch("the message set has no whole message")
-    problems.raise_any()
+    # Apache Kafka checks a compressed set as one batch, but every uncompressed message as a batch of its own.
+    problems.raise_any(has_code_of_first=codec is Codec.NONE)
     if rules.codec is not None:
         codec = Codec(rules.codec)
     return build_batch(found, codec=codec, level=rules.level(codec))

@@ -163,6 +163,20 @@ def test_every_record_that_may_not_be_written_is_named(codec: Codec, validates: 
     assert [index for index, _ in caught.value.record_errors] == [1, 3]
 
 
+@pytest.mark.parametrize(
+    ("codec", "code"), [(Codec.NONE, ErrorCode.INVALID_RECORD), (Codec.GZIP, ErrorCode.INVALID_TIMESTAMP)]
+)
+def test_an_old_message_set_gets_the_error_of_its_first_bad_message_when_it_is_not_compressed(
+    codec: Codec, code: ErrorCode
+) -> None:
+    """Apache Kafka checks each uncompressed message alone, and a compressed set as one batch."""
+    rules = RecordRules(topic="t", needs_keys=True, after_max_ms=1000)
+    records = [Record(0, NOW, None, b"v"), Record(1, NOW + 2000, b"k", b"v")]
+    with pytest.raises(RecordsRejected) as caught:
+        prepare(legacy.build_message_set(records, 1, codec=codec), rules, NOW)
+    assert caught.value.code is code
+
+
 def with_body(message: bytes, spoil: bytes, at: int) -> bytes:
     """The batch with other bytes inside its records, and the checksum that fits."""
     changed = bytearray(message)
