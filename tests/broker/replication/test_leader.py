@@ -449,7 +449,7 @@ async def test_who_asks_before_the_controller_has_named_the_brokers_is_told_of_t
 async def test_who_asks_and_no_controller_comes_is_sent_to_another_broker(
     untold: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla_broker.server.handlers.metadata.FIRST_WORD_S", 0.05)
+    monkeypatch.setattr("ottla_broker.server.handlers.metadata.FIRST_METADATA_S", 0.05)
     created: list[str] = []
 
     async def create(names: Iterable[str]) -> dict[str, int]:

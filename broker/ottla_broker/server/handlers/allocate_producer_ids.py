@@ -1,10 +1,10 @@
-"""AllocateProducerIds (key 67, broker to controller; KIP-730): a block of producer ids for the broker that asks.
+"""AllocateProducerIds (key 67, broker to controller; KIP-730): allocates a block of producer ids to a broker.
 
 Behaviour
-    Takes the next 1000 ids from `/latest_producer_id_block`, for the sender alone.
+    Allocates the next 1000 ids of `/latest_producer_id_block` to the sender.
 Errors, in this order
-    NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR (no block can be had; the broker
-    asks again).
+    NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR (no block can be allocated; the
+    broker retries).
 Versions
     0.
 """
@@ -22,7 +22,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 async def handle(
     services: Services, context: RequestContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
-    """Answers when the block stands in the store."""
+    """Responds when the block is stored."""
     try:
         block = await services.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
     except KafkaError as error:

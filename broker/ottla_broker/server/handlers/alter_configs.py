@@ -1,12 +1,12 @@
-"""AlterConfigs (key 33, KIP-133): the whole of a resource's overrides is replaced by the ones given.
+"""AlterConfigs (key 33, KIP-133): replaces all overrides of a resource.
 
 Behaviour
-    Topics, this broker, and all brokers (""). What is stored is in force here when the answer goes out, and on other
-    brokers as soon as they have seen the notification. Loggers are changed with IncrementalAlterConfigs alone.
+    Topics, this broker, and all brokers (""). A change is in force here when the response is sent, and on other
+    brokers once they have seen the notification. Only IncrementalAlterConfigs changes loggers.
 Errors, in this order, for each resource
-    Those of `server.config_changes`.
+    Those of `handlers.shared.config_changes`.
 Versions
-    1: throttled answers are sent at once (KIP-219). 2: flexible.
+    1: throttled responses are sent at once (KIP-219). 2: flexible.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla_broker.server.handlers.shared.config_changes import (
 
 
 async def handle(services: Services, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """One result per resource, in the order asked."""
+    """One result per resource, in the order of the request."""
 
     async def change(resource: AlterConfigsResource) -> None:
         await change_stored(

@@ -1,14 +1,14 @@
 """AlterPartition (key 56, leader to controller; KIP-497): a leader changes the ISR of its partitions.
 
 Behaviour
-    Each partition by itself; what is accepted stands in the state znode before the answer leaves, and is told to
-    every broker by UpdateMetadata. An accepted partition is answered with its state, also when it already was as
-    asked for. The leader epoch does not change.
+    Each partition by itself. An accepted ISR is in the state znode before the response is sent, and every broker gets
+    it by UpdateMetadata. The response has the state of each accepted partition, also of one that did not change. The
+    leader epoch does not change.
 Errors, in this order
     whole request: NOT_CONTROLLER, STALE_BROKER_EPOCH.
-    partition: UNKNOWN_TOPIC_ID (v2+), then those of `controller.isr_changes`: UNKNOWN_TOPIC_OR_PARTITION,
+    partition: UNKNOWN_TOPIC_ID (v2+), then those of `controller.decisions.isr_changes`: UNKNOWN_TOPIC_OR_PARTITION,
     NOT_CONTROLLER, FENCED_LEADER_EPOCH, INVALID_REQUEST, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA (v0 and 1:
-    OPERATION_NOT_ATTEMPTED). INVALID_UPDATE_VERSION also when the znode was written by somebody else meanwhile.
+    OPERATION_NOT_ATTEMPTED). INVALID_UPDATE_VERSION also when the znode was written by another client meanwhile.
 Versions
     1: leader recovery state (KIP-704). 2: topic ids. 3: broker epochs of the ISR's members (KIP-903).
 """
@@ -41,11 +41,11 @@ async def handle(services: Services, context: RequestContext, request: AlterPart
         for topic in request.topics
     ]
     try:
-        answers = await services.controller.alter_partitions(request.broker_id, request.broker_epoch, changes, version)
+        results = await services.controller.alter_partitions(request.broker_id, request.broker_epoch, changes, version)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=int(error.code))
     return AlterPartitionResponse(
-        topics=[_topic(topic, answer) for topic, answer in zip(request.topics, answers, strict=True)]
+        topics=[_topic(topic, result) for topic, result in zip(request.topics, results, strict=True)]
     )
 
 
@@ -61,18 +61,18 @@ def _change(broker: int, entry: PartitionData, version: int) -> IsrChange:
     )
 
 
-def _topic(topic: TopicData, answers: dict[int, IsrResult]) -> ResponseTopicData:
+def _topic(topic: TopicData, results: dict[int, IsrResult]) -> ResponseTopicData:
     return ResponseTopicData(
         topic_name=topic.topic_name,
         topic_id=topic.topic_id,
-        partitions=[_partition(index, answer) for index, answer in answers.items()],
+        partitions=[_partition(index, result) for index, result in results.items()],
     )
 
 
-def _partition(index: int, answer: IsrResult) -> ResponsePartitionData:
-    state = answer.leadership
+def _partition(index: int, result: IsrResult) -> ResponsePartitionData:
+    state = result.leadership
     if state is None:
-        return ResponsePartitionData(partition_index=index, error_code=int(answer.error))
+        return ResponsePartitionData(partition_index=index, error_code=int(result.error))
     return ResponsePartitionData(
         partition_index=index,
         leader_id=state.leader,

@@ -1,14 +1,15 @@
 """AlterPartitionReassignments (key 45, at the controller; KIP-455).
 
 Behaviour
-    Gives partitions other replicas, or with null takes back what is under way. A new list replaces one that is still
-    being worked on. The answer leaves when the change has begun; ListPartitionReassignments tells how it goes on. A
-    partition named twice gets its last list.
+    Reassigns partitions to other replicas, or with null cancels a reassignment. A new list replaces the one of a
+    reassignment in progress. The response is sent when the reassignment has begun; ListPartitionReassignments shows
+    its progress. A partition named twice gets its last list.
 Errors, in this order
     whole request: NOT_CONTROLLER.
-    partition: those of `controller.reassignment.plan`: INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a negative
-    id, one to add that is not alive), NO_REASSIGNMENT_IN_PROGRESS (nothing to take back), INVALID_REPLICA_ASSIGNMENT
-    (nobody in the ISR would stay). Then UNKNOWN_TOPIC_OR_PARTITION, also of a topic that is being deleted.
+    partition: those of `controller.decisions.reassignment_steps`: INVALID_REPLICA_ASSIGNMENT (empty, a broker twice, a
+    negative id, one to add that is not alive), NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
+    INVALID_REPLICA_ASSIGNMENT (no in-sync replica would remain). Then UNKNOWN_TOPIC_OR_PARTITION, also of a topic that
+    is being deleted.
 Versions
     0 alone.
 """
@@ -38,14 +39,14 @@ async def handle(
         for partition in topic.partitions
     }
     try:
-        answers = await services.controller.alter_reassignments(wanted)
+        results = await services.controller.alter_reassignments(wanted)
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(
             error_code=int(error.code), error_message=error.message, responses=[]
         )
     topics = {topic.name: ReassignableTopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
     for partition in wanted:
-        refusal = answers[partition]
+        refusal = results[partition]
         topics[partition.topic].partitions.append(
             ReassignablePartitionResponse(
                 partition_index=partition.partition,

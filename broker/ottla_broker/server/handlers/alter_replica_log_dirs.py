@@ -1,16 +1,16 @@
 """AlterReplicaLogDirs (key 34).
 
 Behaviour
-    Starts copying each named replica of this broker to the named log directory, and answers; DescribeLogDirs tells how
-    far the copies are. The replica is served from where it was until its copy has caught up. Naming another directory
-    replaces a move under way, naming the one where the replica is ends it. A replica that does not exist yet will be
-    created in the directory: that is how kafka-reassign-partitions places a new one, so it is answered with an error
-    and remembered. A replica named twice goes where the last one says.
+    Starts a future replica of each named replica in the named log directory, and responds; DescribeLogDirs shows the
+    progress. The current replica serves until its future replica has caught up. Naming another directory replaces
+    the future replica, naming the current one cancels it. A replica that does not exist yet will be created in the
+    directory: that is how kafka-reassign-partitions places a new one, so the response has an error and the directory
+    is recorded. Of a replica named twice the last directory counts.
 Errors, per partition, in this order
-    INVALID_TOPIC_EXCEPTION (no directory name holds the topic's name and what a copy adds), LOG_DIR_NOT_FOUND (not in
-    log.dirs), KAFKA_STORAGE_ERROR (that directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is cordoned,
-    KIP-1066), KAFKA_STORAGE_ERROR (the replica's directory, or any other one, is offline), REPLICA_NOT_AVAILABLE
-    (there is no such replica here yet; the directory is remembered).
+    INVALID_TOPIC_EXCEPTION (the topic's name is too long for the directory name of a future log), LOG_DIR_NOT_FOUND
+    (not in log.dirs), KAFKA_STORAGE_ERROR (that directory is offline or full), INVALID_REPLICA_ASSIGNMENT (it is
+    cordoned, KIP-1066), KAFKA_STORAGE_ERROR (the replica's directory, or any other one, is offline),
+    REPLICA_NOT_AVAILABLE (there is no such replica here yet; the directory is recorded).
 Versions
     0: KIP-113. 1: throttling after the answer (KIP-219). 2: flexible.
 """

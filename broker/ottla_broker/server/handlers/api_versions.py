@@ -1,11 +1,11 @@
 """ApiVersions (key 18).
 
 Behaviour
-    Lists the APIs of `server.dispatch.LISTED` with their versions. The response header is always version 0, because
-    the client does not know our versions yet. No feature is supported or finalised (KIP-584), so that a fleet shared
-    with Apache Kafka 3.9 stays possible.
+    Lists the APIs of `server.edge.dispatch.LISTED` with their versions. The response header is always version 0,
+    because the client does not know the broker's versions yet. No feature is supported or finalised (KIP-584), so that
+    a cluster shared with Apache Kafka 3.9 stays possible.
 Errors
-    UNSUPPORTED_VERSION, for a version that we do not know: answered as version 0 by `server.dispatch` (KIP-511).
+    UNSUPPORTED_VERSION, for an unknown version: answered as version 0 by `server.edge.dispatch` (KIP-511).
     INVALID_REQUEST, when the client's software name or version is not of the form that KIP-511 allows (from v3).
 Versions
     1: throttle time. 3: flexible, client software name and version, features (KIP-482, KIP-511, KIP-584).
@@ -28,7 +28,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle(services: Services, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Answers with every served API."""
+    """Lists every served API."""
     error = ErrorCode.NONE
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)

@@ -2,7 +2,7 @@
 
 Behaviour
     The coordinator has groups of the classic protocol alone, as that of Apache Kafka 3.9 in ZooKeeper mode. One result
-    for each id, as often as it is named; clients then ask by DescribeGroups.
+    for each id, as often as it is named; clients then use DescribeGroups.
 Errors, in this order, for each group
     UNSUPPORTED_VERSION.
 Versions

@@ -2,7 +2,7 @@
 
 Behaviour
     The coordinator has groups of the classic protocol alone, as that of Apache Kafka 3.9 in ZooKeeper mode. A consumer
-    with group.protocol=consumer hears it at once.
+    with group.protocol=consumer gets the error with its first request.
 Errors, in this order
     UNSUPPORTED_VERSION.
 Versions

@@ -1,12 +1,12 @@
 """ControlledShutdown (key 7, broker to controller): a broker is about to stop.
 
 Behaviour
-    Every partition that can do without the broker gets another leader and an ISR without it, told to everybody before
-    the broker itself hears of it. The answer names the partitions that it still leads and had better ask about again:
-    none with a single replica, and none when every live broker shuts down.
+    Moves leadership: every partition with another in-sync replica gets another leader and an ISR without the broker,
+    which all other brokers learn before the broker itself. The response names the partitions that it still leads, for
+    which it should retry: none with a single replica, and none when every live broker shuts down.
 Errors, in this order
     STALE_CONTROLLER_EPOCH (this broker is not the controller; the code that Apache Kafka gives here),
-    BROKER_NOT_AVAILABLE (it is not registered), STALE_BROKER_EPOCH (v2+: an earlier life asks).
+    BROKER_NOT_AVAILABLE (it is not registered), STALE_BROKER_EPOCH (v2+: of an earlier incarnation).
 Versions
     0: the request header has no client id. 2: broker epoch (KIP-380). 3: flexible.
 """
@@ -26,7 +26,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 async def handle(
     services: Services, context: RequestContext, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
-    """Answers when the others, and then the broker, have been told."""
+    """Responds when first the others and then the broker have the new leaders."""
     epoch = request.broker_epoch if context.api_version >= 2 else UNKNOWN_BROKER_EPOCH
     try:
         remaining = await services.controller.controlled_shutdown(request.broker_id, epoch)

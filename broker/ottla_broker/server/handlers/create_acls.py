@@ -1,7 +1,7 @@
 """CreateAcls (key 30): adds ACLs.
 
 Behaviour
-    There is no authorizer that could keep them. One result for each ACL.
+    There is no authorizer to store them. One result for each ACL.
 Errors, in this order
     The connection is closed when a type, operation or permission is 0. SECURITY_DISABLED for each.
 Versions

@@ -1,8 +1,8 @@
 """CreateDelegationToken (key 38): a token by which its holder authenticates as its owner (KIP-48).
 
 Behaviour
-    Tokens are for who has authenticated, and every listener is a plain one. The answer names the owner that was asked
-    for, and the anonymous user who asked.
+    Only an authenticated client may have tokens, and every listener is a plain one. The response names the requested
+    owner, and the anonymous user as requester.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

@@ -1,11 +1,11 @@
 """CreatePartitions (key 37, at the controller; KIP-195).
 
 Behaviour
-    Adds partitions to topics, up to the count asked for in all. Replicas that are not dictated go on where the
-    topic's creation ended (KIP-36). The answer leaves when this broker knows a leader of every partition.
+    Adds partitions to topics, up to the requested total. Replicas without a given assignment continue the
+    placement of the topic's creation (KIP-36). The response is sent when this broker knows a leader of every partition.
 Errors, in this order
-    NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one answer for it). Then those of
-    `controller.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice: one result for it). Then those of
+    `controller.decisions.topic_plans`: INVALID_TOPIC_EXCEPTION (being deleted), UNKNOWN_TOPIC_OR_PARTITION,
     REASSIGNMENT_IN_PROGRESS, INVALID_PARTITIONS (not more than now), INVALID_REPLICA_ASSIGNMENT,
     POLICY_VIOLATION (a broker would hold more replicas than it may). REQUEST_TIMED_OUT: added, not yet known here.
 Versions
@@ -30,7 +30,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 async def handle(
     services: Services, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Adds what it can and answers for every topic, in the order of the request."""
+    """One result per topic, in the order of the request."""
     times = Counter(topic.name for topic in request.topics)
     growths = [
         TopicGrowth(

@@ -1,13 +1,13 @@
 """CreateTopics (key 19, at the controller).
 
 Behaviour
-    Each topic by itself: one that is refused hinders no other. Counts of -1 mean num.partitions and
+    Each topic by itself: a refused one does not stop the others. Counts of -1 mean num.partitions and
     default.replication.factor. Replicas are spread over racks (KIP-36); a request of a broker (automatic creation)
-    ignores racks that only some brokers have. The answer leaves when this broker knows a leader of every partition.
+    ignores racks that only some brokers have. The response is sent when this broker knows a leader of every partition.
 Errors, in this order
     NOT_CONTROLLER for every topic. INVALID_REQUEST (a name twice). TOPIC_AUTHORIZATION_FAILED (__cluster_metadata).
-    Then those of `controller.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST (counts
-    and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
+    Then those of `controller.decisions.topic_plans`: TOPIC_ALREADY_EXISTS, INVALID_CONFIG (no value), INVALID_REQUEST
+    (counts and replicas), INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_TOPIC_EXCEPTION,
     INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION (a broker would hold more replicas than it may).
     REQUEST_TIMED_OUT: created, not yet known here.
 Versions
@@ -36,7 +36,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Creates what it can and answers for every topic, in the order of the request."""
+    """One result per topic, in the order of the request."""
     times = Counter(topic.name for topic in request.topics)
     refused: dict[int, CreatableTopicResult] = {}
     wanted: list[tuple[int, NewTopic]] = []
@@ -54,11 +54,11 @@ async def handle(services: Services, context: RequestContext, request: CreateTop
                 wanted.append((index, _new_topic(topic)))
             except KafkaError as error:
                 refused[index] = _refusal(topic.name, error.code, error.message)
-    answers = dict(refused)
+    results = dict(refused)
     if wanted:
-        for (index, _), answer in zip(wanted, await _create(services, context, request, wanted), strict=True):
-            answers[index] = answer
-    return CreateTopicsResponse(topics=[answers[index] for index in sorted(answers)])
+        for (index, _), result in zip(wanted, await _create(services, context, request, wanted), strict=True):
+            results[index] = result
+    return CreateTopicsResponse(topics=[results[index] for index in sorted(results)])
 
 
 async def _create(
@@ -73,11 +73,11 @@ async def _create(
         )
     except KafkaError as error:
         return [_refusal(new.name, error.code, error.message) for _, new in wanted]
-    return [_answer(result, services.dynamic_config.config, request.validate_only) for result in results]
+    return [_response(result, services.dynamic_config.config, request.validate_only) for result in results]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) when a partition's replicas are dictated twice."""
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) when a partition's replicas are given twice."""
     assignment: dict[int, tuple[int, ...]] = {}
     for entry in topic.assignments:
         if entry.partition_index in assignment:
@@ -95,11 +95,11 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _answer(result: TopicResult, config: BrokerConfig, validate_only: bool) -> CreatableTopicResult:
+def _response(result: TopicResult, config: BrokerConfig, validate_only: bool) -> CreatableTopicResult:
     plan = result.plan
     if result.error is not ErrorCode.NONE or plan is None:
         return _refusal(result.name, result.error, result.message)
-    answer = CreatableTopicResult(
+    response = CreatableTopicResult(
         name=result.name,
         num_partitions=len(plan.topic.partitions),
         replication_factor=len(plan.topic.partitions[0].replicas),
@@ -115,8 +115,8 @@ def _answer(result: TopicResult, config: BrokerConfig, validate_only: bool) -> C
         ],
     )
     if not validate_only and plan.topic.topic_id is not None:
-        answer.topic_id = plan.topic.topic_id
-    return answer
+        response.topic_id = plan.topic.topic_id
+    return response
 
 
 def _refusal(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

@@ -1,13 +1,13 @@
 """DeleteGroups (key 42).
 
 Behaviour
-    Ends groups without members, with all their offsets; answered once the tombstones are stored. A name that is given
-    twice is answered once.
+    Deletes groups without members and all their offsets; responds once the tombstones are stored. A name that is given
+    twice has one result.
 Errors, per group, in this order
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP, and what the append of the tombstones brings.
+    NON_EMPTY_GROUP, and the errors of appending the tombstones.
 Versions
-    1: throttling before the answer. 2: flexible.
+    1: throttling before the response. 2: flexible.
 """
 
 from __future__ import annotations

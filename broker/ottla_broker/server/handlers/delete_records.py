@@ -1,16 +1,15 @@
 """DeleteRecords (key 21, at the partitions' leaders, KIP-107).
 
 Behaviour
-    The leader's log begins at the offset from now on (-1: the high watermark), which is in
-    log-start-offset-checkpoint before anything is answered; whole segments below it go with the next retention run.
-    Answers with the low watermark, the lowest log start of the live replicas, once it has reached the offset; at most
-    TimeoutMs later. An offset below the log's start changes nothing and succeeds. Of a partition named twice the last
-    offset counts.
+    Advances the leader's log start offset (-1: to the high watermark), and writes log-start-offset-checkpoint before it
+    responds; the next retention run deletes whole segments below it. The response has the low watermark, the lowest
+    log start offset of the live replicas, once that has reached the offset, at most TimeoutMs later. An offset below
+    the log start changes nothing and succeeds. Of a partition named twice the last offset counts.
 Errors, in this order, per partition
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (no replica here), KAFKA_STORAGE_ERROR, INVALID_TOPIC_EXCEPTION
     (an internal topic), NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (cleanup.policy without delete), OFFSET_OUT_OF_RANGE
-    (beyond the high watermark, or negative and not -1), REQUEST_TIMED_OUT (a live replica has not moved its start in
-    time: with the low watermark there was). With any other error the low watermark is -1.
+    (beyond the high watermark, or negative and not -1), REQUEST_TIMED_OUT (a live replica has not advanced its
+    log start in time: with the low watermark of then). With any other error the low watermark is -1.
 Versions
     1: throttle time counts at the client (KIP-219). 2: flexible.
 """
@@ -34,15 +33,15 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Answers when every partition has, or the time is up."""
-    asked = {
+    """Responds when every partition is done, or the time is up."""
+    requested = {
         TopicPartition(topic.name, partition.partition_index): partition.offset
         for topic in request.topics
         for partition in topic.partitions
     }
-    entries = {tp: DeleteRecordsPartitionResult(partition_index=tp.partition) for tp in asked}
+    entries = {tp: DeleteRecordsPartitionResult(partition_index=tp.partition) for tp in requested}
     begun = await asyncio.gather(
-        *(_begin(services, tp, offset) for tp, offset in asked.items()), return_exceptions=True
+        *(_begin(services, tp, offset) for tp, offset in requested.items()), return_exceptions=True
     )
     done: asyncio.Future[None] = services.clock.create_future()
     waiting = DelayedDeleteRecords(lambda: done.set_result(None))
@@ -61,12 +60,12 @@ async def handle(services: Services, context: RequestContext, request: DeleteRec
     for tp, entry in entries.items():
         topics.setdefault(tp.topic, []).append(entry)
     return DeleteRecordsResponse(
-        topics=[DeleteRecordsTopicResult(name=name, partitions=answers) for name, answers in topics.items()]
+        topics=[DeleteRecordsTopicResult(name=name, partitions=results) for name, results in topics.items()]
     )
 
 
 async def _begin(services: Services, tp: TopicPartition, offset: int) -> tuple[Partition, int]:
-    """Moves the leader's log start; gives the partition and the offset that its replicas have to reach."""
+    """Advances the leader's log start offset; returns the partition and the offset that its replicas have to reach."""
     found = services.replica_manager.partition_or_error(*tp)
     if isinstance(found, ErrorCode):
         raise KafkaError(found)
@@ -87,7 +86,7 @@ def _wait_for(
 ) -> None:
     """Puts the entry into the partition's queue when its replicas are not there yet."""
     if partition is not current or not partition.is_leader:
-        # Gone, or made anew, while another partition of the request was written down.
+        # Removed, or recreated, while another partition of the request was written.
         entry.error_code, entry.low_watermark = int(ErrorCode.NOT_LEADER_OR_FOLLOWER), NO_LOW_WATERMARK
         return
     entry.low_watermark = partition.low_watermark

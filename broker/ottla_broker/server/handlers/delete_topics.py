@@ -1,12 +1,12 @@
 """DeleteTopics (key 20, at the controller).
 
 Behaviour
-    Marks topics for deletion, by name or by id. The answer leaves when this broker has forgotten them; logs and
-    znodes go afterwards, those of a dead broker when it returns.
+    Marks topics for deletion, by name or by id. The response is sent when this broker no longer knows them; logs
+    and znodes are deleted afterwards, the logs of a dead broker when it returns.
 Errors, in this order
     NOT_CONTROLLER, then TOPIC_DELETION_DISABLED (delete.topic.enable; INVALID_REQUEST before v3), for every topic.
     INVALID_REQUEST for every topic when one has both name and id. UNKNOWN_TOPIC_ID. UNKNOWN_TOPIC_OR_PARTITION, also
-    for one that is being deleted already. REQUEST_TIMED_OUT: marked, not yet forgotten here.
+    for one that is being deleted already. REQUEST_TIMED_OUT: marked, still known here.
 Versions
     1: throttle time. 4: flexible. 5: error messages, may be throttled (KIP-599). 6: topic ids (KIP-516).
 """
@@ -26,7 +26,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Deletes what it can and answers for every topic, in the order of the request."""
+    """One result per topic, in the order of the request."""
     states = (
         request.topics
         if context.api_version >= 6
@@ -35,28 +35,28 @@ async def handle(services: Services, context: RequestContext, request: DeleteTop
     refusal = _refusal_of_all(services, context.api_version, states)
     if refusal is not None:
         return DeleteTopicsResponse(
-            responses=[_answer(state.name, bytes(state.topic_id), refusal.code, refusal.message) for state in states]
+            responses=[_result(state.name, bytes(state.topic_id), refusal.code, refusal.message) for state in states]
         )
     names = [_name_of(services, state) for state in states]
-    # A topic asked for twice, perhaps by name and by id, is deleted once and answered twice.
+    # A topic named twice, perhaps by name and by id, is deleted once and has two results.
     wanted = list(dict.fromkeys(name for name in names if name is not None))
-    # Its turn in the controller's queue may come when the topic of this id has gone and another has its name.
+    # When the controller handles it, the topic of this id may be deleted and another one may have its name.
     topic_ids = {
         name: bytes(state.topic_id) for state, name in zip(states, names, strict=True) if name and state.name is None
     }
     results = await _delete(services, wanted, topic_ids, request.timeout_ms)
-    answers = []
+    responses = []
     for state, name in zip(states, names, strict=True):
         topic_id = bytes(state.topic_id)
         if name is not None:
             result = results[name]
             known = None if result.error is ErrorCode.UNKNOWN_TOPIC_ID else name
-            answers.append(_answer(known, topic_id, result.error, result.message))
+            responses.append(_result(known, topic_id, result.error, result.message))
         elif topic_id != ZERO_UUID:
-            answers.append(_answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
+            responses.append(_result(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_ID.message))
         else:
-            answers.append(_answer(None, topic_id, ErrorCode.INVALID_REQUEST, "The topic has neither name nor id."))
-    return DeleteTopicsResponse(responses=answers)
+            responses.append(_result(None, topic_id, ErrorCode.INVALID_REQUEST, "The topic has neither name nor id."))
+    return DeleteTopicsResponse(responses=responses)
 
 
 async def _delete(
@@ -87,5 +87,5 @@ def _name_of(services: Services, state: DeleteTopicState) -> str | None:
     return services.controller.topic_name(bytes(state.topic_id))
 
 
-def _answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None) -> DeletableTopicResult:
+def _result(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=int(code), error_message=message)

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): which ACLs match a filter.
+"""DescribeAcls (key 29): describes the ACLs that match a filter.
 
 Behaviour
     There is no authorizer, so there is nothing to match, whatever the filter says.

@@ -1,8 +1,8 @@
-"""DescribeClientQuotas (key 48, KIP-546): the quotas of the entities that match a filter.
+"""DescribeClientQuotas (key 48, KIP-546): describes the quotas of the entities that match a filter.
 
 Behaviour
-    No quota of a client is in force here, so nothing matches: what Apache Kafka has left at /config/users,
-    /config/clients and /config/ips is not read.
+    No quota of a client is in force here, so nothing matches: what Apache Kafka has stored at
+    /config/users, /config/clients and /config/ips is not read.
 Errors, in this order
     For each component: INVALID_REQUEST (a match type that does not exist, or an exact match without a name).
     For each component: INVALID_REQUEST (an empty entity type), UNSUPPORTED_VERSION (one that does not exist),
@@ -25,7 +25,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 _TYPES = {"user": "user", "client-id": "client", "ip": "ip"}
-"""Entity types, and what messages call them."""
+"""Entity types, and their names in messages."""
 
 
 async def handle(
@@ -40,7 +40,10 @@ async def handle(
 
 
 def check_filter(components: Sequence[ComponentData]) -> None:
-    """Raises KafkaError for a filter that cannot be. The second half has the words of Apache Kafka's ZkAdminManager."""
+    """Raises KafkaError for an invalid filter.
+
+    The messages of the second half are those of Apache Kafka's ZkAdminManager.
+    """
     for component in components:
         if component.match_type not in (EXACT, DEFAULT, ANY):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Match type {component.match_type} does not exist")

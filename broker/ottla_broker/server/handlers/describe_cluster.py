@@ -1,8 +1,8 @@
 """DescribeCluster (key 60, KIP-700).
 
 Behaviour
-    The brokers that are alive, with the endpoints of the listener the request came in by, the controller and the
-    cluster's id. AuthorizedOperations are computed when asked for (KIP-430).
+    The live brokers with their endpoints on the listener of the request, the controller and the cluster's id.
+    AuthorizedOperations are computed when requested (KIP-430).
 Errors, in this order
     UNSUPPORTED_ENDPOINT_TYPE (v1: neither 1 nor 2), MISMATCHED_ENDPOINT_TYPE (v1: 2, the controllers of KRaft).
 Versions

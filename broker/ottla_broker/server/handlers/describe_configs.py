@@ -1,14 +1,14 @@
 """DescribeConfigs (key 32, KIP-133).
 
 Behaviour
-    A topic's values with its overrides read afresh; a broker's values, answered by that broker alone; for the broker
-    named "" the dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412). A null or empty list
-    of keys means all. Secrets, and keys nobody knows, have no value. Synonyms and documentation come when asked for.
+    A topic's values, with its overrides read from the store; the values of this broker; for the broker named "" the
+    dynamic values of the whole cluster; the levels of a broker's loggers (KIP-412). A null or empty list
+    of keys means all. Secrets and unknown keys have no value. Synonyms and documentation are sent when requested.
 Errors, in this order, for each resource
-    INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (what no topic
-    can be called), UNKNOWN_TOPIC_OR_PARTITION.
+    INVALID_REQUEST (a resource type that is not served, another broker's id), INVALID_TOPIC_EXCEPTION (no valid topic
+    name), UNKNOWN_TOPIC_OR_PARTITION.
 Versions
-    1: sources and synonyms (KIP-226). 2: throttled answers are sent at once (KIP-219). 3: types and documentation
+    1: sources and synonyms (KIP-226). 2: throttled responses are sent at once (KIP-219). 3: types and documentation
     (KIP-569). 4: flexible.
 """
 
@@ -38,7 +38,7 @@ _DYNAMIC_BROKER_LOGGER_CONFIG = 6
 async def handle(
     services: Services, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """One result per resource, in the order asked."""
+    """One result per resource, in the order of the request."""
     results: list[DescribeConfigsResult] = []
     for resource in request.resources:
         result = DescribeConfigsResult(

@@ -1,7 +1,7 @@
 """DescribeDelegationToken (key 41): the tokens of owners (KIP-48).
 
 Behaviour
-    Tokens are for who has authenticated, and every listener is a plain one.
+    Only an authenticated client may have tokens, and every listener is a plain one.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

@@ -1,8 +1,8 @@
 """DescribeGroups (key 15).
 
 Behaviour
-    State, protocol and members of each group asked for. An unknown group is described as Dead, without an error.
-    Metadata and assignments only while the group is Stable. AuthorizedOperations are computed when asked for (KIP-430).
+    State, protocol and members of each requested group. An unknown group is described as Dead, without an error.
+    Metadata and assignments only while the group is Stable. AuthorizedOperations are computed when requested (KIP-430).
 Errors, per group, in this order
     COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
 Versions

@@ -1,13 +1,13 @@
 """DescribeLogDirs (key 35).
 
 Behaviour
-    Every log directory of this broker, in the order of log.dirs, with the replicas asked for that stand in it (null
-    topics: all of them), their bytes, and the records they lack: a replica those up to the high watermark, a copy that
-    is being moved there (IsFutureKey) those of the replica it is made of. -1 for a log that no leader is known for.
+    Every log directory of this broker, in the order of log.dirs, with the requested replicas in it (null topics: all of
+    them), their bytes, and their lag in records: of a replica behind the high watermark, of a future replica
+    (IsFutureKey) behind the current replica. -1 for a log without a known leader.
 Errors, per directory
     KAFKA_STORAGE_ERROR: it is offline.
 Versions
-    0: KIP-113. 1: throttling after the answer (KIP-219). 2: flexible. 3: an error for the whole answer (KIP-784).
+    0: KIP-113. 1: throttling after the response (KIP-219). 2: flexible. 3: an error for the whole response (KIP-784).
     4: bytes of the file system and those that can still be written (KIP-827).
 """
 

@@ -1,7 +1,7 @@
-"""DescribeProducers (key 61): what partitions remember of idempotent and transactional producers (KIP-664).
+"""DescribeProducers (key 61): describes the producer state of partitions (KIP-664).
 
 Behaviour
-    Each replica on this broker, leader or follower, tells its own state: every producer that has not expired
+    The state of each replica on this broker, leader or follower: every producer that has not expired
     (producer.id.expiration.ms), with the first offset of its open transaction, if any.
 Errors, in this order, per partition
     INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (no replica here).

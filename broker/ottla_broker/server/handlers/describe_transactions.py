@@ -1,8 +1,8 @@
-"""DescribeTransactions (key 65, at the coordinators; KIP-664): transactions by their transactional ids.
+"""DescribeTransactions (key 65, at the coordinators; KIP-664): describes transactions by transactional id.
 
 Behaviour
-    No broker of this release coordinates transactions (FindCoordinator refuses every transactional id), so none of the
-    ids is this one's.
+    No broker of this release coordinates transactions (FindCoordinator refuses every transactional id), so it is not
+    the coordinator of any id.
 Errors, in this order, for each id
     INVALID_REQUEST (an empty one), NOT_COORDINATOR.
 Versions

@@ -1,8 +1,8 @@
-"""DescribeUserScramCredentials (key 50, KIP-554): how users can authenticate by SCRAM.
+"""DescribeUserScramCredentials (key 50, KIP-554): describes the SCRAM credentials of users.
 
 Behaviour
-    Nobody can: every listener is a plain one, and what Apache Kafka has left at /config/users is not read. All users
-    (null, or none named) are none; one result for each that is named.
+    There are none: every listener is a plain one, and what Apache Kafka has stored at /config/users is not read. A
+    request for all users (null, or none named) has no results; one result for each that is named.
 Errors, in this order, for each user
     DUPLICATE_RESOURCE (named twice), RESOURCE_NOT_FOUND.
 Versions

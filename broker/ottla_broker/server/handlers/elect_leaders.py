@@ -1,17 +1,17 @@
-"""ElectLeaders (key 43, at the controller; KIP-460): makes preferred replicas lead, or any where no leader is left.
+"""ElectLeaders (key 43, at the controller; KIP-460): elects preferred replicas, or any where there is no leader.
 
 Behaviour
     Type 0 elects the first replica of the assignment if it is online and in sync; type 1 any online replica of a
-    partition without leader, in sync if there is one, else at the price of lost records. Null partitions mean all;
-    those that need no election are then left out of the answer. The answer leaves when this broker knows the new
-    leaders.
+    partition without leader, in sync if there is one, else one out of sync, which loses records. Null partitions mean
+    all; those that need no election are then left out of the response. The response is sent when this broker knows the
+    new leaders.
 Errors, in this order, for each partition
-    NOT_CONTROLLER. INVALID_REQUEST (an election type that does not exist: for the whole answer too, from version 1).
+    NOT_CONTROLLER. INVALID_REQUEST (an election type that does not exist: for the whole response too, from version 1).
     UNKNOWN_TOPIC_OR_PARTITION. INVALID_TOPIC_EXCEPTION (being deleted). ELECTION_NOT_NEEDED (the preferred replica
     leads; type 1: there is a leader). PREFERRED_LEADER_NOT_AVAILABLE, for type 1 ELIGIBLE_LEADERS_NOT_AVAILABLE.
     REQUEST_TIMED_OUT: elected, not yet known here.
 Versions
-    0: preferred replicas alone (KIP-183). 1: ElectionType, an error for the whole answer (KIP-460). 2: flexible.
+    0: preferred replicas alone (KIP-183). 1: ElectionType, an error for the whole response (KIP-460). 2: flexible.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elects what it can and answers for every partition, sorted by topic and partition."""
-    asked = (
+    """One result per partition, sorted by topic and partition."""
+    requested = (
         None
         if request.topic_partitions is None
         else dict.fromkeys(
@@ -45,12 +45,12 @@ async def handle(services: Services, context: RequestContext, request: ElectLead
         election_type = ElectionType(request.election_type)
     except ValueError:
         error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
-        return _answer(_for_each(asked or (), error), error.code)
+        return _response(_for_each(requested or (), error), error.code)
     try:
-        results = await services.controller.elect_leaders(asked, election_type, timeout_ms=request.timeout_ms)
+        results = await services.controller.elect_leaders(requested, election_type, timeout_ms=request.timeout_ms)
     except KafkaError as error:
-        return _answer(_for_each(_all_known(services) if asked is None else asked, error))
-    return _answer(results)
+        return _response(_for_each(_all_known(services) if requested is None else requested, error))
+    return _response(results)
 
 
 def _all_known(services: Services) -> list[TopicPartition]:
@@ -62,7 +62,7 @@ def _for_each(partitions: Iterable[TopicPartition], error: KafkaError) -> list[E
     return [ElectionResult(partition, error.code, error.message) for partition in sorted(partitions)]
 
 
-def _answer(results: Iterable[ElectionResult], error: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+def _response(results: Iterable[ElectionResult], error: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for result in results:
         name, partition = result.partition

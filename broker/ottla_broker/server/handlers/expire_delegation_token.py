@@ -1,7 +1,7 @@
-"""ExpireDelegationToken (key 40): ends a token, now or at a time (KIP-48).
+"""ExpireDelegationToken (key 40): expires a token, now or at a time (KIP-48).
 
 Behaviour
-    Tokens are for who has authenticated, and every listener is a plain one.
+    Only an authenticated client may have tokens, and every listener is a plain one.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

@@ -1,18 +1,18 @@
 """FindCoordinator (key 10).
 
 Behaviour
-    Names the broker that leads the group's partition of `__consumer_offsets`, with its endpoint on the listener that
-    was asked. While the topic does not exist it is created, and the client hears COORDINATOR_NOT_AVAILABLE until the
-    partition has a leader. So it does while this broker is the leader and has not taken the partition over: the
-    controller's UpdateMetadata may come before its LeaderAndIsr, and who is sent here meanwhile meets NOT_COORDINATOR,
-    which not every client retries (librdkafka hands it to the application).
+    Names the broker that leads the group's partition of `__consumer_offsets`, with its endpoint on the listener of
+    the request. If the topic does not exist, it is created, and the client gets COORDINATOR_NOT_AVAILABLE until the
+    partition has a leader. It also does while this broker is the leader and has not loaded the partition: the
+    controller's UpdateMetadata may come before its LeaderAndIsr, and a client that comes here too early would get
+    NOT_COORDINATOR, which not every client retries (librdkafka reports it to the application).
     Key type 0 is a group. Transactions (1) are not served: their ids are refused with an error that every client takes
     as final. Share groups (2) do not exist here.
 Errors, per key
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (type 1), INVALID_REQUEST (any other type), COORDINATOR_NOT_AVAILABLE.
 Versions
-    1: key types, throttle time, error message (KIP-98). 3: flexible. 4: several keys (KIP-699). 5: a transaction error
-    more (KIP-890). 6: share groups (KIP-932).
+    1: key types, throttle time, error message (KIP-98). 3: flexible. 4: several keys (KIP-699). 5: one more error of
+    transactions (KIP-890). 6: share groups (KIP-932).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Heartbeat (key 12).
 
 Behaviour
-    Tells that the member lives, and hears whether the group rebalances.
+    Keeps the member alive, and says whether the group rebalances.
 Errors, in this order
     INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), NOT_COORDINATOR, UNKNOWN_MEMBER_ID (no such group),
     FENCED_INSTANCE_ID, UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS. NONE while loading.

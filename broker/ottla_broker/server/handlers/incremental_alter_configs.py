@@ -1,11 +1,11 @@
-"""IncrementalAlterConfigs (key 44, KIP-339): single overrides are set, deleted, extended or shortened.
+"""IncrementalAlterConfigs (key 44, KIP-339): sets, deletes, appends to or subtracts from single overrides.
 
 Behaviour
     Topics, this broker, all brokers (""), and this broker's loggers (KIP-412). APPEND and SUBTRACT work on lists, from
-    the stored value or else the key's default. What is stored is in force here when the answer goes out, and on
-    other brokers as soon as they have seen the notification.
+    the stored value or else the key's default. A change is in force here when the response is sent, and on
+    other brokers once they have seen the notification.
 Errors, in this order, for each resource
-    Those of `server.config_changes`.
+    Those of `handlers.shared.config_changes`.
 Versions
     1: flexible.
 """
@@ -35,7 +35,7 @@ from ottla_broker.server.handlers.shared.config_changes import (
 async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """One result per resource, in the order asked."""
+    """One result per resource, in the order of the request."""
 
     async def change(resource: AlterConfigsResource) -> None:
         await _change(services, resource, validate_only=request.validate_only)

@@ -1,14 +1,13 @@
 """InitProducerId (key 22).
 
 Behaviour
-    Gives an idempotent producer an id of its own, with epoch 0; any broker answers. A request that names the id it had
-    (KIP-360) gets a new one. Transactions are not served: a transactional id is refused with an error that every client
-    takes as final.
+    Gives an idempotent producer a new id, with epoch 0, on any broker; also one that names its former id (KIP-360).
+    Transactions are not served: a transactional id is refused with an error that every client takes as final.
 Errors, in this order
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (producer id without epoch, or the other way round),
-    COORDINATOR_LOAD_IN_PROGRESS (no ids can be had from ZooKeeper at the moment: clients try again).
+    COORDINATOR_LOAD_IN_PROGRESS (no ids can be allocated from ZooKeeper at the moment: clients retry).
 Versions
-    1: throttling before the answer. 2: flexible. 3: producer id and epoch (KIP-360). 4: PRODUCER_FENCED (KIP-588).
+    1: throttling before the response. 2: flexible. 3: producer id and epoch (KIP-360). 4: PRODUCER_FENCED (KIP-588).
     5: TRANSACTION_ABORTABLE (KIP-890).
 """
 

@@ -1,7 +1,7 @@
 """JoinGroup (key 11).
 
 Behaviour
-    Makes the client a member and waits until the group has a new generation: the answer carries it, and for the leader
+    Adds the client as a member and waits until the group has a new generation: the response has it, and for the leader
     the members with their metadata. See `groups.machine` for the rules.
 Errors, in this order
     INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
@@ -34,7 +34,7 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
     version = context.api_version
     instance_id: str | None = request.group_instance_id
     prefix = ((context.client_id or "") if instance_id is None else instance_id)[:MAX_PREFIX_LENGTH]
-    answer = await services.group_coordinator.join(
+    result = await services.group_coordinator.join(
         request.group_id,
         JoinRequest(
             member_id=request.member_id,
@@ -45,7 +45,7 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
             protocol_type=request.protocol_type,
-            # The bytes outlive the frame they came in.
+            # A copy: the frame is reused.
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
             requires_known_member_id=version >= 4 and instance_id is None,
             supports_skipping_assignment=version >= 9,
@@ -53,19 +53,19 @@ async def handle(services: Services, context: RequestContext, request: JoinGroup
         ),
     )
     return JoinGroupResponse(
-        error_code=int(answer.error),
-        generation_id=answer.generation_id,
-        protocol_type=answer.protocol_type,
+        error_code=int(result.error),
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
         # Null only since version 7.
-        protocol_name=answer.protocol_name if version >= 7 else answer.protocol_name or "",
-        leader=answer.leader,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
+        protocol_name=result.protocol_name if version >= 7 else result.protocol_name or "",
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
         members=[
             JoinGroupResponseMember(
                 member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
             )
-            for member in answer.members
+            for member in result.members
         ],
     )
 

@@ -1,12 +1,12 @@
-"""LeaderAndIsr (key 4, controller to broker): who leads the partitions of this broker, and with which replicas.
+"""LeaderAndIsr (key 4, controller to broker): leaders, ISRs and replicas of this broker's partitions.
 
 Behaviour
-    Creates missing logs, makes this broker leader or follower of each partition, and answers when that is done: the
-    controller takes NONE as "this replica is online". Type 2 (full) names every partition of this broker; others are
-    stray and deleted. What is here of a topic that it names with another id is set aside.
+    Creates missing logs, makes this broker leader or follower of each partition, and responds when that is done: to the
+    controller NONE means that the replica is online. Type 2 (full) names every partition of this broker; others are
+    stray and deleted. Logs of a topic that it names with another id are strays.
 Errors, in this order
-    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller gave up).
-    partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no such directory may be made), KAFKA_STORAGE_ERROR,
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller has closed).
+    partition: INVALID_PARTITIONS, INVALID_TOPIC_EXCEPTION (no valid directory name), KAFKA_STORAGE_ERROR,
     INCONSISTENT_TOPIC_ID (not to a full request), STALE_CONTROLLER_EPOCH (the leader epoch is not greater),
     UNKNOWN_TOPIC_OR_PARTITION (this broker is no replica).
 Versions
@@ -34,7 +34,7 @@ FULL = 2
 
 
 async def handle(services: Services, context: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-    """Carries the request out before it answers."""
+    """Responds when the request has been carried out."""
     manager = services.replica_manager
     version = context.api_version
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):

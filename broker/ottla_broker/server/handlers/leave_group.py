@@ -1,7 +1,7 @@
 """LeaveGroup (key 13).
 
 Behaviour
-    Takes members out at once instead of after their session timeout. From version 3 on several, also by instance id
+    Removes members at once instead of after their session timeout. From version 3 on several, also by instance id
     alone (an administrator's tool); static members do not send it when they close.
 Errors, in this order
     whole request: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS,

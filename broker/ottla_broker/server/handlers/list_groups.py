@@ -1,10 +1,10 @@
 """ListGroups (key 16).
 
 Behaviour
-    The groups that this broker coordinates; clients ask every broker. Filters by state and type, neither of which looks
-    at upper and lower case; every group here is of the type "classic".
+    The groups that this broker coordinates; clients send it to every broker. Filters by state and type ignore upper and
+    lower case; every group here is of the type "classic".
 Errors
-    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS (the list is not whole yet).
+    COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS (the list is incomplete).
 Versions
     1: throttle time. 3: flexible. 4: states (KIP-518). 5: types (KIP-848).
 """

@@ -1,18 +1,18 @@
-"""ListOffsets (key 2): offsets by time, and the special ones.
+"""ListOffsets (key 2): offsets by timestamp, earliest and latest offsets.
 
 Behaviour
-    Timestamps: -1 latest (what the asker may read: for clients the high watermark, or the last stable offset with
+    Timestamps: -1 latest (what the client may read: for consumers the high watermark, or the last stable offset with
     isolation level read_committed; for followers the log end),
     -2 earliest, -3 the record with the largest timestamp (v7+, KIP-734), -4 earliest local (v8+, KIP-405; nothing is
     tiered here, so the same as -2), -5 latest tiered (v9+, KIP-1005; there is none: offset -1), otherwise the first
     record with that timestamp or a later one. Nothing found: offset -1, timestamp -1.
-    Version 0 gives up to MaxNumOffsets offsets, newest first: where segments begin, and the log's end. With a time,
-    those of segments that are not younger.
+    Version 0 gives up to MaxNumOffsets offsets, newest first: the base offsets of segments, and the log end. With a
+    time, those of segments that are not younger.
 Errors, in this order, per partition
     INVALID_REQUEST (named twice), UNSUPPORTED_VERSION (a special timestamp before its version), KAFKA_STORAGE_ERROR,
     NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER (not the leader), OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5): a new leader whose
-    high watermark has not reached the start of its epoch, so that what was latest before could seem to go back.
+    high watermark has not reached the start of its epoch, so that the latest offset could seem to go back.
 Versions
     0: a list of offsets. 1: one offset, and its timestamp. 2: isolation level, throttle time.
     4: leader epochs (KIP-320). 5: OFFSET_NOT_AVAILABLE. 6: flexible. 7: -3. 8: -4. 9: -5.
@@ -49,36 +49,40 @@ _UNKNOWN = -1
 
 
 async def handle(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Waits where an offset has to be looked for in a segment."""
-    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    """Waits where an offset has to be searched in a segment."""
+    named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     topics = []
     for topic in request.topics:
-        answers = []
-        for asked in topic.partitions:
-            if named[topic.name, asked.partition_index] > 1:
-                answers.append(_failed(asked, ErrorCode.INVALID_REQUEST))
+        results = []
+        for wanted in topic.partitions:
+            if named[topic.name, wanted.partition_index] > 1:
+                results.append(_failed(wanted, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(await _answer(services, context, request, topic.name, asked))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+                results.append(await _result(services, context, request, topic.name, wanted))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _answer(
-    services: Services, context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+async def _result(
+    services: Services,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
 ) -> ListOffsetsPartitionResponse:
     version = context.api_version
-    timestamp = asked.timestamp
+    timestamp = wanted.timestamp
     if timestamp < LATEST_TIERED or version < _SINCE_VERSION.get(timestamp, 0):
-        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        return _failed(wanted, ErrorCode.UNSUPPORTED_VERSION)
     manager = services.replica_manager
     if request.replica_id == DEBUGGING_CONSUMER:
-        found = manager.partition_or_error(topic, asked.partition_index)
+        found = manager.partition_or_error(topic, wanted.partition_index)
     else:
-        found = manager.leader_or_error(topic, asked.partition_index, asked.current_leader_epoch)
+        found = manager.leader_or_error(topic, wanted.partition_index, wanted.current_leader_epoch)
     if isinstance(found, ErrorCode):
-        return _failed(asked, found)
+        return _failed(wanted, found)
     if version == 0:
-        return await _old_style(found, asked, is_client=request.replica_id == CONSUMER)
+        return await _old_style(found, wanted, is_client=request.replica_id == CONSUMER)
     try:
         offset, at, epoch = await _look_up(
             found,
@@ -90,9 +94,9 @@ async def _answer(
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        return _failed(asked, code)
+        return _failed(wanted, code)
     return ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
+        partition_index=wanted.partition_index,
         timestamp=at,
         offset=offset,
         leader_epoch=epoch if version >= 4 else _UNKNOWN,
@@ -100,22 +104,22 @@ async def _answer(
 
 
 async def _old_style(
-    partition: Partition, asked: ListOffsetsPartition, *, is_client: bool
+    partition: Partition, wanted: ListOffsetsPartition, *, is_client: bool
 ) -> ListOffsetsPartitionResponse:
     log = partition.log
-    if asked.timestamp == EARLIEST:
-        offsets = [log.log_start_offset][: max(asked.max_num_offsets, 0)]
+    if wanted.timestamp == EARLIEST:
+        offsets = [log.log_start_offset][: max(wanted.max_num_offsets, 0)]
     else:
-        timestamp = None if asked.timestamp == LATEST else asked.timestamp
+        timestamp = None if wanted.timestamp == LATEST else wanted.timestamp
         try:
-            offsets = await log.segment_offsets(timestamp, asked.max_num_offsets)
+            offsets = await log.segment_offsets(timestamp, wanted.max_num_offsets)
         except KafkaError as error:
-            return _failed(asked, error.code)
+            return _failed(wanted, error.code)
     upper = log.high_watermark
     if is_client and any(offset > upper for offset in offsets):
-        # Like every version, it names nothing that a consumer may not read yet.
-        offsets = [upper, *(offset for offset in offsets if offset < upper)][: asked.max_num_offsets]
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, old_style_offsets=offsets)
+        # As in every version, no offset that a consumer may not read yet.
+        offsets = [upper, *(offset for offset in offsets if offset < upper)][: wanted.max_num_offsets]
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, old_style_offsets=offsets)
 
 
 async def _look_up(
@@ -145,5 +149,5 @@ async def _look_up(
     return result.offset, result.timestamp, result.leader_epoch
 
 
-def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
-    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=int(error))
+def _failed(wanted: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=int(error))

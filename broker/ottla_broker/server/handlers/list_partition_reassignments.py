@@ -1,9 +1,8 @@
 """ListPartitionReassignments (key 46, at the controller; KIP-455).
 
 Behaviour
-    Shows the partitions whose replicas are being changed, all of them or those asked for: the replicas that there are
-    meanwhile, those of them that are being added and those that are being removed. Others are left out, also unknown
-    ones.
+    Lists the partitions that are being reassigned, all or the requested ones: their current replicas, the adding and
+    the removing ones. Others are left out, also unknown ones.
 Errors, in this order
     whole request: NOT_CONTROLLER.
 Versions
@@ -27,11 +26,11 @@ async def handle(
     services: Services, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Topics and partitions in ascending order."""
-    asked = None
+    requested = None
     if request.topics is not None:
-        asked = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        requested = [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     try:
-        ongoing = await services.controller.list_reassignments(asked)
+        ongoing = await services.controller.list_reassignments(requested)
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(error_code=int(error.code), error_message=error.message, topics=[])
     topics: dict[str, OngoingTopicReassignment] = {}

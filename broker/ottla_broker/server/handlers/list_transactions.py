@@ -1,8 +1,8 @@
 """ListTransactions (key 66, KIP-664): the transactions that this broker coordinates.
 
 Behaviour
-    No broker of this release coordinates transactions: there are none, whatever the filters say. States that do not
-    exist are named in the answer.
+    No broker of this release coordinates transactions: there are none, whatever the filters say. Unknown states
+    are named in the response.
 Errors, in this order
     None.
 Versions

@@ -1,20 +1,20 @@
-"""Metadata (key 3): brokers, topics, partitions and who leads them.
+"""Metadata (key 3): brokers, topics, partitions and their leaders.
 
 Behaviour
-    Answers from the MetadataCache with the endpoints of the listener the request came in by. No topics named: all of
+    Answers from the MetadataCache with the endpoints of the request's listener. No topics named: all of
     them (v0: an empty list; later: null). A missing topic is created when both `auto.create.topics.enable` and the
-    request's AllowAutoTopicCreation say so (before v4 every request does), none by its id; the answer then has it
-    already, or has the client ask again. Internal topics are created with their own settings.
-    AuthorizedOperations are computed when asked for (KIP-430): of a topic with an error too, where it is known by name.
+    request's AllowAutoTopicCreation allow it (before v4 every request does), none by its id; the response then
+    has it already, or makes the client retry. Internal topics are created with their own settings.
+    AuthorizedOperations are computed when requested (KIP-430): of a topic with an error too, where its name is known.
 Errors, in this order
     whole request: INVALID_REQUEST per topic, and no brokers (a topic id, or no name, before v12).
-    topic: UNKNOWN_TOPIC_ID (an id that nobody has), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
+    topic: UNKNOWN_TOPIC_ID (an unknown id), INVALID_TOPIC_EXCEPTION (the name), UNKNOWN_TOPIC_OR_PARTITION,
     LEADER_NOT_AVAILABLE (just created), or the error of its creation.
     partition: LEADER_NOT_AVAILABLE (none, or not alive), LISTENER_NOT_FOUND (v6+: the leader does not listen there),
     REPLICA_NOT_AVAILABLE (v0: a replica is not alive).
 Versions
     1: rack, controller id, IsInternal, null for all. 2: cluster id. 3: throttle time. 4: AllowAutoTopicCreation.
-    5: offline replicas (KIP-112): those that the controller tells, and this broker's own at once. 7: leader epoch
+    5: offline replicas (KIP-112): those that the controller knows, and this broker's own at once. 7: leader epoch
     (KIP-320). 8: authorized operations. 9: flexible. 10: topic ids (KIP-516). 11: no authorized operations of the
     cluster (KIP-700). 12: topics by id, null names.
 """
@@ -41,33 +41,33 @@ from ottla_broker.protocol.generated.metadata import (
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.server.handler_api import RequestContext, Services
 
-FIRST_WORD_S = 15.0
-"""How long a request waits for the first UpdateMetadata; then its client is to ask another broker."""
+FIRST_METADATA_S = 15.0
+"""How long a request waits for the first UpdateMetadata; then its client has to use another broker."""
 
 
 async def handle(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Answers a MetadataRequest; waits for the creation of topics, and at the start for the controller's word."""
+    """Answers a MetadataRequest; waits for the creation of topics, and at the start for the first UpdateMetadata."""
     version = context.api_version
     cache = services.metadata
     if not cache.is_ready:
-        # A client that is told of no brokers at all forgets those it knows; librdkafka then never finds one again.
+        # A client that gets an empty list forgets the brokers it knows; librdkafka then never finds one again.
         try:
-            await asyncio.wait_for(cache.ready(), FIRST_WORD_S)
+            await asyncio.wait_for(cache.ready(), FIRST_METADATA_S)
         except TimeoutError:
             context.close_connection("no controller has named the brokers of the fleet yet")
-            return MetadataResponse(brokers=[], topics=[])  # to nobody; and no topic is created for them
+            return MetadataResponse(brokers=[], topics=[])  # it is not sent; and no topic is created
     wants_operations = version >= 8 and request.include_topic_authorized_operations
     topics = request.topics
     if topics is None or (version == 0 and not topics):
-        answers = [_topic(cache, topic, context, wants_operations) for _, topic in sorted(cache.topics.items())]
+        results = [_topic(cache, topic, context, wants_operations) for _, topic in sorted(cache.topics.items())]
     elif version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in topics):
         return MetadataResponse(
             brokers=[],
             topics=[_failed(topic.name or "", topic.topic_id, ErrorCode.INVALID_REQUEST) for topic in topics],
         )
     else:
-        answers = await _named(services, context, request, topics, wants_operations)
-    _add_own_offline(services, answers)
+        results = await _named(services, context, request, topics, wants_operations)
+    _add_own_offline(services, results)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
@@ -75,24 +75,24 @@ async def handle(services: Services, context: RequestContext, request: MetadataR
         ],
         cluster_id=services.cluster_id,
         controller_id=cache.controller_id,
-        topics=answers,
+        topics=results,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if 8 <= version <= 10 and request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
 
 
-def _add_own_offline(services: Services, answers: list[MetadataResponseTopic]) -> None:
-    """The controller learns of a failed directory later, or not at all."""
+def _add_own_offline(services: Services, results: list[MetadataResponseTopic]) -> None:
+    """Adds this broker's offline replicas: the controller learns of a failed directory later, or not at all."""
     manager = services.replica_manager
     if not manager.has_offline:
         return
-    for topic in answers:
+    for topic in results:
         for partition in topic.partitions:
-            is_told = services.broker_id in partition.offline_replicas
+            is_listed = services.broker_id in partition.offline_replicas
             if (
                 services.broker_id in partition.replica_nodes
-                and not is_told
+                and not is_listed
                 and manager.is_offline(TopicPartition(topic.name or "", partition.partition_index))
             ):
                 partition.offline_replicas = [*partition.offline_replicas, services.broker_id]
@@ -106,31 +106,31 @@ async def _named(
     wants_operations: bool,
 ) -> list[MetadataResponseTopic]:
     cache = services.metadata
-    answers: list[MetadataResponseTopic] = []
+    results: list[MetadataResponseTopic] = []
     names: list[str] = []
-    for topic_id in [asked.topic_id for asked in requested if asked.topic_id != ZERO_UUID]:
+    for topic_id in [one.topic_id for one in requested if one.topic_id != ZERO_UUID]:
         name = cache.topic_name(topic_id)
         if name is None:
-            answers.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            results.append(_failed(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             names.append(name)
     errors: dict[str, int] = {}
-    if not answers and not names:  # no ids: beside one, a name counts for nothing
-        names = [asked.name for asked in requested if asked.name is not None]
+    if not results and not names:  # with an id in the request, names are ignored
+        names = [one.name for one in requested if one.name is not None]
         missing = [name for name in dict.fromkeys(names) if name not in cache.topics]
         if missing and request.allow_auto_topic_creation and services.config["auto.create.topics.enable"]:
             errors = await _create(services, missing)
-    # Only now: while some were created, the others may have got new leaders, or have gone.
+    # Only now: while some were created, the others may have got new leaders, or have been deleted.
     for name in dict.fromkeys(names):
         topic = cache.topics.get(name)
         if topic is not None:
-            answers.append(_topic(cache, topic, context, wants_operations))
+            results.append(_topic(cache, topic, context, wants_operations))
             continue
         failed = _failed(name, ZERO_UUID, _error_of_missing(name, errors.get(name)))
         if wants_operations:
             failed.topic_authorized_operations = TOPIC_OPERATIONS
-        answers.append(failed)
-    return answers
+        results.append(failed)
+    return results
 
 
 async def _create(services: Services, names: list[str]) -> dict[str, int]:
@@ -160,7 +160,7 @@ def _error_of_missing(name: str, created: int | None) -> ErrorCode:
     if created is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
     if created in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
-        return ErrorCode.LEADER_NOT_AVAILABLE  # it exists, this broker just has not heard of it: ask again
+        return ErrorCode.LEADER_NOT_AVAILABLE  # it exists, the metadata has not arrived: retry
     return ErrorCode.of(created)
 
 

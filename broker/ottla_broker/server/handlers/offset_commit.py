@@ -1,14 +1,14 @@
 """OffsetCommit (key 8).
 
 Behaviour
-    Stores offsets in `__consumer_offsets` and answers once `offsets.commit.required.acks` is met. Version 0 stores them
-    in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes an
-    empty one. A retention of the request's own (v2 to v4) becomes an expiry that is stored with the offset.
+    Stores offsets in `__consumer_offsets` and responds once `offsets.commit.required.acks` is met. Version 0 stores
+    them in ZooKeeper (/consumers/<group>/offsets/<topic>/<partition>), as 0.8 clients expect. A null metadata becomes
+    an empty one. The request's retention (v2 to v4) becomes an expiry timestamp that is stored with the offset.
 Errors, per partition, in this order
-    UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others go on), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
+    UNKNOWN_TOPIC_OR_PARTITION (for these alone; the others are committed), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, ILLEGAL_GENERATION (a generation of an unknown group),
     UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, OFFSET_METADATA_TOO_LARGE, and
-    what the append brings: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
+    the errors of the append: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_COMMIT_OFFSET_SIZE, REQUEST_TIMED_OUT.
     Version 0: UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID (no part of a path), OFFSET_METADATA_TOO_LARGE,
     COORDINATOR_NOT_AVAILABLE (no ZooKeeper).
 Versions
@@ -38,7 +38,7 @@ DEFAULT_RETENTION_TIME = -1
 
 async def handle(services: Services, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     metadata = services.metadata
-    answers: dict[TopicPartition, ErrorCode] = {}
+    results: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, CommittedOffset] = {}
     now_ms = services.clock.now_ms()
     retention_ms = request.retention_time_ms
@@ -47,9 +47,9 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.partition_index)
             if metadata.partition(topic.name, partition.partition_index) is None:
-                answers[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                results[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            answers[name] = ErrorCode.NONE  # keeps the request's order in the answer
+            results[name] = ErrorCode.NONE  # keeps the request's order in the response
             time_ms = partition.commit_timestamp
             commits[name] = CommittedOffset(
                 partition.committed_offset,
@@ -59,9 +59,9 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
                 expiry_ms,
             )
     if context.api_version == 0:
-        answers.update(await _store_in_zookeeper(services, request.group_id, commits))
+        results.update(await _store_in_zookeeper(services, request.group_id, commits))
     elif commits:
-        answers.update(
+        results.update(
             await services.group_coordinator.commit(
                 request.group_id,
                 request.member_id,
@@ -70,7 +70,7 @@ async def handle(services: Services, context: RequestContext, request: OffsetCom
                 commits,
             )
         )
-    return _response(answers)
+    return _response(results)
 
 
 async def _store_in_zookeeper(
@@ -78,22 +78,22 @@ async def _store_in_zookeeper(
 ) -> dict[TopicPartition, ErrorCode]:
     if not is_storable(group_id):
         return dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID)
-    answers = {}
+    results = {}
     for partition, commit in commits.items():
         if services.group_coordinator.is_metadata_too_large(commit.metadata):
-            answers[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         try:
             await store_offset(services.coordination, group_id, partition, commit.offset)
-            answers[partition] = ErrorCode.NONE
+            results[partition] = ErrorCode.NONE
         except CoordinationError:
-            answers[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return answers
+            results[partition] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return results
 
 
-def _response(answers: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
+def _response(results: dict[TopicPartition, ErrorCode]) -> OffsetCommitResponse:
     topics: dict[str, list[OffsetCommitResponsePartition]] = {}
-    for (topic, partition), error in answers.items():
+    for (topic, partition), error in results.items():
         topics.setdefault(topic, []).append(
             OffsetCommitResponsePartition(partition_index=partition, error_code=int(error))
         )

@@ -2,11 +2,11 @@
 
 Behaviour
     Deletes offsets of a group: all of a group without members, and of a consumer group with members those of topics
-    that no member subscribes to. Answered once the tombstones are stored.
+    that no member subscribes to. Responds once the tombstones are stored.
 Errors, in this order
     whole request: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS,
     NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Partition: UNKNOWN_TOPIC_OR_PARTITION,
-    GROUP_SUBSCRIBED_TO_TOPIC, and what the append of the tombstones brings.
+    GROUP_SUBSCRIBED_TO_TOPIC, and the errors of appending the tombstones.
 Versions
     0 is the only one.
 """
@@ -25,17 +25,17 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    asked = dict.fromkeys(
+    requested = dict.fromkeys(
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
     )
-    known = [partition for partition in asked if services.metadata.partition(*partition) is not None]
+    known = [partition for partition in requested if services.metadata.partition(*partition) is not None]
     error, errors = await services.group_coordinator.delete_offsets(request.group_id, known)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=int(error))
     topics: dict[str, list[OffsetDeleteResponsePartition]] = {}
-    for partition in asked:
+    for partition in requested:
         partition_error = errors.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         topics.setdefault(partition.topic, []).append(
             OffsetDeleteResponsePartition(partition_index=partition.partition, error_code=int(partition_error))

@@ -1,18 +1,18 @@
 """OffsetFetch (key 9).
 
 Behaviour
-    The committed offsets of one group, from version 8 on of several; null topics (v2+) stand for all that it has.
-    A partition without an offset is answered with -1 and no error. Version 0 reads ZooKeeper, where an unknown
+    The committed offsets of one group, from version 8 on of several; null topics (v2+) mean all that it has.
+    A partition without an offset has -1 and no error. Version 0 reads ZooKeeper, where an unknown
     partition or an absent offset is UNKNOWN_TOPIC_OR_PARTITION, as 0.8 clients expect.
 Errors, in this order
     group: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (shutting down), COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR;
-    in version 1 every partition carries it. Partition: UNSTABLE_OFFSET_COMMIT (RequireStable and a commit under way).
+    in version 1 every partition carries it. Partition: UNSTABLE_OFFSET_COMMIT (RequireStable and a pending commit).
     Version 0: INVALID_GROUP_ID (no part of a path), UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE (no
-    ZooKeeper), UNKNOWN_SERVER_ERROR (the node does not hold a number).
+    ZooKeeper), UNKNOWN_SERVER_ERROR (the node is no number).
 Versions
     1: offsets from `__consumer_offsets`. 2: all partitions, error of the group. 3: throttle time. 5: leader epoch
     (KIP-320). 6: flexible. 7: RequireStable (KIP-447). 8: several groups (KIP-709). 9: member id and epoch (KIP-848),
-    which classic groups do not look at.
+    which classic groups ignore.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ async def handle(services: Services, context: RequestContext, request: OffsetFet
     return _response(found, error)
 
 
-def _group(services: Services, asked: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+def _group(services: Services, requested: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
     error, found = services.group_coordinator.fetch(
-        asked.group_id, _partitions_of(asked.topics), require_stable=require_stable
+        requested.group_id, _partitions_of(requested.topics), require_stable=require_stable
     )
     topics: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for partition, offset, partition_error in found:
@@ -78,7 +78,7 @@ def _group(services: Services, asked: OffsetFetchRequestGroup, *, require_stable
             )
         )
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
+        group_id=requested.group_id,
         topics=[OffsetFetchResponseTopics(name=name, partitions=partitions) for name, partitions in topics.items()],
         error_code=int(error),
     )

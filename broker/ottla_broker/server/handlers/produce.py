@@ -1,16 +1,16 @@
 """Produce (key 0): appends one batch per partition.
 
 Behaviour
-    Each batch is checked, gets its offsets and is queued for its disk before this returns. The answer leaves when
-    what `acks` asks for has happened: 0 and 1, when the batches are written here; -1, when every in-sync replica has
-    them (at most TimeoutMs). With acks=0 nothing goes on the wire, but the request counts as under way until then, so
-    that a slow disk slows its clients and does not fill the memory; an error closes the connection, so that the
-    client looks for the leader again.
-    Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics that ask for another codec or
-    for checks of single records, go through `replication.append_queue`, where they may wait for a worker.
+    Each batch is checked, gets its offsets and is queued for its disk before this returns. The response is sent as
+    `acks` says: 0 and 1, when the batches are written here; -1, when every in-sync replica has them (at most
+    TimeoutMs). With acks=0 no response is sent, but the request counts as in flight until then, so that a slow disk
+    slows its clients and does not fill the memory; an error closes the connection, so that the client looks up the
+    leader again.
+    Message formats 0 and 1 (v0-v2) are stored as format 2. They, and batches of topics with another codec or
+    with checks of single records, go through `replication.append_queue`, where they may wait for a worker.
 Errors, in this order
     whole request: INVALID_REQUIRED_ACKS.
-    partition: INVALID_TOPIC_EXCEPTION (an internal topic, by another client than Kafka's admin one),
+    partition: INVALID_TOPIC_EXCEPTION (an internal topic, from another client than Kafka's admin client),
     UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR (as NOT_LEADER_OR_FOLLOWER before v4),
     INVALID_RECORD (from v3: no batch, or format 0 or 1), UNSUPPORTED_COMPRESSION_TYPE (zstd before v7),
     NOT_ENOUGH_REPLICAS, then what the log refuses (`storage.Log.append_as_leader`; a transactional batch without a
@@ -67,7 +67,7 @@ _KNOWN_REFUSALS = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""Apache Kafka answers them without the log start offset, and any other with it: a producer whose state has expired
+"""Apache Kafka sends them without the log start offset, and any other with it: a producer whose state has expired
 learns from it whether its records were deleted."""
 _OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce request carries batches of format 2")
 
@@ -111,7 +111,7 @@ class _Produce:
         self._delayed: DelayedProduce | None = None
 
     def start(self) -> None:
-        """Appends or queues every batch; answers, or waits."""
+        """Appends or queues every batch; responds, or waits."""
         manager = self._services.replica_manager
         version = self._context.api_version
         responses = self._response.responses
@@ -178,7 +178,7 @@ class _Produce:
             return
         delayed = self._delayed or self._delay()
         delayed.pending += 1
-        # The answer when the time is up before the batch is ready.
+        # What the response says when the time is up before the batch is ready.
         entry.error_code = _TIMED_OUT
         entry.base_offset = -1
         self._services.append_queues.add(partition, records, partial(self._on_ready, delayed, partition, entry))
@@ -210,7 +210,7 @@ class _Produce:
     def _wait_or_finish(self) -> None:
         delayed = self._delayed
         if delayed is None:
-            # With acks=0 and a refused batch the connection is closed: there is nothing to answer.
+            # With acks=0 and a refused batch the connection is closed: there is no response.
             if self._acks or not self._has_errors():
                 self._finish()
             return

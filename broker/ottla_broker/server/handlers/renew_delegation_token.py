@@ -1,7 +1,7 @@
-"""RenewDelegationToken (key 39): moves the expiry of a token (KIP-48).
+"""RenewDelegationToken (key 39): postpones the expiry of a token (KIP-48).
 
 Behaviour
-    Tokens are for who has authenticated, and every listener is a plain one.
+    Only an authenticated client may have tokens, and every listener is a plain one.
 Errors, in this order
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 Versions

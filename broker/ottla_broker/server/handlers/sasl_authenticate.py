@@ -1,7 +1,7 @@
 """SaslAuthenticate (key 36): carries the tokens of a SASL exchange (KIP-152).
 
 Behaviour
-    Every listener is a plain one, on which nobody has to authenticate. The connection stays open.
+    Every listener is a plain one, without authentication. The connection stays open.
 Errors, in this order
     ILLEGAL_SASL_STATE.
 Versions

@@ -1,8 +1,8 @@
 """SaslHandshake (key 17): picks the SASL mechanism of a connection.
 
 Behaviour
-    Every listener is a plain one: a client that wants to authenticate hears at once that it cannot here, and the
-    connection stays open.
+    Every listener is a plain one: a client that wants to authenticate gets the error at once, and the connection stays
+    open.
 Errors, in this order
     ILLEGAL_SASL_STATE.
 Versions

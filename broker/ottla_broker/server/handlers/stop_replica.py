@@ -1,10 +1,10 @@
-"""StopReplica (key 5, controller to broker): stop following or leading partitions, and delete them when asked.
+"""StopReplica (key 5, controller to broker): stops replicas, and deletes those that it says.
 
 Behaviour
-    Stops the fetchers of the partitions, fails what waits for them, and deletes the logs of those to be deleted: they
-    are out of use when the answer leaves, their files go later.
+    Stops the fetchers of the partitions, fails delayed requests for them, and deletes the logs of those to delete: they
+    are out of use when the response is sent, their files are deleted later.
 Errors, in this order
-    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller gave up).
+    whole request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH (also over a connection that the controller has closed).
     partition: KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH (v3+: the command is older than what the broker knows).
 Versions
     1: broker epoch, grouped by topic (KIP-380). 2: flexible. 3: leader epoch and deletion per partition (KIP-570).
@@ -26,7 +26,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
-    """Carries the request out before it answers."""
+    """Responds when the request has been carried out."""
     manager = services.replica_manager
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return StopReplicaResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))

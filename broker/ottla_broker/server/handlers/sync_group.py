@@ -1,14 +1,13 @@
 """SyncGroup (key 14).
 
 Behaviour
-    The leader hands in everybody's assignment; each member's request is answered with its own once the generation is
-    stored in `__consumer_offsets`. A member that the leader left out gets an empty assignment. Assignments are never
-    looked into.
+    The leader sends all assignments; each member gets its own once the generation is stored in `__consumer_offsets`. A
+    member that the leader left out gets an empty assignment. The broker does not read assignments.
 Errors, in this order
     INCONSISTENT_GROUP_PROTOCOL (v5+ without type and name), INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE (closing),
     REBALANCE_IN_PROGRESS (loading), NOT_COORDINATOR, UNKNOWN_MEMBER_ID (no such group), FENCED_INSTANCE_ID,
-    UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, and what the append
-    brings: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR (record too large).
+    UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS, and the errors
+    of the append: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR (record too large).
 Versions
     1: throttle time. 3: group instance id (KIP-345). 4: flexible. 5: protocol type and name (KIP-559).
 """
@@ -27,7 +26,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 async def handle(services: Services, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    answer = await services.group_coordinator.sync(
+    result = await services.group_coordinator.sync(
         request.group_id,
         SyncRequest(
             generation_id=request.generation_id,
@@ -35,13 +34,13 @@ async def handle(services: Services, context: RequestContext, request: SyncGroup
             group_instance_id=request.group_instance_id,
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            # The bytes outlive the frame they came in.
+            # A copy: the frame is reused.
             assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
         ),
     )
     return SyncGroupResponse(
-        error_code=int(answer.error),
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name,
-        assignment=answer.assignment,
+        error_code=int(result.error),
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
     )

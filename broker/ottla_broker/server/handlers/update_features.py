@@ -1,8 +1,8 @@
 """UpdateFeatures (key 57, at the controller; KIP-584): finalizes the levels of features.
 
 Behaviour
-    This release supports no feature, as Apache Kafka 3.9 in ZooKeeper mode, and a broker joins no fleet that has
-    finalized one (`server.finalized_features`): no update can be applied. One result for each feature that is named.
+    This release supports no feature, as Apache Kafka 3.9 in ZooKeeper mode, and a broker joins no cluster that has
+    finalized one (`peers.finalized_features`): no update can be applied. One result for each named feature.
 Errors, in this order
     NOT_CONTROLLER. For each feature, INVALID_REQUEST: no name, an upgrade type that does not exist (v1), a level below
     1 with a downgrade (there is nothing to remove) or without one, a feature that is not supported.

@@ -1,13 +1,13 @@
 """UpdateMetadata (key 6, controller to broker): the brokers and partitions of the cluster.
 
 Behaviour
-    Replaces the list of live brokers, takes over the partitions of the request and drops those whose leader is -2
+    Replaces the list of live brokers, updates the partitions of the request and removes those whose leader is -2
     (their topic is being deleted). Type 2 (full) names every topic; others are deleted, and their offsets and
     configuration with them.
     Followers look up their leaders' new endpoints.
 Errors, in this order
-    STALE_BROKER_EPOCH (the request was meant for an earlier life of this broker), STALE_CONTROLLER_EPOCH (also over a
-    connection that the controller gave up).
+    STALE_BROKER_EPOCH (the request is for an earlier incarnation of this broker), STALE_CONTROLLER_EPOCH (also over a
+    connection that the controller has closed).
 Versions
     1: endpoints. 2: rack. 3: listener names. 4: offline replicas. 5: partitions grouped by topic, broker epoch
     (KIP-380). 6: flexible. 7: topic ids (KIP-516). 8: type and isKRaftController (KIP-866).
@@ -24,7 +24,7 @@ from ottla_broker.server.handler_api import RequestContext, Services
 
 
 async def handle(services: Services, context: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """Takes the update in before it answers."""
+    """Responds when the metadata is updated."""
     manager = services.replica_manager
     if await manager.fence.is_stale_broker_epoch(request.broker_epoch):
         return UpdateMetadataResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))

@@ -1,11 +1,11 @@
 """WriteTxnMarkers (key 27): a transaction coordinator ends transactions in the partitions that this broker leads.
 
 Behaviour
-    Each producer's marker is appended to each partition as a control batch, and answered when every in-sync replica
-    has it, after request.timeout.ms at the latest: the coordinator sends again until all have answered, so a marker
-    may come twice, and is then written twice. One result for each producer id, however often it was named.
-    A partition of __consumer_offsets gets its marker too. No transactional offset commit is taken here, but what a
-    leader before us took of the transaction counts, or is forgotten, once the marker is committed.
+    Each producer's marker is appended to each partition as a control batch, and the response is sent when every in-sync
+    replica has it, after request.timeout.ms at the latest: the coordinator retries until all have succeeded, so a
+    marker may come twice, and is then written twice. One result for each producer id, however often it was named.
+    A partition of __consumer_offsets gets its marker too. This release accepts no transactional offset commits, but
+    those that a former leader accepted take effect, or are dropped, once the marker is committed.
 Errors, in this order, per partition
     KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS,
     INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; later REQUEST_TIMED_OUT,
@@ -65,7 +65,7 @@ def handle(
     request: WriteTxnMarkersRequest,
     respond: Respond[WriteTxnMarkersResponse],
 ) -> None:
-    """Answers through `respond` once, possibly later."""
+    """Responds once, possibly later."""
     results: _Results = {}
     group_markers: list[_GroupMarker] = []
     waiting = DelayedProduce(partial(_finish, services, respond, results, group_markers))
@@ -100,7 +100,7 @@ def _append(
     waiting: DelayedProduce,
     written: _MarkerOutcome,
 ) -> int:
-    """Gives the leader epoch in which it was."""
+    """Returns the leader epoch of the append."""
     partition = services.replica_manager.partition_or_error(topic, index)
     if isinstance(partition, ErrorCode):
         raise KafkaError(partition)

@@ -1,7 +1,7 @@
-"""The client side of one connection between brokers: requests out, answers in order, nothing more.
+"""BrokerClient: the client side of one connection between brokers; sends requests, gives responses in order.
 
-Fetchers, the controller's channels and AlterPartition share it. Lives here: correlation, pipelining, time limits.
-Not here: when to connect again and to whom (the caller knows), versions (the caller follows
+Replica fetchers, the controller's channels and the controller client use it. Lives here: correlation ids, pipelining,
+time limits. Not here: when to connect again and to which broker, versions (the caller follows
 inter.broker.protocol.version). On the calling side of the Network and Clock ports.
 """
 
@@ -18,11 +18,11 @@ from ottla_broker.protocol import codec
 
 
 class BrokerDisconnected(ConnectionError):
-    """The connection is gone; whether the other side acted on the request is unknown."""
+    """The connection is closed; whether the other broker handled the request is unknown."""
 
 
 class BrokerClient:
-    """One connection to a broker. Answers come in the order of the requests, several may be under way.
+    """One connection to a broker. Responses come in the order of the requests, several may be in flight.
 
     `connect` first; after a disconnect every call fails at once, and `connect` may be called again.
     """
@@ -57,9 +57,9 @@ class BrokerClient:
         return self._link is not None and not self._link.is_closed
 
     async def connect(self) -> None:
-        """Raises BrokerDisconnected when nobody answers in time, or `close` is called meanwhile.
+        """Raises BrokerDisconnected when the broker does not answer in time, or `close` is called meanwhile.
 
-        Nothing happens while connected; who calls while another is connecting waits for the same connection.
+        Does nothing while connected; concurrent calls wait for the same connection.
         """
         async with self._connecting:
             if not self.is_connected:
@@ -88,8 +88,8 @@ class BrokerClient:
     def send(self, api_key: int, version: int, request: Any, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
         """Sends a request; the future gives its decoded response.
 
-        It fails with BrokerDisconnected when the connection goes, and when there is no answer within `timeout_s`
-        (default: the client's): then the connection is closed, since later answers would stand behind this one.
+        It fails with BrokerDisconnected when the connection closes, and when there is no response within `timeout_s`
+        (default: the client's): then the connection is closed, since later responses would come after this one.
         Raises EncodeError for a request that does not fit the version.
         """
         future: asyncio.Future[Any] = self._clock.create_future()
@@ -105,7 +105,7 @@ class BrokerClient:
         return future
 
     def close(self) -> None:
-        """Fails what is under way, a `connect` included. Idempotent."""
+        """Fails everything in flight, a `connect` too. Idempotent."""
         self._closings += 1
         link, self._link = self._link, None
         if link is not None:
@@ -113,7 +113,7 @@ class BrokerClient:
 
 
 class _EstablishedConnection:
-    """The life of one established connection."""
+    """One established connection."""
 
     def __init__(self, client: BrokerClient) -> None:
         self._client = client
@@ -146,18 +146,18 @@ class _EstablishedConnection:
         if self.is_closed:
             return
         if not self._pending:
-            self.end("an answer nobody asked for")
+            self.end("a response without a request")
             return
         expected, api_key, version, future, _ = self._pending.popleft()
         try:
             correlation_id, response = codec.read_response_frame(api_key, version, frame)
         except codec.DecodeError as error:
-            self._fail(future, f"an answer that is no {codec.spec(api_key).name} v{version} response: {error}")
-            self.end("an unreadable answer")
+            self._fail(future, f"a response that is no {codec.spec(api_key).name} v{version} response: {error}")
+            self.end("an unreadable response")
             return
         if correlation_id != expected:
-            self._fail(future, f"answer {correlation_id} where {expected} was due")
-            self.end("answers out of order")
+            self._fail(future, f"response {correlation_id} where {expected} is due")
+            self.end("responses out of order")
             return
         if not future.done():
             future.set_result(response)
@@ -185,13 +185,13 @@ class _EstablishedConnection:
             future.set_exception(BrokerDisconnected(f"{self._client.host}:{self._client.port}: {reason}"))
 
     def _check_deadline(self) -> None:
-        """One timer per connection: it sleeps until the request that is due first."""
+        """The one timer of the connection, set for the request that is due first."""
         self._timer = None
         if self.is_closed or not self._pending:
             return
         due, api_key, version = min((item[4], item[1], item[2]) for item in self._pending)
         left = due - self._clock.monotonic()
         if left <= 0:
-            self.end(f"no answer in time to {codec.spec(api_key).name} v{version}")
+            self.end(f"no response in time to {codec.spec(api_key).name} v{version}")
         else:
             self._arm(due, left)

@@ -1,7 +1,10 @@
-"""The controller's queues to the brokers, over the Network port: `controller.channels_port.ControllerChannels`.
+"""The active controller's request queue to each broker, over the Network port.
 
-One task per broker sends the head of its queue until it is answered. A broken connection means that nobody knows
-whether the request arrived, so it is sent again: the broker compares epochs. This broker reaches itself the same way.
+Implements `controller.channels_port.ControllerChannels`. One task per broker sends the head of its queue until it is
+answered. After a broken connection it is unknown whether the request arrived, so it is sent again: the broker compares
+epochs. The broker of the controller is reached the same way.
+
+Source: kafka.controller.ControllerChannelManager.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ class _QueuedRequest(NamedTuple):
 
 
 class _Channel:
-    """The queue of one broker in one registration."""
+    """The queue of one broker, for one registration of it."""
 
     def __init__(self, broker_id: int, client: BrokerClient, clock: Clock, logger: logging.LoggerAdapter[Any]) -> None:
         self._broker_id = broker_id
@@ -55,26 +58,26 @@ class _Channel:
             if not self.queue:
                 self._wake = self._clock.create_future()
                 await self._wake
-            response = await self._ask(self.queue[0])
+            response = await self._send(self.queue[0])
             if self._is_closed:
                 return
             queued = self.queue.popleft()
             try:
                 queued.on_response(response)
             except Exception:
-                # Nobody's expectation, and no reason to leave the broker without all the orders that come after it.
+                # A bug, and no reason to keep all later requests from the broker.
                 name = ApiKey(queued.api_key).name
-                self._logger.exception("the answer of broker %d to %s cannot be used", self._broker_id, name)
+                self._logger.exception("the response of broker %d to %s cannot be used", self._broker_id, name)
 
-    async def _ask(self, queued: _QueuedRequest) -> Any:
-        told: type[Exception] | None = None
+    async def _send(self, queued: _QueuedRequest) -> Any:
+        logged: type[Exception] | None = None
         while True:
             try:
                 await self._client.connect()
                 return await self._client.send(queued.api_key, queued.version, queued.request)
             except Exception as error:
-                if type(error) is not told:
-                    told = type(error)
+                if type(error) is not logged:
+                    logged = type(error)
                     unforeseen = None if isinstance(error, BrokerDisconnected) else error
                     level = logging.WARNING if unforeseen is None else logging.ERROR
                     text = "%s to broker %d: %s; trying again"
@@ -121,7 +124,7 @@ class NetworkControllerChannels:
         self.close(broker.id)
         endpoint = broker.endpoint(self._listener)
         if self._control_plane is not None:
-            # A fleet that begins to use one is rolled broker by broker: some do not have it yet.
+            # While a cluster is rolled to use one, some brokers do not have it yet.
             endpoint = broker.endpoint(self._control_plane) or endpoint
         if endpoint is None:
             self._logger.error("broker %d has no listener %s: it cannot be reached", broker.id, self._listener)

@@ -1,8 +1,10 @@
-"""Requests of this broker to whichever broker is the controller: AlterPartition, and topics created on demand.
+"""Sends this broker's requests to the active controller: AlterPartition, ControlledShutdown, CreateTopics.
 
-The controller is found in the metadata that it sent us. An answer NOT_CONTROLLER or a broken connection is tried again
-within the caller's time, at whoever is the controller by then. Nobody waits for a controller that hangs: a connection
-to it is given up as soon as the metadata names another one.
+The active controller is the one that the metadata names. After NOT_CONTROLLER or a broken connection the request is
+sent again within the caller's time limit, to the active controller by then. A controller that hangs delays nothing: the
+connection to it is closed as soon as the metadata names another one.
+
+Source: kafka.server.BrokerToControllerChannelManager.
 """
 
 from __future__ import annotations
@@ -48,12 +50,13 @@ class ControllerClient:
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000.0
         self._client: BrokerClient | None = None
-        metadata.add_listener(self._leave_former_controller)
+        metadata.add_listener(self._disconnect_former_controller)
 
     async def ask(self, api_key: int, version: int, request: Any, timeout_s: float | None = None) -> Any:
-        """The controller's answer, whatever its error code.
+        """The controller's response, whatever its error code.
 
-        Raises BrokerDisconnected when none could be had within `timeout_s` (default: the client's).
+        Raises:
+            BrokerDisconnected: there is none within `timeout_s` (default: the client's).
         """
         deadline = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
@@ -69,7 +72,7 @@ class ControllerClient:
     async def create_topics(
         self, topics: Sequence[create_topics_api.CreatableTopic], timeout_ms: int
     ) -> dict[str, tuple[int, str | None]]:
-        """(error code, message) per name. A controller that has moved is asked again until `timeout_ms`."""
+        """(error code, message) per name. After a failover the new controller is asked, until `timeout_ms`."""
         deadline = self._clock.monotonic() + timeout_ms / 1000.0
         request = create_topics_api.CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms, validate_only=False)
         while True:
@@ -97,8 +100,8 @@ class ControllerClient:
         except TimeoutError:
             raise BrokerDisconnected(f"{client.host}:{client.port} does not answer in time") from None
 
-    def _leave_former_controller(self) -> None:
-        """What is under way fails, and is asked again of the new one."""
+    def _disconnect_former_controller(self) -> None:
+        """Requests in flight fail, and are sent again to the new one."""
         endpoint = self._metadata.endpoint(self._metadata.controller_id, self._listener)
         client = self._client
         if client is not None and endpoint is not None and (client.host, client.port) != (endpoint.host, endpoint.port):

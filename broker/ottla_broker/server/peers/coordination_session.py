@@ -1,4 +1,7 @@
-"""How the session with the coordination store stands, for /status. Whoever acts on its events listens itself."""
+"""The state of the session with the coordination store, for /status.
+
+What the broker does about it is `server.broker`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from ottla_broker.ports.coordination import SessionEvent
 
 
 class CoordinationSessionState:
-    """A listener of the session's events that keeps the last state and since when it is so."""
+    """A listener of session events that records the last state and its time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

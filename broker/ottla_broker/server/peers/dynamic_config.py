@@ -1,14 +1,17 @@
-"""DynamicConfig: the configuration kept in the coordination store, read, followed and changed.
+"""DynamicConfig: reads, watches and changes the configuration in the coordination store.
 
 Lives here: the nodes under /config/topics and /config/brokers, the notifications under /config/changes, and which of
 them reach this broker's BrokerConfig and its logs. Not here: what a key means (`ottla_broker.config`), the admin
-APIs (`server.handlers`). Stands on the near side of the Coordination and Clock ports.
+APIs (`server.handlers`). On the calling side of the Coordination and Clock ports.
 
-How a change travels (wire format of Apache Kafka, so that mixed clusters see each other's changes): whoever changes
-/config/topics/t adds /config/changes/config_change_0000000007 with {"version":2,"entity_path":"topics/t"} in the same
-transaction. Every broker watches the children of /config/changes, and for each number above the last one it has seen
-reads the named entity afresh. A notification says only "look again", so seeing one twice, late, or after a newer
-change is harmless. Old ones are removed after CHANGE_EXPIRATION_MS by whichever broker comes first.
+How a change reaches every broker (the znodes are Apache Kafka's, so that mixed clusters see each other's changes): the
+broker that changes /config/topics/t adds /config/changes/config_change_0000000007 with
+{"version":2,"entity_path":"topics/t"} in the same transaction. Every broker watches the children of /config/changes,
+and for each number above the last one it has seen reads the named entity. A notification has no values, so one that
+comes twice, late, or after a newer change is harmless. The first broker to find one older than CHANGE_EXPIRATION_MS
+deletes it.
+
+Source: kafka.server.ZkConfigManager and DynamicConfig, kafka.common.ZkNodeChangeNotificationListener.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ class DynamicConfig:
         self._must_reload = False
 
     async def start(self) -> None:
-        """Reads everything stored and follows changes from here on. CoordinationError when the store is away."""
+        """Reads everything stored and watches for changes from here on. Raises CoordinationError."""
         self._coordination.add_session_listener(self._on_session)
         # The watch is set before the entities are read: a change in between is read again, never missed.
         names = await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch)
@@ -78,15 +81,13 @@ class DynamicConfig:
         await self._reload()
         self._clock.spawn(self._follow(list(changes.values())), name="dynamic configuration")
 
-    # -- values ------------------------------------------------------------------------------------------------
-
     def topic_config(self, topic: str) -> TopicConfig:
         """The values of a topic as last read; those of a topic that is not known have no overrides."""
         found = self._topics.get(topic)
         return found if found is not None else self.config.topic_config({})
 
     async def load_topic(self, topic: str) -> TopicConfig:
-        """Reads a topic's overrides afresh: for a log that is being created, and for DescribeConfigs.
+        """Reads a topic's overrides from the store: for a log that is being created, and for DescribeConfigs.
 
         A new topic's overrides come without a notification, as in Apache Kafka.
         """
@@ -94,7 +95,7 @@ class DynamicConfig:
         current = self.topic_config(topic)
         if current.overrides == overrides:
             return self._topics.setdefault(topic, current)
-        # Its logs hear of what is new, too: the notification of the change that finds nothing new would not tell them.
+        # Its logs get the new values now: the notification will find nothing new, and report nothing.
         self._apply(TOPICS, topic, overrides)
         return self._topics[topic]
 
@@ -103,7 +104,7 @@ class DynamicConfig:
         self._topics.pop(topic, None)
 
     async def stored(self, entity_type: str, name: str) -> dict[str, str]:
-        """What stands at /config/<type>/<name> now; {} when nothing does."""
+        """The values at /config/<type>/<name> now; {} without that node."""
         path = znodes.config_path(entity_type, name)
         try:
             data, _ = await self._coordination.get(path)
@@ -112,15 +113,13 @@ class DynamicConfig:
         return self._decode(path, data)
 
     async def topic_exists(self, topic: str) -> bool:
-        """Never of what cannot be a topic's name: below a topic stand other nodes."""
+        """False for what is no topic name: a topic's node has other nodes below it."""
         return is_topic_name(topic) and await self._coordination.exists(znodes.topic_path(topic)) is not None
 
-    # -- changes -----------------------------------------------------------------------------------------------
-
     async def update(self, entity_type: str, name: str, change: Change) -> None:
-        """Stores `change(stored values)` and tells all brokers; in force here when this returns.
+        """Stores `change(stored values)` and notifies all brokers; in force here when this returns.
 
-        Two updates of one entity at a time both take effect: a lost race is computed again on the newer values.
+        Two concurrent updates of one entity both take effect: the loser is computed again on the newer values.
         Raises what `change` raises, and CoordinationError.
         """
         path = znodes.config_path(entity_type, name)
@@ -178,8 +177,6 @@ class DynamicConfig:
             self._logger.warning("topic %s: a stored value is not in force: %s", topic, problem)
         return config
 
-    # -- following ---------------------------------------------------------------------------------------------
-
     def _on_watch(self, event: WatchEvent) -> None:
         self._wake.set()
 
@@ -187,7 +184,7 @@ class DynamicConfig:
         if event is SessionEvent.EXPIRED:
             self._must_reload = True
         elif event is SessionEvent.CONNECTED:
-            # Watches of a lost session are gone with it.
+            # A lost session has lost its watches.
             self._wake.set()
 
     async def _follow(self, names: list[str]) -> None:
@@ -197,12 +194,12 @@ class DynamicConfig:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._take_changes()
+                await self._apply_changes()
             except CoordinationError as error:
                 self._logger.warning("changes of the configuration cannot be read yet: %s", error)
                 self._clock.call_later(_RETRY_S, self._wake.set)
 
-    async def _take_changes(self) -> None:
+    async def _apply_changes(self) -> None:
         changes = self._changes(await self._coordination.children(znodes.CONFIG_CHANGES, watch=self._on_watch))
         if self._must_reload:
             self._last_seen = max(changes, default=self._last_seen)
@@ -212,21 +209,21 @@ class DynamicConfig:
         for number, name in changes.items():
             if number <= self._last_seen:
                 continue
-            await self._take_change(name)
+            await self._apply_change(name)
             self._last_seen = number
             self._expire_later(name)
 
     def _changes(self, names: Iterable[str]) -> dict[int, str]:
-        """Number and name of each change, oldest first. What another program has put beside them is left alone."""
+        """Number and name of each change, oldest first. Nodes of other names are left alone."""
         changes = {}
         for name in names:
             try:
                 changes[znodes.sequence_number(name)] = name
             except znodes.ZnodeError as error:
-                self._logger.warning("no change of the configuration, and left alone: %s", error)
+                self._logger.warning("ignoring a node that is no configuration change: %s", error)
         return dict(sorted(changes.items()))
 
-    async def _take_change(self, name: str) -> None:
+    async def _apply_change(self, name: str) -> None:
         path = f"{znodes.CONFIG_CHANGES}/{name}"
         try:
             data, _ = await self._coordination.get(path)
@@ -236,7 +233,7 @@ class DynamicConfig:
             values = await self.stored(entity_type, entity)
         except NoNode:
             return
-        except ValueError as error:  # it cannot be read, or what it names can be no node
+        except ValueError as error:  # it cannot be read, or names no possible node
             self._logger.error("the change of the configuration %s is ignored: %s", path, error)
             return
         self._apply(entity_type, entity, values)
@@ -263,5 +260,5 @@ class DynamicConfig:
         try:
             await self._coordination.delete(path)
         except CoordinationError:
-            # Another broker was faster, or one does it at its next start.
+            # Another broker has deleted it, or one does at its next start.
             return

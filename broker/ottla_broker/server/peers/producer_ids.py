@@ -1,4 +1,7 @@
-"""Producer ids of idempotent producers: this broker's block of them (`coordination.producer_id_blocks`), one by one."""
+"""Allocates producer ids from this broker's block of them (`coordination.producer_id_blocks`).
+
+Source: kafka.server.ProducerIdManager in ZooKeeper mode.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from ottla_broker.ports.coordination import Coordination
 
 
 class ProducerIds:
-    """Gives out the ids of this broker's current block, and takes the next block when it is used up."""
+    """Allocates the ids of this broker's current block, and claims the next block when it is used up."""
 
     def __init__(self, broker_id: int, coordination: Coordination) -> None:
         self._broker_id = broker_id
@@ -19,10 +22,14 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that nobody else has. ConnectionLoss, SessionExpired, ProducerIdsExhausted, ZnodeError."""
+        """An id that no other producer has.
+
+        Raises:
+            ConnectionLoss, SessionExpired, ProducerIdsExhausted, ZnodeError: no block can be claimed.
+        """
         if self._next > self._last:
             async with self._lock:
-                if self._next > self._last:  # not filled by whoever held the lock before
+                if self._next > self._last:  # the former holder of the lock has not claimed one
                     block = await take_block(self._coordination, self._broker_id)
                     self._next, self._last = block.first, block.last
         producer_id = self._next

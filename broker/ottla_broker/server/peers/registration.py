@@ -1,9 +1,9 @@
-"""This broker's place in the coordination store: the cluster's id, its own id, and `/brokers/ids/N`.
+"""Registers this broker in the coordination store: the cluster's id, its own id, and `/brokers/ids/N`.
 
 A restart after kill -9 registers at once: the session's id and password are kept in a file of mode 0600 in the first
-log directory, and the next process re-attaches to that session and ends it, which takes the old registration away
-(`Coordination.start` does it). A registration that still belongs to somebody else is either a living broker of the
-same id, which answers at its endpoint, and then this one refuses to start; or one that died elsewhere, and then this
+log directory, and the next process attaches to that session again and closes it, which deletes the old registration
+(`Coordination.start` does it). A registration that belongs to another session is either that of a live broker of the
+same id, which answers at its endpoint: then this one refuses to start; or that of one that died elsewhere: then this
 one waits for its session to end.
 """
 
@@ -36,18 +36,17 @@ _WAIT_MARGIN_S = 5.0
 
 
 class RegistrationRefused(Exception):
-    """Another living broker has this id, the cluster is not the one that the directories belong to, or there is no host
-    that clients could be told."""
+    """A live broker has this id, the cluster is not that of the directories, or there is no host to advertise."""
 
 
 async def make_persistent_paths(coordination: Coordination) -> None:
-    """Makes what every broker expects to find, parents first."""
+    """Creates the znodes that every broker expects, parents first."""
     for path in znodes.PERSISTENT_PATHS:
         await make_path(coordination, path)
 
 
 async def cluster_id(coordination: Coordination, clock: Clock) -> str:
-    """The cluster's id; the first broker of all makes one (22 characters of base64, as Kafka's Uuid prints)."""
+    """The cluster's id; the first broker generates one (22 characters of base64, as Kafka's Uuid prints)."""
     while True:
         try:
             data, _stat = await coordination.get(znodes.CLUSTER_ID)
@@ -62,9 +61,9 @@ async def cluster_id(coordination: Coordination, clock: Clock) -> str:
 
 
 async def refuse_other_cluster(coordination: Coordination, known: str) -> None:
-    """Before a broker registers in a new session: an ensemble that has come back without its data is another one.
+    """Checks before a broker registers in a new session that the ensemble has not lost its data.
 
-    Its controller would know of no topic and of no replica. Apache Kafka compares the id at its start only.
+    A controller without that data would know no topic and no replica. Apache Kafka compares the id only at its start.
 
     Raises:
         RegistrationRefused: the coordination store has another cluster id, or none.
@@ -73,7 +72,7 @@ async def refuse_other_cluster(coordination: Coordination, known: str) -> None:
         data, _stat = await coordination.get(znodes.CLUSTER_ID)
     except NoNode:
         raise RegistrationRefused(
-            f"{znodes.CLUSTER_ID} is gone: the ensemble has lost its data, and this broker is in cluster {known}. "
+            f"{znodes.CLUSTER_ID} is missing: the ensemble has lost its data, and this broker is in cluster {known}. "
             "Nothing is written; restore the ensemble's data"
         ) from None
     found = znodes.decode_cluster_id(data)
@@ -85,19 +84,19 @@ async def refuse_other_cluster(coordination: Coordination, known: str) -> None:
 
 
 async def generated_broker_id(coordination: Coordination, reserved_max_id: int) -> int:
-    """An id no broker has had: the data version of `/brokers/seqid` above `reserved.broker.max.id`."""
+    """An id that no broker has had: the data version of `/brokers/seqid` above `reserved.broker.max.id`."""
     stat = await coordination.set(znodes.BROKER_SEQUENCE_ID, b"")
     return reserved_max_id + stat.version
 
 
 class Registration:
-    """Keeps `/brokers/ids/N` of one broker, over sessions that end.
+    """Registers `/brokers/ids/N` of one broker, again in every new session.
 
     Args:
-        on_disk: does something on the first live log directory, whose `.lock` this process holds. One that fails over
-            it is offline, and the broker goes on.
-        endpoints: the advertised addresses, CLIENT and INTERNAL.
-        max_partition_replicas: what the controller is to know of the broker's room for them; None: it has no limit.
+        on_disk: runs an operation on the first live log directory, whose `.lock` this process holds. A directory on
+            which it fails goes offline, and the next one is used.
+        endpoints: the advertised endpoints, one per listener.
+        max_partition_replicas: how many replicas the controller may place on the broker; None: no limit.
     """
 
     def __init__(
@@ -126,17 +125,17 @@ class Registration:
         self.before: Callable[[], Awaitable[None]] | None = None
         """Awaited once, when the broker's former registration is gone and before the new one is made."""
         self.broker_epoch = -1
-        """The czxid of our registration: requests of a controller that knows another one are refused."""
+        """The czxid of the registration: requests of a controller that knows another one are refused."""
         self._registering = asyncio.Lock()
         self._waiting: asyncio.Event | None = None
         """While the end of a former registration is waited for."""
 
     async def register(self) -> int:
-        """Registers and gives the broker epoch; called again in each session that comes.
+        """Registers and returns the broker epoch; called again in each new session.
 
-        One at a time. Whoever still waits for the end of a former registration looks again first: its watch went with
-        the session that has ended. Otherwise the later call would register the broker while its start, which has to
-        say that it has lost nothing any more, waited on.
+        One call at a time. A call that waits for the end of a former registration is woken first: it has lost its watch
+        with its session. Otherwise the later call would register the broker while its start, which has to clear the
+        suspicion of a power loss, still waited.
 
         Raises:
             RegistrationRefused: a living broker has the id.
@@ -170,11 +169,11 @@ class Registration:
             await self._wait_until_gone(path, deadline - now)
 
     async def forget_session(self) -> None:
-        """After an orderly end there is nothing to re-attach to."""
+        """After a clean stop there is no session to attach to."""
         await self._on_disk(lambda disk: disk.delete(SESSION_FILE))
 
     async def _create(self, path: str) -> Stat | None:
-        """One try; None when somebody else's registration stands there."""
+        """One attempt; None when another session has registered the id."""
         data = self._registration().encode()
         try:
             # Two steps in one transaction, so that the data version is 1 and never the bare node is seen (KAFKA-6584).
@@ -204,8 +203,8 @@ class Registration:
     async def _refuse_if_alive(self, path: str) -> None:
         """A broker that answers where the registration points is alive.
 
-        Our own address is not asked: we listen there ourselves by now, and whoever registered it before us (this
-        broker, whose kept session was lost with the power) is gone or unreachable. Its session ends by its timeout.
+        Its own address is not probed: this broker listens there by now, so the former registration (its own, whose
+        session file was lost with the power) is stale. That session ends by its timeout.
         """
         ours = {(endpoint.host, endpoint.port) for endpoint in self._endpoints}
         try:
@@ -236,7 +235,7 @@ class Registration:
 
     async def _wait_until_gone(self, path: str, limit_s: float) -> None:
         changed = asyncio.Event()
-        # Before it looks: the session may end with the answer, and the watch with it, before this goes on.
+        # Before the check: the session may end with its answer, and the watch with it, before this resumes.
         self._waiting = changed
         try:
             if await self._coordination.exists(path, lambda _event: changed.set()) is None:
@@ -255,7 +254,7 @@ class Registration:
 
 
 async def kept_session(disk: Disk) -> tuple[int, bytes] | None:
-    """(id, password) of the session that the last process here had and did not end."""
+    """(id, password) of the session that the last process here had and did not close."""
     try:
         content = json.loads(await disk.read_file(SESSION_FILE))
         return int(content["id"]), bytes.fromhex(content["password"])

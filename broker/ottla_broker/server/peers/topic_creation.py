@@ -1,6 +1,8 @@
-"""Topics created on demand: because a client asked for their metadata, or because a coordinator keeps its state there.
+"""Creates topics on demand: a client requests their metadata, or a coordinator stores its state in them.
 
-Several requests for one topic at a time share one request to the controller.
+Concurrent requests for one topic share one request to the controller.
+
+Source: kafka.server.AutoTopicCreationManager.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _TIMEOUT_MS = 5000
 
 
 class TopicCreation:
-    """Asks the controller for topics with this broker's defaults."""
+    """Has the controller create topics with this broker's defaults."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class TopicCreation:
             for topic in fresh:
                 self._under_way[topic.name] = self._clock.create_future()
             self._clock.spawn(self._ask(fresh), name="create topics")
-        # All of them now: an entry goes as soon as its own request is answered, while another's is waited for.
+        # All of them now: an entry is removed when its own request is answered, while another one is still awaited.
         futures = {topic.name: self._under_way[topic.name] for topic in topics}
         return {name: await asyncio.shield(future) for name, future in futures.items()}
 
@@ -91,7 +93,7 @@ class TopicCreation:
         try:
             results = await self._controller.create_topics(topics, _TIMEOUT_MS)
         except asyncio.CancelledError:
-            without_result = ErrorCode.REQUEST_TIMED_OUT  # this broker stops: the controller may do it all the same
+            without_result = ErrorCode.REQUEST_TIMED_OUT  # this broker stops: the controller may create it all the same
             raise
         finally:
             for topic in topics:

@@ -94,6 +94,6 @@ async def test_the_caller_waits_no_longer_than_it_wants_to(network: SocketNetwor
     metadata = MetadataCache(7)
     client = client_of(network, metadata)
     name_controller(metadata, 0, hanging)
-    with pytest.raises(BrokerDisconnected, match="no answer in time"):
+    with pytest.raises(BrokerDisconnected, match="no response in time"):
         await ask(client, 1, timeout_s=0.02)
     client.close()

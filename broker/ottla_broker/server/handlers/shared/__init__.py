@@ -1,1 +1,1 @@
-"""Parts of handlers that several APIs share. A handler imports nothing of another handler, only these."""
+"""Parts of handlers that several APIs share. A handler imports no other handler, only these."""

@@ -1,4 +1,7 @@
-"""What the three APIs of ACLs share while there is no authorizer: their one error, and the requests that have none."""
+"""Shared by the three APIs of ACLs while there is no authorizer:
+
+their one error, and how they refuse invalid requests.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Levels of the loggers, read and set through the config APIs (resource type BROKER_LOGGER, KIP-412).
+"""Reads and sets the levels of loggers, for the config APIs (resource type BROKER_LOGGER, KIP-412).
 
-Python's loggers belong to the process: brokers that share one share the levels. Levels are told in Kafka's words.
+Python's loggers belong to the process: brokers in one process share the levels. Levels have Kafka's names.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def logger_names() -> list[str]:
 
 
 def level_of(name: str) -> str:
-    """The level in force, in Kafka's words."""
+    """The level in force, by Kafka's name."""
     level = _logger(name).getEffectiveLevel()
     return next((word for word, number in LEVELS.items() if level >= number), "TRACE")
 
 
 def set_level(name: str, level: str | None) -> None:
-    """None makes the logger take its parent's level again."""
+    """None makes the logger inherit its parent's level again."""
     _logger(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
 
 

@@ -1,6 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: resources, their checks, and the change itself.
+"""Changes stored configurations for AlterConfigs and IncrementalAlterConfigs: resources, checks, and the change itself.
 
-The handlers bring the operations on single values; here stands what Kafka 3.9 allows on which resource, in order:
+The handlers translate requests into operations on single values. What Kafka 3.9 allows on which resource, in order of
+checking:
 
     INVALID_REQUEST              a resource named twice, a key named twice, a null value, a resource type that is not
                                  served, an empty topic name, a broker id that is not this broker's, an unknown
@@ -88,14 +89,14 @@ def entity_of(resource_type: int, resource_name: str, broker_id: int) -> Entity:
 
 
 def check_broker(resource_name: str, broker_id: int) -> None:
-    """Broker resources are answered by the broker they name: INVALID_REQUEST otherwise."""
+    """A broker handles only its own resource: INVALID_REQUEST for another one."""
     try:
-        asked = int(resource_name)
+        requested = int(resource_name)
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {resource_name}"
         ) from None
-    if asked != broker_id:
+    if requested != broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {broker_id} or empty string, but received {resource_name}",
@@ -107,7 +108,7 @@ async def change_each(
     change: Callable[[_Resource], Awaitable[None]],
     new_response: Callable[..., _ResourceResponse],
 ) -> list[_ResourceResponse]:
-    """One response per resource, in the order asked; a refused one does not stop the others.
+    """one response per resource, in the order of the request; a refused one does not stop the others.
 
     Args:
         resources: those of the request, each with resource_type, resource_name and its changes.
@@ -153,7 +154,7 @@ async def change_stored(
     def change(stored: dict[str, str]) -> Mapping[str, str]:
         new = _apply(operations, stored, {} if replace else dict(stored), is_topic=entity.type == TOPICS)
         if entity.type == TOPICS:
-            # What another program stored and nobody touches now stays as it is.
+            # What another program stored and this change does not touch stays as it is.
             touched = {name: value for name, value in new.items() if stored.get(name) != value}
             for name in ("min.compaction.lag.ms", "max.compaction.lag.ms"):
                 if touched and name in new:
@@ -238,7 +239,7 @@ def _apply(
 
 
 def _items(text: str) -> list[str]:
-    """A stored list as Java's String.split takes it apart: nothing is one empty item, empty ones at the end are none.
+    """Splits a stored list as Java's String.split does: "" is one empty item, empty items at the end are dropped.
 
     >>> _items(""), _items("a,,b,,")
     ([''], ['a', '', 'b'])

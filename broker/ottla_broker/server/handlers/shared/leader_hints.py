@@ -1,6 +1,6 @@
-"""Where a client finds the leader it did not find here: CurrentLeader and NodeEndpoints (KIP-951).
+"""Leader hints for Produce and Fetch responses: CurrentLeader and NodeEndpoints (KIP-951).
 
-Lives here: the look-up that Produce and Fetch share. Not here: which versions carry the answer.
+Not here: which versions have them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla_broker.server.handler_api import Services
 def current_leader(services: Services, topic: str, index: int) -> tuple[int, int]:
     """(leader id, leader epoch) as far as this broker knows, each -1 where it does not.
 
-    Its own replica's state is newer than what UpdateMetadata told, unless it was told to stop.
+    Its own replica's state is newer than the metadata, unless StopReplica has stopped it.
     """
     partition = services.replica_manager.partition(topic, index)
     known = services.metadata.partition(topic, index)
@@ -27,7 +27,7 @@ def current_leader(services: Services, topic: str, index: int) -> tuple[int, int
 
 
 class NodeHints:
-    """The brokers that an answer points to, each once, with their endpoints on the client's listener."""
+    """The leaders of a response, each once, with their endpoints on the client's listener."""
 
     def __init__(self, services: Services, listener: str) -> None:
         self._services = services
