@@ -33,9 +33,8 @@ from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.local_replicas import recreation_rules as recreation
 from ottla_broker.replication.local_replicas import reopened as offline
-from ottla_broker.replication.local_replicas import replica_manager
+from ottla_broker.replication.local_replicas import states
 from ottla_broker.replication.local_replicas.fencing import CommandFence
-from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import recreating
 from ottla_broker.server.handlers import update_metadata
@@ -101,9 +100,9 @@ def _without_joiners(
 def _shrink_alone(self: Partition) -> None:
     if not self.is_leader or self.in_sync.is_in_flight:
         return
-    around = self._around
+    context = self._context
     slow = isr.out_of_sync(
-        self.followers.values(), self.in_sync, self.log.log_end_offset, around.now_ms(), around.lag_max_ms
+        self.followers.values(), self.in_sync, self.log.log_end_offset, context.now_ms(), context.lag_max_ms
     )
     if slow:
         self.in_sync = isr.InSyncState(tuple(replica for replica in self.in_sync.committed if replica not in slow))
@@ -171,7 +170,7 @@ async def _take_back_unanswered(self: AlterPartitionQueue, batch: Any) -> list[A
     return []
 
 
-def _admit_at_once(manager: ReplicaManager, state: Any, *, is_whole: bool) -> offline.ReturnDecision:
+def _admit_at_once(broker_id: int, **known: Any) -> offline.ReturnDecision:
     return offline.ReturnDecision(offline.ReturnAction.ADMIT, "why not")
 
 
@@ -358,7 +357,7 @@ MISTAKES = (
         40,
         (
             (recreating, "decide_recreation", _made_anew_in_the_isr),
-            (replica_manager, "may_lead", lambda is_filling: True),
+            (states, "may_lead", lambda is_caught_up: True),
         ),
         is_quick=True,
     ),
@@ -478,7 +477,7 @@ MISTAKES = (
         "a replica that is back with less than it had leads at once",
         "disks",
         40,
-        ((ReplicaManager, "decide_return", _admit_at_once),),
+        ((states, "decide_return", _admit_at_once),),
         is_quick=True,
         first_seed=85,
     ),

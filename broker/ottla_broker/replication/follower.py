@@ -56,7 +56,7 @@ def backoff_s(failures: int, longest_s: float) -> float:
 class Filling(Protocol):
     """What a follower asks about its replica when that was made anew (`recreations`)."""
 
-    def is_filling(self, partition: TopicPartition) -> bool: ...
+    def is_catching_up(self, partition: TopicPartition) -> bool: ...
 
     def chunk_bytes(self, largest: int) -> int: ...
 
@@ -102,7 +102,7 @@ class Follower:
         self._delay_s = 0.0
         self._failures = 0
         self._is_stopped = False
-        is_filling = filling is not None and filling.is_filling(partition.topic_partition)
+        is_filling = filling is not None and filling.is_catching_up(partition.topic_partition)
         self._filling = filling if is_filling else None
         """None for almost every replica: it was not made anew, or has had everything since."""
         self._part = FetchPartition(partition=partition.index, current_leader_epoch=self._leader_epoch)

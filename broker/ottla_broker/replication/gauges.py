@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable
 
 from ottla_broker.metrics import Counter, Metrics
 from ottla_broker.replication.delayed import DelayedProduce, TimerWheel
 from ottla_broker.replication.deletion import DelayedDeleteRecords
 from ottla_broker.replication.partition import Partition
-from ottla_broker.storage.log_dirs.log_manager import LogManager
 
 
-class Replicas(Protocol):
-    """What the gauges look at; the replica manager."""
-
-    log_manager: LogManager
-    wheel: TimerWheel
-
-    def partitions(self) -> Iterator[Partition]: ...
-
-
-def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: int) -> None:
-    """`transaction_limit_ms` is transaction.max.timeout.ms."""
+def register_gauges(
+    metrics: Metrics,
+    partitions: Iterable[Partition],
+    offline_replica_count: Callable[[], int],
+    wheel: TimerWheel,
+    transaction_limit_ms: int,
+) -> None:
+    """`partitions` are those of the broker, whenever they are looked at; `transaction_limit_ms` is
+    transaction.max.timeout.ms."""
 
     def count(holds: Callable[[Partition], bool]) -> Callable[[], float]:
-        return lambda: sum(1 for partition in replicas.partitions() if holds(partition))
+        return lambda: sum(1 for partition in partitions if holds(partition))
 
     prefix = "kafka_server_replicamanager_"
     metrics.gauge(f"{prefix}partitioncount", "Replicas on this broker.", count(lambda _: True))
     metrics.gauge(
         f"{prefix}offlinereplicacount",
         "Replicas on offline log directories.",
-        lambda: replicas.log_manager.offline_replica_count,
+        offline_replica_count,
     )
     metrics.gauge(f"{prefix}leadercount", "Partitions this broker leads.", count(lambda p: p.is_leader))
     metrics.gauge(
@@ -58,7 +54,7 @@ def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: 
     metrics.gauge(
         f"{prefix}produceridcount",
         "Producers that the replicas on this broker remember.",
-        lambda: sum(len(partition.log.producers) for partition in replicas.partitions()),
+        lambda: sum(len(partition.log.producers) for partition in partitions),
     )
     metrics.gauge(
         f"{prefix}partitionswithlatetransactionscount",
@@ -68,23 +64,19 @@ def register_gauges(metrics: Metrics, replicas: Replicas, transaction_limit_ms: 
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait.",
-        lambda: replicas.wheel.count(DelayedProduce),
+        lambda: wheel.count(DelayedProduce),
         delayedOperation="Produce",
     )
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait.",
-        lambda: (
-            replicas.wheel.count(object)
-            - replicas.wheel.count(DelayedProduce)
-            - replicas.wheel.count(DelayedDeleteRecords)
-        ),
+        lambda: wheel.count(object) - wheel.count(DelayedProduce) - wheel.count(DelayedDeleteRecords),
         delayedOperation="Fetch",
     )
     metrics.gauge(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         "Requests that wait.",
-        lambda: replicas.wheel.count(DelayedDeleteRecords),
+        lambda: wheel.count(DelayedDeleteRecords),
         delayedOperation="DeleteRecords",
     )
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.control_records import EndTransactionMarker
 from ottla_broker.records.ids import TopicPartition
@@ -26,11 +28,10 @@ from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
+from ottla_broker.replication.local_replicas.states import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
 
-NO_EPOCH = -1
-NO_LEADER = -1
 CONSUMER = -1
 """Replica id of a consumer's fetch."""
 HIGH_WATERMARK = -1
@@ -53,32 +54,31 @@ class Waiter(Protocol):
     def on_progress(self) -> None: ...
 
 
-class Surroundings(Protocol):
-    """What a partition needs of the broker around it; the ReplicaManager."""
+@dataclass(frozen=True, slots=True)
+class PartitionContext:
+    """What a partition needs of its broker.
+
+    Args:
+        lag_max_ms: replica.lag.time.max.ms.
+        now_ms: Clock.monotonic in milliseconds.
+        live_brokers: the brokers of the metadata.
+        wake: has waiting fetches look again in a later turn of the loop.
+        propose_isr: sends `partition.in_sync.proposed` to the controller.
+    """
 
     broker_id: int
     lag_max_ms: int
-
-    def now_ms(self) -> int:
-        """Clock.monotonic in milliseconds."""
-        ...
-
-    def live_brokers(self) -> Collection[int]: ...
-
-    def wake(self, waiters: Iterable[Waiter]) -> None:
-        """Has them look again in a later turn of the loop."""
-        ...
-
-    def propose_isr(self, partition: Partition) -> None:
-        """Sends `partition.in_sync.proposed` to the controller."""
-        ...
+    now_ms: Callable[[], int]
+    live_brokers: Callable[[], Collection[int]]
+    wake: Callable[[Iterable[Waiter]], None]
+    propose_isr: Callable[[Partition], None]
 
 
 class Partition:
     """See the module. Offsets and epochs are -1 where there is none."""
 
     __slots__ = (
-        "_around",
+        "_context",
         "acks_all",
         "acks_leader",
         "adding",
@@ -90,10 +90,9 @@ class Partition:
         "followers",
         "in_sync",
         "index",
+        "is_assigned",
         "is_leader",
         "is_named_in_sync",
-        "is_removed",
-        "is_stopped",
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
@@ -102,31 +101,29 @@ class Partition:
         "on_follower_write",
         "partition_epoch",
         "removing",
+        "replica",
         "replicas",
-        "told_back_at",
         "topic",
         "topic_id",
         "topic_partition",
         "watermark_waiters",
     )
 
-    def __init__(self, around: Surroundings, topic_partition: TopicPartition, log: Log, topic_id: bytes) -> None:
-        self._around = around
+    def __init__(self, context: PartitionContext, topic_partition: TopicPartition, log: Log, topic_id: bytes) -> None:
+        self._context = context
         self.topic_partition = topic_partition
         self.topic = topic_partition.topic
         self.index = topic_partition.partition
         self.topic_id = topic_id
         self.log = log
+        self.replica = LocalReplica()
+        """The state of the replica; see `take_replica`."""
+        self.is_assigned = True
+        """False: this broker has no such partition any more, requests that refer to it must look for it again."""
         self.is_leader = False
-        self.is_removed = False
-        """Deleted from this broker; requests that hold on to it must look for it again."""
-        self.is_stopped = False
-        """Neither leads nor follows: what it holds gets old, and consumers are not to read it."""
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = -1
-        self.told_back_at = NO_EPOCH
-        """The leader epoch at which the controller was answered that the replica is back: it may not have heard."""
         self.partition_epoch = 0
         self.controller_epoch = 0
         self.replicas: tuple[int, ...] = ()
@@ -171,6 +168,11 @@ class Partition:
     def is_under_min_isr(self) -> bool:
         return self.is_leader and len(self.in_sync.committed) < self.min_isr
 
+    def take_replica(self, replica: LocalReplica) -> None:
+        """The replica has another state. What requests look at becomes a plain attribute here."""
+        self.replica = replica
+        self.is_assigned = replica.is_assigned
+
     def take_log(self, log: Log) -> None:
         """The replica goes on in another log directory, with a log that has the same positions."""
         self.log = log
@@ -188,13 +190,12 @@ class Partition:
         in_sync: tuple[int, ...],
     ) -> None:
         """Leads from `leader_epoch` on. The epoch stands in the log's epoch file already, starting at its end."""
-        around = self._around
+        context = self._context
         # Of an epoch that was skipped another may have been the leader, and cut what a follower had acknowledged here.
         is_still_leader = self.is_leader and leader_epoch == self.leader_epoch + 1
-        self.is_stopped = False
-        now = around.now_ms()
+        now = context.now_ms()
         self.is_leader = True
-        self.leader_id = around.broker_id
+        self.leader_id = context.broker_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.controller_epoch = controller_epoch
@@ -203,7 +204,7 @@ class Partition:
         self.leader_epoch_start_offset = self.log.assigned_offset
         followers: dict[int, FollowerState] = {}
         for replica in replicas:
-            if replica == around.broker_id:
+            if replica == context.broker_id:
                 continue
             # In-sync followers get a whole replica.lag.time.max.ms to send their first fetch to the new leader.
             fresh = FollowerState(replica, last_caught_up_ms=now if replica in in_sync else isr.NEVER)
@@ -230,7 +231,6 @@ class Partition:
     ) -> None:
         """Follows `leader_id` (-1: nobody leads). What waited for this broker's leadership fails."""
         self.is_leader = False
-        self.is_stopped = False
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -246,7 +246,6 @@ class Partition:
         broker, is still told to clients."""
         leader_id = NO_LEADER if self.is_leader else self.leader_id
         self.become_follower(leader_id, self.leader_epoch, self.partition_epoch, self.controller_epoch, self.replicas)
-        self.is_stopped = True
 
     def give_up_waiting(self, error_code: int) -> None:
         """Fails the produce and DeleteRecords requests that wait here and has the fetches look again."""
@@ -257,9 +256,9 @@ class Partition:
 
     def wake_everybody(self) -> None:
         if self.end_waiters:
-            self._around.wake(self.end_waiters)
+            self._context.wake(self.end_waiters)
         if self.watermark_waiters:
-            self._around.wake(self.watermark_waiters)
+            self._context.wake(self.watermark_waiters)
 
     def check_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """KIP-320: fences a client that knows an older or a newer leader than we do. -1 is not checked."""
@@ -318,7 +317,7 @@ class Partition:
         if acks_leader:
             acks_leader.advance(log.log_end_offset)
         if self.end_waiters:
-            self._around.wake(self.end_waiters)
+            self._context.wake(self.end_waiters)
         self.advance_high_watermark()
 
     def _begin_epoch_again(self) -> None:
@@ -341,23 +340,23 @@ class Partition:
         if not self.followers and len(self.in_sync.committed) == 1:
             offset = log.log_end_offset  # the only replica there is
         else:
-            around = self._around
+            context = self._context
             offset = isr.high_watermark(
                 log.high_watermark,
                 log.log_end_offset,
                 self.followers.values(),
                 self.in_sync,
                 self.min_isr,
-                around.live_brokers(),
-                around.now_ms(),
-                around.lag_max_ms,
+                context.live_brokers(),
+                context.now_ms(),
+                context.lag_max_ms,
             ).offset
         if offset <= log.high_watermark or not log.maybe_advance_high_watermark(offset):
             return
         if self.acks_all:
             self.acks_all.advance(log.high_watermark, self.acknowledgement())
         if self.watermark_waiters:
-            self._around.wake(self.watermark_waiters)
+            self._context.wake(self.watermark_waiters)
 
     def acknowledgement(self) -> int:
         """Error code of an acks=all request whose records the high watermark has passed."""
@@ -369,7 +368,7 @@ class Partition:
     def low_watermark(self) -> int:
         """The lowest log start offset of the live replicas, as this leader knows it (KIP-107)."""
         starts = ((follower.broker_id, follower.log_start_offset) for follower in self.followers.values())
-        return low_watermark(self.log.local_low_watermark, starts, self._around.live_brokers())
+        return low_watermark(self.log.local_low_watermark, starts, self._context.live_brokers())
 
     async def delete_records(self, offset: int) -> int:
         """Has the log begin at `offset` (-1: the high watermark), durably; gives the offset meant.
@@ -407,13 +406,13 @@ class Partition:
     def on_follower_fetch(self, broker_id: int, fetch_offset: int, log_start_offset: int, broker_epoch: int) -> None:
         """A follower asks for `fetch_offset`, and so has everything below it."""
         follower = self.followers[broker_id]
-        around = self._around
+        context = self._context
         log = self.log.state
         previous_end = follower.log_end_offset
-        follower.on_fetch(fetch_offset, log_start_offset, around.now_ms(), log.log_end_offset, broker_epoch)
+        follower.on_fetch(fetch_offset, log_start_offset, context.now_ms(), log.log_end_offset, broker_epoch)
         if broker_id not in self.in_sync.maximal:
             decision = isr.may_join(
-                follower, self.in_sync, log.high_watermark, self.leader_epoch_start_offset, around.live_brokers()
+                follower, self.in_sync, log.high_watermark, self.leader_epoch_start_offset, context.live_brokers()
             )
             if decision.holds:
                 self._propose(Change.EXPAND, (*self.in_sync.committed, broker_id))
@@ -429,14 +428,14 @@ class Partition:
         follower = self.followers.get(broker_id)
         if follower is None:
             return False
-        around = self._around
+        context = self._context
         return isr.is_waited_for(
             follower,
             self.in_sync,
             self.log.log_end_offset,
-            around.live_brokers(),
-            around.now_ms(),
-            around.lag_max_ms,
+            context.live_brokers(),
+            context.now_ms(),
+            context.lag_max_ms,
         )
 
     def shrink_isr(self) -> None:
@@ -448,9 +447,9 @@ class Partition:
             self.advance_high_watermark()
         if self.in_sync.is_in_flight:
             return
-        around = self._around
+        context = self._context
         slow = isr.out_of_sync(
-            self.followers.values(), self.in_sync, self.log.log_end_offset, around.now_ms(), around.lag_max_ms
+            self.followers.values(), self.in_sync, self.log.log_end_offset, context.now_ms(), context.lag_max_ms
         )
         if slow:
             self._propose(Change.SHRINK, tuple(replica for replica in self.in_sync.committed if replica not in slow))
@@ -465,7 +464,7 @@ class Partition:
         followers = self.followers
         epochs = tuple(followers[replica].broker_epoch if replica in followers else -1 for replica in proposed)
         self.in_sync = InSyncState(self.in_sync.committed, change, proposed, epochs)
-        self._around.propose_isr(self)
+        self._context.propose_isr(self)
 
     def on_isr_answer(
         self,

@@ -335,13 +335,15 @@ class Broker:
         if is_power_loss_suspected:
             await no_longer_lost(coordination, self.broker_id)
         await markers.broker_registered()
+        assert self._serving is not None
+        self._serving.replica_manager.clear_power_loss()
 
     async def _wait_until_others_lead(self) -> None:
         """Power was lost, or a directory was empty: see `power_loss`."""
+        assert self._serving is not None
         coordination, manager = self._ports.coordination, self.log_manager
-        suspected = [directory.path for directory in manager.directories if directory.is_power_loss_suspected]
         logs = [log.topic_partition for log in manager.logs]
-        lost = [log.topic_partition for log in manager.logs if log.disk.path in suspected]
+        lost = list(self._serving.replica_manager.replicas.power_loss_suspected)
         absent: list[TopicPartition] = []
         if manager.markers.has_new_directory:
             known = {*logs, *manager.offline_logs}
@@ -535,7 +537,7 @@ class Broker:
 
     def _on_directory_reopened(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
         if self._serving is not None and self._directory_events is not None:
-            self._serving.readmission.add(logs)
+            self._serving.readmission.add(path, logs)
             self._serving.readmission.forget()
             self._directory_events.report()
 

@@ -20,6 +20,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.local_replicas.states import LocalReplicaState
 from ottla_broker.server.partition_state import read_assignment, read_command
 from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
 
@@ -50,8 +51,8 @@ class Readmission:
         self._dynamic_config = dynamic_config
         self._report = report
         self._logger = logger
-        self._waiting: dict[TopicPartition, bool] = {}
-        """Replicas to be admitted, with whether the log is as long as it was."""
+        self._waiting: dict[TopicPartition, None] = {}
+        """Replicas whose partition's state is to be read."""
         self._unreadable: dict[TopicPartition, None] = {}
         """Of those, the ones whose state cannot be read, as a person has been told."""
         self._is_running = False
@@ -60,18 +61,17 @@ class Readmission:
         self._refused: dict[TopicPartition, str] = {}
         """What is given up and cannot begin anew yet, with the reason that a person has been told."""
 
-    def add(self, logs: Mapping[TopicPartition, bool], *, is_new: bool = False) -> None:
-        """These logs are back, or `is_new`. Those that are shorter than before answer KAFKA_STORAGE_ERROR until it is
-        their turn."""
-        for partition, has_its_end in logs.items():
-            # One that still waits has not acted since it was found shorter: a directory that fails once more before its
-            # turn comes takes the shorter end for the one that the log had.
-            is_whole = has_its_end and not self._replica_manager.is_offline(partition)
-            self._waiting[partition] = is_whole
-            if not is_whole and not is_new:
+    def add(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
+        """A log directory is back with these logs; whether each has every record that it had. Those that are shorter
+        answer KAFKA_STORAGE_ERROR until their partition's state admits them."""
+        self._replica_manager.log_dir_reopened(path, logs)
+        for partition in logs:
+            self._waiting[partition] = None
+            if self._replica_manager.replicas[partition].has_lost_tail:
                 self._logger.warning("%s is back, and shorter than it was: what was not synced is lost here", partition)
-            if not is_whole:
-                self._replica_manager.hold(partition)
+        self._start()
+
+    def _start(self) -> None:
         if self._waiting and not self._is_running:
             self._is_running = True
             self._clock.spawn(self._admit(), name="return of a log directory's replicas")
@@ -86,9 +86,9 @@ class Readmission:
                 if self._waiting:
                     await self._clock.sleep(_ASK_AGAIN_S)
                 else:
-                    await (
-                        self._replica_manager.log_manager.markers.reopened_replicas_reported()
-                    )  # others may come back meanwhile
+                    # Others may come back meanwhile.
+                    await self._replica_manager.log_manager.markers.reopened_replicas_reported()
+                    self._replica_manager.clear_power_loss()
         finally:
             self._is_running = False
 
@@ -97,10 +97,10 @@ class Readmission:
         commands: list[LeadershipCommand] = []
         leaving: list[TopicPartition] = []
         settled: list[TopicPartition] = []
-        for partition, is_whole in list(self._waiting.items()):
+        for partition in list(self._waiting):
             current = self._replica_manager.partition(*partition)
             if current is not None:
-                if not current.log.is_failed:
+                if current.replica.state is not LocalReplicaState.OFFLINE:
                     settled.append(partition)  # the controller was first
                 continue  # else what failed with the directory is still to be dropped
             try:
@@ -120,7 +120,7 @@ class Readmission:
             if command is None:
                 settled.append(partition)
                 continue
-            decision = self._replica_manager.decide_return(command, is_whole=is_whole)
+            decision = self._replica_manager.decide_readmission(command)
             if decision.action is ReturnAction.WAIT:
                 continue
             settled.append(partition)
@@ -133,7 +133,7 @@ class Readmission:
         for partition in settled:
             self._waiting.pop(partition, None)
             self._unreadable.pop(partition, None)
-        await self._replica_manager.leave(leaving)
+        await self._replica_manager.set_unassigned_aside(leaving)
         await self._replica_manager.readmit(commands)
         if commands:
             # The controller asks again, and hears that they work: one without a leader gets one.
@@ -204,7 +204,7 @@ class Readmission:
                     command = await read_command(self._coordination, partition, assignment)
                     if command is None or command.isr != (self._broker_id,):
                         continue
-                    await manager.recreate(partition, command.topic_id)
+                    await self._replica_manager.forget(partition, command.topic_id)
                 except (KafkaError, znodes.ZnodeError) as error:
                     refused[partition] = str(error)
                     if self._refused.get(partition) != str(error):
@@ -217,6 +217,7 @@ class Readmission:
                 )
                 # At once: should the coordination store fail over the next one, nobody would look for this one any
                 # more.
-                self.add({partition: False}, is_new=True)
+                self._waiting[partition] = None
+                self._start()
         self._refused = refused
         return not refused

@@ -21,6 +21,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.recreation_rules import Act, decide_recreation
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
+from ottla_broker.replication.local_replicas.states import LocalReplicaState
 from ottla_broker.server.partition_state import read_assignment, read_command
 
 _PASS_S = 1.0
@@ -58,7 +59,7 @@ class Recreating:
 
     async def _run(self) -> None:
         try:
-            while self._replica_manager.log_manager.offline_paths or self._recreations.filling:
+            while self._replica_manager.log_manager.offline_paths or self._recreations.catching_up:
                 try:
                     await self._pass()
                 except CoordinationError as error:
@@ -71,10 +72,13 @@ class Recreating:
 
     def _candidates(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """(without a log, made anew and out of the controller's sight)."""
-        told = self._replica_manager.told_offline()
-        without_log = self._recreations.without_log(told)
-        # Of one that was being filled when its new directory failed too, nothing is left: it is made anew once more.
-        refused = [one for one in told if self._recreations.is_filling(one) and one not in without_log]
+        without_log = self._recreations.without_log()
+        # Of one that was catching up when its new directory failed too, nothing is left: it is recreated once more.
+        refused = [
+            one
+            for one in self._replica_manager.replicas.reported_offline
+            if self._recreations.is_catching_up(one) and one not in without_log
+        ]
         return without_log, refused
 
     async def _pass(self) -> None:
@@ -109,7 +113,7 @@ class Recreating:
         """Whether the controller has said that it takes the replica for offline, and has not heard otherwise since."""
         known = self._replica_manager.metadata.partition(*partition)
         is_offline = known is not None and self._broker_id in known.offline_replicas
-        return is_offline and partition in self._replica_manager.told_offline()
+        return is_offline and partition in self._replica_manager.replicas.reported_offline
 
     async def _look(
         self, partition: TopicPartition, command: LeadershipCommand | None, *, is_filling: bool, is_known_offline: bool
@@ -120,7 +124,7 @@ class Recreating:
         was_lost = recreations.lost.pop(partition, "") is None
         if command is None:
             if is_filling:
-                await self._replica_manager.leave([partition])
+                await self._replica_manager.set_unassigned_aside([partition])
             return False
         decision = decide_recreation(
             self._broker_id,
@@ -144,7 +148,7 @@ class Recreating:
                 )
             return False
         if decision.act is Act.LEAVE and is_filling:
-            await self._replica_manager.leave([partition])
+            await self._replica_manager.set_unassigned_aside([partition])
             return False
         if decision.act is Act.REJOIN:
             await self._replica_manager.readmit([command])
@@ -158,8 +162,8 @@ class Recreating:
         manager = self._replica_manager
         # One of unknown place has been deleted, as far as the controller knows, once it is told offline no more. Of
         # one whose place is known a deletion is answered KAFKA_STORAGE_ERROR for as long as that directory is offline.
-        told_only = partition not in manager.log_manager.offline_logs
-        if told_only and partition not in manager.told_offline():
+        reported_only = manager.replicas[partition].state is not LocalReplicaState.OFFLINE
+        if reported_only and partition not in manager.replicas.reported_offline:
             return False
         self._logger.info("%s is made anew on %s, leader %d: %s", partition, path, command.leader, reason)
         try:
@@ -168,18 +172,18 @@ class Recreating:
             self._logger.warning("%s cannot be made anew yet: %s", partition, error.message)
             self._recreations.waiting[partition] = error.message
             return False
-        return await self._follow(partition, told_only=told_only)
+        return await self._follow(partition, reported_only=reported_only)
 
-    async def _follow(self, partition: TopicPartition, *, told_only: bool) -> bool:
+    async def _follow(self, partition: TopicPartition, *, reported_only: bool) -> bool:
         """As the state says by now: an order to delete the replica, which came while it had no log, is not repeated;
         and the nodes of a topic that is deleted stand until the last broker has answered."""
         assignment = await read_assignment(self._coordination, partition.topic)
         command = await read_command(self._coordination, partition, assignment)
         if command is None or self._broker_id not in command.replicas:
-            await self._replica_manager.leave([partition])
+            await self._replica_manager.set_unassigned_aside([partition])
             return False
-        await self._replica_manager.readmit([command], told_only=told_only)
-        if told_only and self._replica_manager.partition(*partition) is None:
-            await self._replica_manager.leave([partition])
+        await self._replica_manager.readmit([command], reported_only=reported_only)
+        if reported_only and self._replica_manager.partition(*partition) is None:
+            await self._replica_manager.set_unassigned_aside([partition])
             return False
         return True

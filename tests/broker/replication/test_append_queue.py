@@ -56,10 +56,10 @@ class HeldWorkers:
 
 class Setup:
     def __init__(self, log: Log, workers: HeldWorkers, around: LogSetup) -> None:
-        surroundings: Any = None
+        context: Any = None
         self.log = log
         self.workers = workers
-        self.partition = Partition(surroundings, PARTITION, log, bytes(16))
+        self.partition = Partition(context, PARTITION, log, bytes(16))
         self.partition.is_leader = True
         log.on_append = None
         self.metrics = Metrics()

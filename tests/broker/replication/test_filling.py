@@ -24,7 +24,7 @@ class Full:
         self.is_done = False
         self.refusals = 3
 
-    def is_filling(self, partition: TopicPartition) -> bool:
+    def is_catching_up(self, partition: TopicPartition) -> bool:
         return not self.is_done
 
     def chunk_bytes(self, largest: int) -> int:

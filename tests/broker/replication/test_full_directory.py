@@ -184,7 +184,7 @@ async def test_a_record_in_the_place_of_one_that_had_no_room_is_not_on_who_has_t
     assert (leader.log.log_end_offset, leader.log.high_watermark) == (2, 1)
 
 
-@pytest.mark.parametrize("moment", ["_carry_out_all", "_hand_over"])
+@pytest.mark.parametrize("moment", ["_assign_all", "_record_answers"])
 async def test_who_is_told_offline_and_has_room_by_then_is_asked_about_again(
     three: Fleet, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -198,14 +198,14 @@ async def test_who_is_told_offline_and_has_room_by_then_is_asked_about_again(
     await three.produce(1, "orders", "b", acks=1)
     await until(lambda: log.assigned_offset == 2, "the record has its offset")
     await cramped.refuse()
-    work = getattr(manager, moment)
+    work = getattr(manager._execution, moment)
 
     async def late(*arguments: Any) -> Any:
-        result = await work(*arguments) if moment == "_carry_out_all" else None
+        result = await work(*arguments) if moment == "_assign_all" else None
         await cramped.relieve()
-        return result if moment == "_carry_out_all" else await work(*arguments)
+        return result if moment == "_assign_all" else await work(*arguments)
 
-    monkeypatch.setattr(manager, moment, late)
+    monkeypatch.setattr(manager._execution, moment, late)
     topic = three.topics["orders"]
     state = topic.states[0]
     tp = TopicPartition("orders", 0)

@@ -313,6 +313,8 @@ async def test_a_failed_directory_is_a_storage_error_and_not_leader_for_clients_
     partition = one.nodes[1].partition("orders")
     await until(lambda: partition.watermark_waiters, "the fetch waits")
     assert partition.log.mark_offline()
+    table = one.nodes[1].manager.log_manager.table
+    table.on_logs_offline(partition.log.disk.path, [partition.topic_partition])
     partition.log.notify_failure()
     assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     for version, error in ((3, ErrorCode.NOT_LEADER_OR_FOLLOWER), (4, ErrorCode.KAFKA_STORAGE_ERROR)):

@@ -532,7 +532,7 @@ async def test_a_stopped_follower_follows_no_more(hasty: Fleet) -> None:
 async def test_a_stopped_follower_follows_again_when_the_controller_repeats_itself(three: Fleet) -> None:
     """It was stopped because its directory was offline, was back before the command came, and is told so next."""
     await three.ask(3, ApiKey.STOP_REPLICA, 4, stop_request(4, 0, delete=False), INTERNAL)
-    assert three.nodes[3].partition("orders").is_stopped
+    assert three.nodes[3].partition("orders").replica.is_idle
     assert (await three.command("orders"))[3] == [ErrorCode.NONE]
     await three.produce(1, "orders", "a")
     assert ends(three) == [1, 1, 1]
@@ -556,9 +556,9 @@ async def test_of_a_replica_that_is_deleted_nothing_is_remembered(three: Fleet) 
     three.nodes[1].partition("orders").log.mark_full()
     await three.elect("orders", 1, (1, 2, 3))
     orders = TopicPartition("orders", 0)
-    assert list(manager.told_offline()) == [orders]
+    assert list(manager.replicas.reported_offline) == [orders]
     await manager.stop_replicas(three.controller_epoch, [StopCommand(orders, 1, True)])
-    assert not manager.told_offline()
+    assert not manager.replicas.reported_offline
 
 
 async def test_a_replica_that_is_made_anew_while_a_command_waits_does_not_lead_with_nothing(three: Fleet) -> None:

@@ -12,7 +12,12 @@ from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
 from ottla_broker.replication.local_replicas.reopened import ReturnAction
-from ottla_broker.replication.local_replicas.replica_manager import EPOCH_DURING_DELETE
+from ottla_broker.replication.local_replicas.states import (
+    EPOCH_DURING_DELETE,
+    LogDirFailed,
+    LogDirReopened,
+    LogRemoved,
+)
 from tests.broker.replication.fleet import Fleet
 
 TP = TopicPartition("orders", 0)
@@ -26,8 +31,12 @@ async def held(tmp_path: Path) -> AsyncIterator[Fleet]:
     try:
         await fleet.create("orders", (1, 2), isr=(1, 2))
         manager = fleet.nodes[1].manager
-        manager._forget(fleet.nodes[1].partition("orders"))  # as when a directory fails
-        manager.hold(TP)
+        path = fleet.nodes[1].partition("orders").log.disk.path
+        manager.replicas.apply(TP, LogDirFailed(path))
+        await manager._execution._end_serving_offline()
+        # As after a restart, nobody knows in which epoch it acted.
+        manager.replicas.apply(TP, LogRemoved(is_deleted=True))
+        manager.replicas.apply(TP, LogDirReopened(path, has_whole_log=False))
         yield fleet
     finally:
         fleet.stop()
@@ -64,7 +73,7 @@ async def test_what_was_deleted_while_it_waited_is_not_made_again_by_what_the_co
 
 async def test_what_has_left_before_the_controller_says_so_is_deleted_when_it_does(held: Fleet, tmp_path: Path) -> None:
     manager = held.nodes[1].manager
-    await manager.leave([TP])
+    await manager.set_unassigned_aside([TP])
     assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["stray"]
     assert await manager.stop_replicas(1, [StopCommand(TP, EPOCH_DURING_DELETE, True)]) == {TP: ErrorCode.NONE}
     assert [name.rsplit("-", 1)[1] for name in directories(tmp_path)] == ["delete"]
@@ -80,12 +89,12 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
     """Its followers may have more of the epoch that it had. Whether it had one before a restart nobody knows."""
     manager = held.nodes[1].manager
     state = partial(alone_in_sync, held)
-    assert manager.decide_return(state(9), is_whole=False).action is ReturnAction.WAIT
+    assert manager.decide_readmission(state(9)).action is ReturnAction.WAIT
     for _ in range(2):  # the answer may be lost with its connection, and the command comes again
         assert await manager.apply_leadership(1, [state(3)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
-        assert manager.decide_return(state(3), is_whole=False).action is ReturnAction.WAIT
+        assert manager.decide_readmission(state(3)).action is ReturnAction.WAIT
     # The controller has heard of it, and tells the others only; the coordination store tells us.
-    assert manager.decide_return(state(4, leader=-1), is_whole=False).action is ReturnAction.ADMIT
+    assert manager.decide_readmission(state(4, leader=-1)).action is ReturnAction.ADMIT
     await manager.readmit([state(4, leader=-1)])
     assert not manager.is_offline(TP)
     assert await manager.apply_leadership(1, [state(4, leader=-1)]) == {TP: ErrorCode.NONE}
@@ -94,14 +103,15 @@ async def test_the_last_in_sync_leads_with_a_shorter_log_in_a_new_epoch_only(hel
 
 
 async def test_the_last_in_sync_is_back_in_an_epoch_that_it_was_told_of_while_it_was_away(
-    held: Fleet, monkeypatch: pytest.MonkeyPatch
+    held: Fleet,
 ) -> None:
     """Nobody leads in that epoch, so nobody has written in it, and the election begins another."""
     manager = held.nodes[1].manager
     without_leader = alone_in_sync(held, 4, leader=-1)
-    with monkeypatch.context() as offline:
-        offline.setattr(manager.log_manager, "is_on_offline_directory", lambda _: True)
-        assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+    path = manager.replicas[TP].log_dir
+    manager.replicas.apply(TP, LogDirFailed(path))
+    assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
+    manager.replicas.apply(TP, LogDirReopened(path, has_whole_log=False))
     assert await manager.apply_leadership(1, [alone_in_sync(held, 3, leader=-1)]) == {TP: ErrorCode.KAFKA_STORAGE_ERROR}
     assert await manager.apply_leadership(1, [without_leader]) == {TP: ErrorCode.NONE}
     assert await manager.apply_leadership(1, [alone_in_sync(held, 5)]) == {TP: ErrorCode.NONE}

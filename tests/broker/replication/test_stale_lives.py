@@ -158,7 +158,10 @@ async def test_a_full_leader_and_isr_ends_what_a_living_broker_serves_of_a_names
     assert await manager.apply_leadership(1, [command], is_full=True, load_topic=load) == {orders: ErrorCode.NONE}
     assert loaded == ["orders"]
     assert heard == [(0, 1), (0, 1), (1, 0)], "the end of both partitions of the namesake comes first"
-    assert manager.topic_name(OTHER_ID) == "orders" and one.topics["orders"].topic_id not in manager._topic_names
+    assert (
+        manager.topic_name(OTHER_ID) == "orders"
+        and one.topics["orders"].topic_id not in manager._partitions._topic_names
+    )
     assert manager.partition("orders", 1) is None
     one.topics["orders"].topic_id = OTHER_ID
     assert await one.values(1, "orders") == []

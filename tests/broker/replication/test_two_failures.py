@@ -22,7 +22,7 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication import isr
 from ottla_broker.replication.divergence import UNDEFINED, EpochEnd, restart_after_out_of_range, truncation
 from ottla_broker.replication.isr import InSyncState
-from ottla_broker.replication.partition import Partition, Waiter
+from ottla_broker.replication.partition import Partition, PartitionContext, Waiter
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
 
@@ -104,12 +104,11 @@ class _Question:
 
 
 class _Replica:
-    """One broker's replica, and the `Surroundings` of its partition."""
+    """One broker's replica."""
 
     def __init__(self, cluster: Cluster, broker_id: int, min_isr: int) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
-        self.lag_max_ms = LAG_MAX_MS
         self.log = _Log(min_isr)
         self.checkpoint = 0
         self.is_up = True
@@ -119,9 +118,12 @@ class _Replica:
         self.partition = self._new_partition()
 
     def _new_partition(self) -> Partition:
-        return Partition(self, TopicPartition("t", 0), cast("Log", self.log), bytes(16))
+        context = PartitionContext(
+            self.broker_id, LAG_MAX_MS, self.now_ms, self.live_brokers, self.wake, self.propose_isr
+        )
+        return Partition(context, TopicPartition("t", 0), cast("Log", self.log), bytes(16))
 
-    # Surroundings
+    # What the partition needs of its broker
 
     def now_ms(self) -> int:
         return self.cluster.now

@@ -86,7 +86,7 @@ class Readmitting:
         self.reports += 1
 
     def _on_return(self, path: str, logs: Mapping[TopicPartition, bool]) -> None:
-        self.readmission.add(logs)
+        self.readmission.add(path, logs)
         self.readmission.forget()
 
     async def start(self) -> None:

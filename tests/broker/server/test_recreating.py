@@ -15,6 +15,7 @@ from ottla_broker.metadata.cache import PartitionMetadata
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
+from ottla_broker.replication.local_replicas.states import LeaderAndIsrAnswered
 from ottla_broker.server.recreating import Recreating
 from ottla_broker.storage.log.log import Log
 from tests.broker.server.test_readmission import ME, OTHER, Readmitting
@@ -112,7 +113,7 @@ async def test_a_replica_that_is_deleted_while_it_is_made_anew_is_followed_no_mo
 
     async def get_late(path: str, *arguments: Any) -> Any:
         found = await get(path, *arguments)
-        if path == znodes.PartitionStateZnode.path(*partition) and broker.replicas.told_offline():
+        if path == znodes.PartitionStateZnode.path(*partition) and broker.replicas.replicas.reported_offline:
             await broker.delete(partition)
         return found
 
@@ -136,7 +137,7 @@ async def test_that_a_replica_being_filled_is_lost_is_told_once(broker: Away, ca
     # It is elected without having had everything, and nobody else is in sync.
     state = znodes.PartitionStateZnode(ME, 1, 1, (ME,))
     await broker.coordination.set(znodes.PartitionStateZnode.path(*partition), state.encode())
-    broker.replicas._told_offline[partition] = None
+    broker.replicas.replicas.apply(partition, LeaderAndIsrAnswered(ErrorCode.KAFKA_STORAGE_ERROR, 1))
     for _ in range(3):
         await broker.recreating._pass()
     assert list(broker.replicas.recreations.lost) == [partition]

@@ -39,7 +39,7 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
     requested = item.requested
     log = partition.log.state
     offset = requested.fetch_offset
-    if log.is_failed or partition.is_removed:
+    if log.is_failed or not partition.is_assigned:
         found = environment.replicas.partition_or_error(item.topic, requested.partition)
         item.error = int(found) if isinstance(found, ErrorCode) else _NOT_LEADER
         return
@@ -48,7 +48,9 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
     epoch_error = partition.check_epoch(current_epoch) if current_epoch >= 0 else ErrorCode.NONE
     if epoch_error:
         item.error = int(epoch_error)
-    elif not partition.is_leader and (replica_id >= 0 or not params.may_read_from_followers or partition.is_stopped):
+    elif not partition.is_leader and (
+        replica_id >= 0 or not params.may_read_from_followers or partition.replica.is_idle
+    ):
         item.error = _NOT_LEADER
     elif replica_id >= 0 and replica_id not in partition.followers:
         item.error = _UNKNOWN_LEADER_EPOCH if current_epoch >= 0 else _NOT_LEADER

@@ -246,7 +246,7 @@ class IncrementalContext:
             if item.is_woken:
                 item.return_to_waiters()
             partition = item.partition
-            if partition is None or partition.is_removed or partition.log.state.is_failed:
+            if partition is None or not partition.is_assigned or partition.log.state.is_failed:
                 self._find(item)
             else:
                 checks.check(item, params, environment)

@@ -15,7 +15,7 @@ import asyncio
 import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
@@ -23,6 +23,8 @@ from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.rates import WindowedRate
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.fetchers import Fetchers
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.states import FutureReplicaSwapped, LocalReplicaState
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.future_replicas import FutureReplica
@@ -38,18 +40,6 @@ Held = dict[tuple[str, int], list[Callable[[], None]]]
 
 _RATE_WINDOWS, _RATE_WINDOW_S = 11, 1.0
 """What the measured rate is taken over, as that of replication is by default."""
-
-
-class Replicas(Protocol):
-    """What moves need of the replica manager."""
-
-    log_manager: LogManager
-
-    def partition(self, topic: str, index: int) -> Partition | None: ...
-
-    def told_offline(self) -> Collection[TopicPartition]:
-        """Partitions for which the controller was last answered KAFKA_STORAGE_ERROR."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +69,9 @@ class LogMoves:
 
     def __init__(
         self,
-        replicas: Replicas,
+        log_manager: LogManager,
+        replicas: LocalReplicas,
+        partition: Callable[[str, int], Partition | None],
         clock: Clock,
         commands: asyncio.Lock,
         fetchers: Fetchers,
@@ -89,8 +81,9 @@ class LogMoves:
     ) -> None:
         self._report = report
         self._replicas = replicas
-        self._log_manager = replicas.log_manager
-        self._moves = replicas.log_manager.future_replicas
+        self._partition = partition
+        self._log_manager = log_manager
+        self._moves = log_manager.future_replicas
         self._clock = clock
         self._commands = commands
         self._fetchers = fetchers
@@ -160,9 +153,9 @@ class LogMoves:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is {state}.")
         if path in manager.cordoned and not is_there:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned.")
-        if (log is not None and log.is_failed) or manager.is_on_offline_directory(tp):
+        if self._replicas[tp].state is LocalReplicaState.OFFLINE:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is on an offline log directory.")
-        if log is None or self._replicas.partition(*tp) is None:
+        if log is None or self._partition(*tp) is None:
             if log is None:
                 manager.prefer(tp, path)
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp} is not here yet; {path} is remembered for it.")
@@ -183,7 +176,7 @@ class LogMoves:
     async def _finish(self, move: FutureReplica) -> bool:
         tp = move.current.topic_partition
         async with self._commands:
-            partition = self._replicas.partition(*tp)
+            partition = self._partition(*tp)
             if move.is_finished or partition is None or partition.log is not move.current:
                 return move.is_finished
             await self._fetchers.remove([tp])
@@ -196,13 +189,14 @@ class LogMoves:
                 timer.cancel()
                 swap.cancel()
                 self._release(tp)
-                if not (partition.is_leader or partition.is_stopped or partition.is_removed):
+                if not partition.is_leader and partition.is_assigned and not partition.replica.is_idle:
                     self._fetchers.add([partition])
         has_swapped = not swap.cancelled() and swap.result()
         if has_swapped:
             self._done.inc()
             self._logger.info("%s has moved to %s", tp, partition.log.disk.path)
-            if not partition.log.is_full and tp in self._replicas.told_offline():
+            swapped = FutureReplicaSwapped(partition.log.disk.path, partition.log.is_full)
+            if self._replicas[tp].is_assigned and self._replicas.apply(tp, swapped).effects:
                 self._report()  # it had left its place to others, for lack of room where it was
         return has_swapped
 
@@ -260,7 +254,7 @@ class LogMoves:
         is_future = log is not current
         if is_future:
             lag = UNKNOWN_LAG if current is None else current.log_end_offset - log.log_end_offset
-        elif self._replicas.partition(*tp) is None:
+        elif self._partition(*tp) is None:
             lag = UNKNOWN_LAG
         else:
             lag = max(0, log.high_watermark - log.log_end_offset)

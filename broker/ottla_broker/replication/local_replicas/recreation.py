@@ -7,14 +7,15 @@ are filled (`ottla.replica.recreate.max.bytes.per.second`), and what a person se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import Any
 
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.commands import LeadershipCommand
 from ottla_broker.replication.local_replicas.recreation_rules import Target
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.states import LocalReplicaState, Recreated
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, CopyThrottle
@@ -26,25 +27,23 @@ _NAMED = 100
 """Lost partitions that /status names."""
 
 
-class Replicas(Protocol):
-    """What re-creation needs of the replica manager."""
-
-    @property
-    def log_manager(self) -> LogManager: ...
-
-    def partition(self, topic: str, index: int) -> Partition | None: ...
-
-    def live_brokers(self) -> Collection[int]: ...
-
-    async def readmit(self, commands: Sequence[LeadershipCommand]) -> None: ...
-
-
 class Recreations:
     """See the module."""
 
-    def __init__(self, replicas: Replicas, clock: Clock, metrics: Metrics, logger: Logger) -> None:
+    def __init__(
+        self,
+        log_manager: LogManager,
+        replicas: LocalReplicas,
+        partition: Callable[[str, int], Partition | None],
+        live_brokers: Callable[[], Collection[int]],
+        clock: Clock,
+        metrics: Metrics,
+        logger: Logger,
+    ) -> None:
+        self._log_manager = log_manager
         self._replicas = replicas
-        self._log_manager = replicas.log_manager
+        self._partition = partition
+        self._live_brokers = live_brokers
         self._logger = logger
         self.max_bytes_per_second = NO_LIMIT
         """ottla.replica.recreate.max.bytes.per.second, as it is now."""
@@ -58,7 +57,7 @@ class Recreations:
         self._done = metrics.counter("ottla_replica_recreations_done", "Replicas made anew that have caught up.")
         self._bytes = metrics.counter("ottla_replica_recreation_bytes", "Bytes fetched to fill replicas made anew.")
         metrics.gauge(
-            "ottla_replica_recreations", "Replicas made anew that are being filled.", lambda: len(self.filling)
+            "ottla_replica_recreations", "Replicas made anew that are being filled.", lambda: len(self.catching_up)
         )
         metrics.gauge(
             "ottla_replica_recreations_waiting",
@@ -74,19 +73,21 @@ class Recreations:
     # What is to be done
 
     @property
-    def filling(self) -> Collection[TopicPartition]:
-        """Replicas made anew that have not had everything yet."""
-        return self._log_manager.registry.catching_up
+    def catching_up(self) -> Collection[TopicPartition]:
+        """Recreated replicas that have not had every committed record yet."""
+        return self._replicas.catching_up
 
-    def is_filling(self, partition: TopicPartition) -> bool:
-        return self._log_manager.registry.is_catching_up(partition)
+    def is_catching_up(self, partition: TopicPartition) -> bool:
+        return not self._replicas[partition].is_caught_up
 
-    def without_log(self, told_offline: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Partitions of this broker that are on a failed directory, or might be: the controller was told so."""
+    def without_log(self) -> list[TopicPartition]:
+        """Partitions of this broker that are on a failed directory, or might be: the controller takes them for
+        offline."""
         manager = self._log_manager
         if not manager.offline_paths:
             return []
-        found = dict.fromkeys([*manager.offline_logs, *told_offline])
+        offline = self._replicas.in_state(LocalReplicaState.OFFLINE)
+        found = dict.fromkeys([*offline, *self._replicas.reported_offline])
         return [partition for partition in found if manager.get(partition) is None]
 
     def size_bytes(self, partition: TopicPartition) -> int:
@@ -97,10 +98,10 @@ class Recreations:
     @property
     def is_slot_free(self) -> bool:
         """Whether one more may be filled. Those whose leader is away hold no place."""
-        live = self._replicas.live_brokers()
+        live = self._live_brokers()
         busy = 0
-        for tp in self.filling:
-            partition = self._replicas.partition(*tp)
+        for tp in self.catching_up:
+            partition = self._partition(*tp)
             busy += partition is not None and partition.leader_id in live
         return busy < _FILLED_AT_ONCE and self.max_bytes_per_second > 0
 
@@ -109,7 +110,7 @@ class Recreations:
         filled leaves over."""
         manager = self._log_manager
         promised = dict.fromkeys(manager.states.placeable, 0)
-        for tp in self.filling:
+        for tp in self.catching_up:
             log = manager.get(tp)
             if log is not None and log.disk.path in promised:
                 promised[log.disk.path] += max(0, self._sizes.get(tp, 0) - log.size_bytes)
@@ -125,7 +126,8 @@ class Recreations:
         """The replica anew, empty; nobody follows with it yet. KafkaError KAFKA_STORAGE_ERROR when the directory does
         not take it, or the failed one is just coming back."""
         self._sizes[partition] = self.size_bytes(partition)
-        await self._log_manager.recreate(partition, topic_id, path, is_catching_up=True)
+        log = await self._log_manager.recreate(partition, topic_id, path, is_catching_up=True)
+        self._replicas.apply(partition, Recreated(log.disk.path))
 
     # What a follower that is being filled asks (`follower.Filling`)
 
@@ -155,7 +157,7 @@ class Recreations:
         """For /status: plain values."""
         return {
             "waiting": len(self.waiting),
-            "filling": len(self.filling),
+            "filling": len(self.catching_up),
             "lost": len(self.lost),
             "lost_partitions": [str(partition) for partition in list(self.lost)[:_NAMED]],
         }

@@ -107,9 +107,9 @@ def decide_recreation(
     return Decision(Act.CREATE, f"{best.room_bytes} bytes are free there beyond the reserve", best.path)
 
 
-def may_lead(*, is_filling: bool) -> bool:
+def may_lead(*, is_caught_up: bool) -> bool:
     """Whether a replica that is named leader takes it on."""
-    return not is_filling
+    return is_caught_up
 
 
 def is_full(log_end_offset: int, leader_high_watermark: int) -> bool:

@@ -43,7 +43,7 @@ Where this differs from the obvious list, and why
 
 Worked example: broker 1 follows, its directory fails, the replica is recreated and catches up.
 
-    >>> replica = LocalReplica(ReplicaState.FOLLOWER, leader_epoch=4, log_dir="/d0")
+    >>> replica = LocalReplica(LocalReplicaState.FOLLOWER, leader_epoch=4, log_dir="/d0")
     >>> replica, effects, reason, _ = decide(replica, LogDirFailed("/d0"))
     >>> replica.state.value, replica.last_active_epoch, [effect.value for effect in effects]
     ('offline', 4, ['end serving'])
@@ -74,14 +74,15 @@ from typing import Any, NamedTuple, TypeAlias
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.reopened import ReturnAction, decide_return
+from ottla_broker.replication.local_replicas.recreation_rules import may_lead
+from ottla_broker.replication.local_replicas.reopened import ReturnAction, ReturnDecision, decide_return
 
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 """Leader epoch of StopReplica for a topic that is being deleted: overrules every epoch (KIP-570)."""
 
 
-class ReplicaState(Enum):
+class LocalReplicaState(Enum):
     ABSENT = "absent"
     """There is no log here, as far as this broker knows."""
     LOADED = "loaded"
@@ -118,7 +119,7 @@ class Reported(Enum):
 class LocalReplica:
     """The replica of one partition on this broker."""
 
-    state: ReplicaState = ReplicaState.ABSENT
+    state: LocalReplicaState = LocalReplicaState.ABSENT
     leader_epoch: int | None = None
     """Of the command that made it what it is; None: no command has named it, there is no Partition."""
     log_dir: str | None = None
@@ -133,7 +134,7 @@ class LocalReplica:
     nobody knows."""
     power_loss_suspected: bool = False
     """Its log directory may have lost what was not flushed, and this broker has not registered since."""
-    after_serving: ReplicaState | None = None
+    after_serving: LocalReplicaState | None = None
     """OFFLINE, while the partition still stands: what the replica has become meanwhile."""
 
     @property
@@ -144,12 +145,12 @@ class LocalReplica:
     @property
     def is_offline(self) -> bool:
         """Clients hear KAFKA_STORAGE_ERROR: on an offline log directory, or back without its tail."""
-        return self.state is ReplicaState.OFFLINE or self.has_lost_tail
+        return self.state is LocalReplicaState.OFFLINE or self.has_lost_tail
 
     @property
     def is_idle(self) -> bool:
         """It is assigned, and neither leads nor follows: consumers are not to read what gets old."""
-        return self.state in (ReplicaState.STOPPED, ReplicaState.HANDED_OVER_FULL)
+        return self.state in (LocalReplicaState.STOPPED, LocalReplicaState.HANDED_OVER_FULL)
 
 
 # Events
@@ -275,6 +276,11 @@ class LogDirReopened:
 
 
 @dataclass(frozen=True, slots=True)
+class LogMissing:
+    """Its log directory is back, without the log."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recreated:
     """An empty log was made in place of one on an offline log directory; other brokers have the records."""
 
@@ -334,6 +340,7 @@ ReplicaEvent: TypeAlias = (
     | LogDirFailed
     | ServingEnded
     | LogDirReopened
+    | LogMissing
     | Recreated
     | Forgotten
     | CatchUpRequired
@@ -389,7 +396,20 @@ def decide(replica: LocalReplica, event: ReplicaEvent) -> ReplicaDecision:
     return row(replica, event)
 
 
-_S = ReplicaState
+def decide_readmission(replica: LocalReplica, broker_id: int, state: LeadershipCommand) -> ReturnDecision:
+    """What becomes of a replica that is back, by `state`: its partition's, or what a LeaderAndIsr says of it."""
+    return decide_return(
+        broker_id,
+        leader=state.leader,
+        isr=state.isr,
+        replicas=state.replicas,
+        leader_epoch=state.leader_epoch,
+        last_epoch=replica.last_active_epoch,
+        is_whole=not replica.has_lost_tail,
+    )
+
+
+_S = LocalReplicaState
 _KAFKA_STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -411,18 +431,10 @@ def _check_leader_and_isr(replica: LocalReplica, event: LeaderAndIsrReceived) ->
     if event.leave_to_others:
         return ReplicaDecision(replica, reason=event.leave_to_others, error=_KAFKA_STORAGE_ERROR)
     if replica.has_lost_tail:
-        decision = decide_return(
-            event.broker_id,
-            leader=command.leader,
-            isr=command.isr,
-            replicas=command.replicas,
-            leader_epoch=command.leader_epoch,
-            last_epoch=replica.last_active_epoch,
-            is_whole=False,
-        )
+        decision = decide_readmission(replica, event.broker_id, command)
         if decision.action is ReturnAction.WAIT:
             return ReplicaDecision(replica, reason=decision.reason, error=_KAFKA_STORAGE_ERROR)
-    if is_named_leader and not replica.is_caught_up:
+    if is_named_leader and not may_lead(is_caught_up=replica.is_caught_up):
         return _refuse_to_lead(replica)
     if event.topic_id is TopicIdMatch.OTHER:
         return ReplicaDecision(replica, reason="another topic of that name", error=ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -482,7 +494,7 @@ def _check_partition_state(replica: LocalReplica, event: PartitionStateRead) -> 
 
 
 def _assign(replica: LocalReplica, event: Assigned) -> ReplicaDecision:
-    if event.is_leader and not replica.is_caught_up:
+    if event.is_leader and not may_lead(is_caught_up=replica.is_caught_up):
         return _refuse_to_lead(replica)  # recreated since the command was checked
     if event.is_leader:
         state, effect = _S.LEADER, ReplicaEffect.LEAD
@@ -599,7 +611,7 @@ def _without_past(replica: LocalReplica) -> LocalReplica:
     return replace(replica, reported=Reported.NOTHING, last_active_epoch=None, has_lost_tail=False)
 
 
-def _unassigned(replica: LocalReplica, state: ReplicaState) -> LocalReplica:
+def _unassigned(replica: LocalReplica, state: LocalReplicaState) -> LocalReplica:
     """There is no Partition any more."""
     return replace(
         replica,
@@ -655,6 +667,10 @@ def _reopen(replica: LocalReplica, event: LogDirReopened) -> ReplicaDecision:
     return _come_back(back, _S.REOPENED, "its log directory is back")
 
 
+def _miss(replica: LocalReplica, event: LogMissing) -> ReplicaDecision:
+    return _come_back(replace(replica, log_dir=None), _S.ABSENT, "its log directory is back without its log")
+
+
 def _recreate(replica: LocalReplica, event: Recreated) -> ReplicaDecision:
     return _come_back(replace(replica, log_dir=event.log_dir), _S.RECREATING, "recreated, empty")
 
@@ -664,7 +680,7 @@ def _forget(replica: LocalReplica, event: Forgotten) -> ReplicaDecision:
     return _come_back(emptied, _S.REOPENED, "its records are given up, it starts empty")
 
 
-def _come_back(replica: LocalReplica, state: ReplicaState, reason: str) -> ReplicaDecision:
+def _come_back(replica: LocalReplica, state: LocalReplicaState, reason: str) -> ReplicaDecision:
     if replica.is_assigned:
         return ReplicaDecision(replace(replica, after_serving=state), reason=f"{reason}; its partition still has to go")
     return ReplicaDecision(replace(replica, state=state), reason=reason)
@@ -727,13 +743,15 @@ SERVED = (_S.LEADER, _S.FOLLOWER, _S.STOPPED, _S.HANDED_OVER_FULL)
 _BEFORE_COMMAND = (_S.ABSENT, _S.LOADED, _S.REOPENED)
 
 
-def _rows(kind: type[Any], *parts: tuple[Iterable[ReplicaState], Row]) -> dict[tuple[ReplicaState, type[Any]], Row]:
+def _rows(
+    kind: type[Any], *parts: tuple[Iterable[LocalReplicaState], Row]
+) -> dict[tuple[LocalReplicaState, type[Any]], Row]:
     return {(state, kind): row for states, row in parts for state in states}
 
 
 _WITH_LOG = (_S.LOADED, *SERVED, _S.REOPENED, _S.RECREATING)
 
-TABLE: Mapping[tuple[ReplicaState, type[Any]], Row] = MappingProxyType(
+TABLE: Mapping[tuple[LocalReplicaState, type[Any]], Row] = MappingProxyType(
     {
         **_rows(LogFound, ((_S.ABSENT,), _find)),
         **_rows(
@@ -756,6 +774,7 @@ TABLE: Mapping[tuple[ReplicaState, type[Any]], Row] = MappingProxyType(
             LogRemoved,
             ((_S.STRAY,), _removed),
             ((_S.OFFLINE,), _removed_offline),
+            ((_S.ABSENT, *_WITH_LOG), _same("its log is another one by now")),
         ),
         **_rows(
             LogDirFailed,
@@ -768,6 +787,7 @@ TABLE: Mapping[tuple[ReplicaState, type[Any]], Row] = MappingProxyType(
             ((_S.ABSENT, _S.OFFLINE), _reopen),
             ((*_WITH_LOG, _S.STRAY), _same("its log is in another directory")),
         ),
+        **_rows(LogMissing, ((_S.OFFLINE,), _miss)),
         **_rows(Recreated, ((_S.ABSENT, _S.OFFLINE), _recreate)),
         **_rows(Forgotten, ((_S.ABSENT, _S.OFFLINE), _forget)),
         **_rows(
@@ -803,8 +823,8 @@ REFUSED = MappingProxyType(
         StopReplicaReceived: "the removal of a stray log holds the lock of the commands",
         NotAssigned: "it is being removed already",
         TopicReplaced: "an offline log is compared when its directory is back, a stray one goes anyway",
-        LogRemoved: "a removal begins with a state that is stray",
         ServingEnded: "only the partition of an offline replica goes after the state has changed",
+        LogMissing: "only a log on an offline directory can be missed when that is back",
         Recreated: "a log is made only where there is none",
         Forgotten: "a log is made only where there is none",
         FutureReplicaSwapped: "only the log of a partition is moved",

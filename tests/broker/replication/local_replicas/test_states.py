@@ -27,10 +27,12 @@ from ottla_broker.replication.local_replicas.states import (
     LeaderAndIsrAnswered,
     LeaderAndIsrReceived,
     LocalReplica,
+    LocalReplicaState,
     LogDirFailed,
     LogDirReopened,
     LogFound,
     LogHasRoom,
+    LogMissing,
     LogRemoved,
     NotAssigned,
     PartitionStateRead,
@@ -39,7 +41,6 @@ from ottla_broker.replication.local_replicas.states import (
     RefusedEvent,
     ReplicaEffect,
     ReplicaEvent,
-    ReplicaState,
     Reported,
     ServingEnded,
     StopReplicaReceived,
@@ -49,7 +50,7 @@ from ottla_broker.replication.local_replicas.states import (
 )
 
 ME, OTHER, THIRD = 1, 2, 3
-S, E = ReplicaState, ReplicaEffect
+S, E = LocalReplicaState, ReplicaEffect
 ABSENT = LocalReplica()
 LEADER = LocalReplica(S.LEADER, leader_epoch=4, log_dir="/d0")
 FOLLOWER = replace(LEADER, state=S.FOLLOWER)
@@ -96,7 +97,7 @@ def answered(replica: LocalReplica, error: ErrorCode, epoch: int = 5, *, is_full
 
 def test_every_state_has_a_row_for_every_event_or_the_event_says_why_not() -> None:
     for kind in get_args(ReplicaEvent):
-        without = [state for state in ReplicaState if (state, kind) not in TABLE]
+        without = [state for state in LocalReplicaState if (state, kind) not in TABLE]
         assert bool(without) == (kind in REFUSED), f"{kind.__name__}: {without}"
     assert {kind for _, kind in TABLE} == set(get_args(ReplicaEvent))
 
@@ -195,6 +196,10 @@ def test_a_directory_that_is_back_before_the_partition_is_gone_does_not_make_it_
     assert decide(decide(back, LogDirFailed("/d0")).replica, ServingEnded()).replica == replace(
         OFFLINE, has_lost_tail=True
     )
+
+
+def test_a_directory_that_is_back_without_the_log_leaves_no_replica() -> None:
+    assert decide(OFFLINE, LogMissing()).replica == LocalReplica(last_active_epoch=4)
 
 
 def test_a_short_log_waits_while_others_in_sync_have_its_tail() -> None:
@@ -383,6 +388,7 @@ EVENTS: st.SearchStrategy[ReplicaEvent] = st.one_of(
             CatchUpRequired(),
             CaughtUp(),
             LogHasRoom(),
+            LogMissing(),
             PowerLossCleared(),
             BrokerStopping(),
         ]

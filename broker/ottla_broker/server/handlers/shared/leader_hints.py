@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla_broker.metadata.cache import NO_LEADER, BrokerEndpoint, BrokerMetadata
-from ottla_broker.replication.partition import NO_EPOCH
+from ottla_broker.replication.local_replicas.states import NO_EPOCH
 from ottla_broker.server.handler_api import Services
 
 
@@ -20,7 +20,7 @@ def current_leader(services: Services, topic: str, index: int) -> tuple[int, int
     partition = services.replica_manager.partition(topic, index)
     known = services.metadata.partition(topic, index)
     if partition is not None and not (
-        partition.is_stopped and known is not None and known.leader_epoch > partition.leader_epoch
+        partition.replica.is_idle and known is not None and known.leader_epoch > partition.leader_epoch
     ):
         return partition.leader_id, partition.leader_epoch
     return (NO_LEADER, NO_EPOCH) if known is None else (known.leader, known.leader_epoch)
