@@ -33,7 +33,7 @@ from ottla_broker.replication.fetch.partition_fetch import PartitionFetch
 from ottla_broker.replication.follower import Follower
 from ottla_broker.replication.local_replicas import recreation_rules as recreation
 from ottla_broker.replication.local_replicas import reopened as offline
-from ottla_broker.replication.local_replicas import states
+from ottla_broker.replication.local_replicas import transitions
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server import recreating
@@ -357,7 +357,7 @@ MISTAKES = (
         40,
         (
             (recreating, "decide_recreation", _made_anew_in_the_isr),
-            (states, "may_lead", lambda is_caught_up: True),
+            (transitions, "may_lead", lambda is_caught_up: True),
         ),
         is_quick=True,
     ),
@@ -477,7 +477,7 @@ MISTAKES = (
         "a replica that is back with less than it had leads at once",
         "disks",
         40,
-        ((states, "decide_return", _admit_at_once),),
+        ((transitions, "decide_return", _admit_at_once),),
         is_quick=True,
         first_seed=85,
     ),

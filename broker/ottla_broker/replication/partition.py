@@ -28,7 +28,7 @@ from ottla_broker.replication.delayed import AckQueue
 from ottla_broker.replication.deletion import DeletionQueue, low_watermark
 from ottla_broker.replication.divergence import EpochEnd, leader_answer
 from ottla_broker.replication.isr import Answer, Change, FollowerState, InSyncState
-from ottla_broker.replication.local_replicas.states import NO_EPOCH, LocalReplica
+from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH, LocalReplica
 from ottla_broker.storage.log.append_checks import AppendInfo
 from ottla_broker.storage.log.log import Log
 

@@ -18,9 +18,9 @@ from ottla_broker.ports.coordination import CoordinationError
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
+from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
 from ottla_broker.replication.local_replicas.reopened import ReturnAction
 from ottla_broker.replication.local_replicas.replica_manager import ReplicaManager
-from ottla_broker.replication.local_replicas.states import LocalReplicaState
 from ottla_broker.server.partition_state import read_assignment, read_command
 from ottla_broker.server.peers.dynamic_config import BROKERS, DynamicConfig
 

@@ -15,7 +15,7 @@ from ottla_broker.metadata.cache import PartitionMetadata
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand, StopCommand
-from ottla_broker.replication.local_replicas.states import LeaderAndIsrAnswered
+from ottla_broker.replication.local_replicas.replica_events import LeaderAndIsrAnswered
 from ottla_broker.server.recreating import Recreating
 from ottla_broker.storage.log.log import Log
 from tests.broker.server.test_readmission import ME, OTHER, Readmitting

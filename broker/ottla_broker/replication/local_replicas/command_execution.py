@@ -22,24 +22,24 @@ from ottla_broker.replication.local_replicas.commands import LeadershipCommand, 
 from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions, is_another_topic
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import (
+from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
+from ottla_broker.replication.local_replicas.replica_events import (
     Assigned,
     BrokerStopping,
     LeaderAndIsrAnswered,
     LeaderAndIsrReceived,
-    LocalReplicaState,
     LogRemoved,
     NotAssigned,
     PartitionStateRead,
-    ReplicaDecision,
     ReplicaEffect,
     ServingEnded,
     StopReplicaReceived,
     TopicIdMatch,
     TopicReplaced,
-    decide,
 )
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.states import decide
+from ottla_broker.replication.local_replicas.transitions import ReplicaDecision
 from ottla_broker.replication.partition import Logger, Partition, PartitionContext
 from ottla_broker.storage.files.names import is_topic_name
 from ottla_broker.storage.log.log import Log

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
+from ottla_broker.replication.local_replicas.replica_events import LogHasRoom
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import LocalReplicaState, LogHasRoom
 from ottla_broker.replication.partition import Partition
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from ottla_broker.metrics import Metrics
 from ottla_broker.ports import Clock
 from ottla_broker.records.ids import TopicPartition
+from ottla_broker.replication.local_replicas.local_replica import LocalReplicaState
 from ottla_broker.replication.local_replicas.recreation_rules import Target
+from ottla_broker.replication.local_replicas.replica_events import Recreated
 from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import LocalReplicaState, Recreated
 from ottla_broker.replication.partition import Logger, Partition
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.throttle import NO_LIMIT, CopyThrottle

@@ -30,22 +30,21 @@ from ottla_broker.replication.local_replicas.fencing import CommandFence
 from ottla_broker.replication.local_replicas.full_log_dirs import FullLogDirs
 from ottla_broker.replication.local_replicas.future_replicas import LogMoves
 from ottla_broker.replication.local_replicas.hosted_partitions import HostedPartitions
+from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState
 from ottla_broker.replication.local_replicas.recreation import Recreations
 from ottla_broker.replication.local_replicas.reopened import ReturnDecision
-from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
-from ottla_broker.replication.local_replicas.states import (
+from ottla_broker.replication.local_replicas.replica_events import (
     CatchUpRequired,
     CaughtUp,
     Forgotten,
-    LocalReplica,
-    LocalReplicaState,
     LogDirFailed,
     LogDirReopened,
     LogFound,
     LogMissing,
     PowerLossCleared,
-    decide_readmission,
 )
+from ottla_broker.replication.local_replicas.replica_map import LocalReplicas
+from ottla_broker.replication.local_replicas.transitions import decide_readmission
 from ottla_broker.replication.partition import Partition, PartitionContext
 from ottla_broker.replication.quotas import ReplicationQuotas
 from ottla_broker.replication.wake_queue import WakeQueue

@@ -10,14 +10,10 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.replication.local_replicas.states import (
-    LocalReplica,
-    LocalReplicaState,
-    ReplicaDecision,
-    ReplicaEvent,
-    Reported,
-    decide,
-)
+from ottla_broker.replication.local_replicas.local_replica import LocalReplica, LocalReplicaState, Reported
+from ottla_broker.replication.local_replicas.replica_events import ReplicaEvent
+from ottla_broker.replication.local_replicas.states import decide
+from ottla_broker.replication.local_replicas.transitions import ReplicaDecision
 
 _ABSENT: Final = LocalReplica()
 

@@ -21,7 +21,7 @@ from ottla_broker.protocol.generated.stop_replica import (
 )
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import StopCommand
-from ottla_broker.replication.local_replicas.states import NO_EPOCH
+from ottla_broker.replication.local_replicas.local_replica import NO_EPOCH
 from ottla_broker.server.handler_api import RequestContext, Services
 
 

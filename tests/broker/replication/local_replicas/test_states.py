@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.replication.local_replicas.commands import LeadershipCommand
-from ottla_broker.replication.local_replicas.states import (
+from ottla_broker.replication.local_replicas.local_replica import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
-    REFUSED,
-    SERVED,
-    TABLE,
+    LocalReplica,
+    LocalReplicaState,
+    Reported,
+)
+from ottla_broker.replication.local_replicas.replica_events import (
     Assigned,
     BrokerStopping,
     CatchUpRequired,
@@ -26,8 +28,6 @@ from ottla_broker.replication.local_replicas.states import (
     FutureReplicaSwapped,
     LeaderAndIsrAnswered,
     LeaderAndIsrReceived,
-    LocalReplica,
-    LocalReplicaState,
     LogDirFailed,
     LogDirReopened,
     LogFound,
@@ -38,16 +38,14 @@ from ottla_broker.replication.local_replicas.states import (
     PartitionStateRead,
     PowerLossCleared,
     Recreated,
-    RefusedEvent,
     ReplicaEffect,
     ReplicaEvent,
-    Reported,
     ServingEnded,
     StopReplicaReceived,
     TopicIdMatch,
     TopicReplaced,
-    decide,
 )
+from ottla_broker.replication.local_replicas.states import REFUSED, SERVED, TABLE, RefusedEvent, decide
 
 ME, OTHER, THIRD = 1, 2, 3
 S, E = LocalReplicaState, ReplicaEffect
