@@ -21,7 +21,7 @@ Ask: TypeAlias = Callable[..., str]
 
 @contextmanager
 def kafka_records() -> Iterator[Ask]:
-    """A function from the words of a question to its answer."""
+    """A function that sends a request's words and returns the answer."""
     if shutil.which("javac") is None:
         reason = "no javac: run scripts/install-system.sh (Debian: openjdk-17-jdk-headless)"
         pytest.fail(reason) if os.environ.get("OTTLA_TEST_ALL") == "1" else pytest.skip(reason)
@@ -54,7 +54,7 @@ def hex_of(field: bytes | None) -> str:
 
 
 def spelled(magic: int, records: Sequence[Record], timestamp_type: str = "CreateTime") -> str:
-    """How `read` tells these records."""
+    """These records in the text of `read`."""
     return ",".join(
         f"{magic} {record.offset} {record.timestamp} {timestamp_type} {hex_of(record.key)} {hex_of(record.value)}"
         for record in records
@@ -62,5 +62,5 @@ def spelled(magic: int, records: Sequence[Record], timestamp_type: str = "Create
 
 
 def to_write(records: Sequence[Record]) -> str:
-    """How `write` is told of them."""
+    """These records in the text for `write`."""
     return ",".join(f"{record.timestamp}:{hex_of(record.key)}:{hex_of(record.value)}" for record in records)

@@ -1,4 +1,4 @@
-"""Batches against two other implementations, and what is not a batch."""
+"""Batches compared with two other implementations, and invalid batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 
 @given(record_lists(), st.sampled_from(list(Codec)))
-def test_records_come_back_from_a_batch(records: list[Record], codec: Codec) -> None:
+def test_a_batch_decodes_to_the_records_that_were_encoded(records: list[Record], codec: Codec) -> None:
     batch = build_batch(records, codec=codec, producer_id=7, producer_epoch=3, base_sequence=2**31 - 2)
     header = read_header(batch)
     assert header.size == len(batch)
@@ -47,7 +47,7 @@ def test_records_come_back_from_a_batch(records: list[Record], codec: Codec) -> 
 
 @given(record_lists(), st.sampled_from([Codec.NONE, *[Codec.GZIP] * has_gzip(), *[Codec.ZSTD] * has_zstd()]))
 @settings(max_examples=50)
-def test_kafka_python_reads_what_we_write(records: list[Record], codec: Codec) -> None:
+def test_kafka_python_reads_our_batches(records: list[Record], codec: Codec) -> None:
     batch = MemoryRecords(bytes(build_batch(records, codec=codec))).next_batch()
     assert batch.validate_crc()
     assert [(record.offset, record.timestamp, record.key, record.value, tuple(record.headers)) for record in batch] == [
@@ -57,7 +57,7 @@ def test_kafka_python_reads_what_we_write(records: list[Record], codec: Codec) -
 
 @given(record_lists(), st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]))
 @settings(max_examples=50)
-def test_aiokafka_reads_what_we_write_and_we_what_it_writes(records: list[Record], codec: Codec) -> None:
+def test_aiokafka_reads_our_batches_and_we_read_its_batches(records: list[Record], codec: Codec) -> None:
     theirs = DefaultRecordBatch(bytes(build_batch(records, codec=codec)))
     assert theirs.validate_crc()
     assert [
@@ -82,7 +82,7 @@ def test_aiokafka_reads_what_we_write_and_we_what_it_writes(records: list[Record
 
 @given(record_lists())
 @settings(max_examples=50)
-def test_we_read_what_kafka_python_writes(records: list[Record]) -> None:
+def test_we_read_the_batches_of_kafka_python(records: list[Record]) -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 20)
     for record in records:
         builder.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers))
@@ -93,18 +93,18 @@ def test_we_read_what_kafka_python_writes(records: list[Record]) -> None:
 
 
 @given(st.integers(min_value=-(2**63), max_value=2**63 - 1))
-def test_varints_come_back(value: int) -> None:
+def test_varints_decode_to_the_numbers_that_were_encoded(value: int) -> None:
     data = b"x" + encode_varint(value)
     assert decode_varint(data, 1) == (value, len(data))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 11])
-def test_a_varint_that_does_not_end_is_corrupt(data: bytes) -> None:
+def test_an_endless_varint_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptBatch):
         decode_varint(data, 0)
 
 
-def test_a_flipped_bit_after_the_crc_is_noticed() -> None:
+def test_the_checksum_finds_a_flipped_bit() -> None:
     batch = build_batch([Record(0, 1, b"k", b"v")])
     for position in range(21, len(batch)):
         batch[position] ^= 1
@@ -124,7 +124,7 @@ def test_base_offset_and_leader_epoch_are_outside_the_checksum() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(Codec)))
-def test_random_records_are_refused_in_order(payload: bytes, codec: Codec) -> None:
+def test_random_records_raise_a_records_error(payload: bytes, codec: Codec) -> None:
     batch = bytearray(build_batch([Record(0, 1, b"k", b"v")]))[:HEADER_BYTES] + payload
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[22] = codec
@@ -134,14 +134,14 @@ def test_random_records_are_refused_in_order(payload: bytes, codec: Codec) -> No
         pass
 
 
-def test_old_message_formats_are_told_apart() -> None:
+def test_old_message_formats_are_recognized() -> None:
     batch = build_batch([Record(0, 1, b"k", b"v")])
     batch[16] = 1
     with pytest.raises(UnsupportedMessageFormat):
         read_header(batch)
 
 
-def test_a_partial_last_batch_is_left_out_of_a_walk() -> None:
+def test_a_walk_ignores_a_partial_last_batch() -> None:
     one = build_batch([Record(0, 1, None, b"a")])
     two = build_batch([Record(1, 1, None, b"b")])
     assert [position for position, _ in batches(one + two[:-1])] == [0]
@@ -170,12 +170,12 @@ def test_decompression_is_bounded(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_what_is_not_of_the_codec_is_corrupt(codec: Codec) -> None:
+def test_bytes_of_another_codec_are_corrupt(codec: Codec) -> None:
     with pytest.raises(CorruptBatch):
         decompress(codec, b"not compressed at all")
 
 
-def test_transaction_markers_come_back() -> None:
+def test_a_transaction_marker_decodes_to_the_one_that_was_encoded() -> None:
     marker = EndTransactionMarker(ControlType.COMMIT, 12)
     batch = build_marker(marker, producer_id=5, producer_epoch=1, timestamp=99)
     header = read_header(batch)

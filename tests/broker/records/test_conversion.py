@@ -1,4 +1,4 @@
-"""Down-conversion beside Kafka's own: what a consumer of before 0.11 gets of what is stored in format 2."""
+"""Down-conversion compared with Kafka's own: what consumers before 0.11 get of batches of format 2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def values(message_set: bytes) -> list[tuple[int, bytes | None]]:
 
 @st.composite
 def stored(draw: st.DrawFn) -> tuple[bytes, int]:
-    """What a fetch may find: batches of format 2 with gaps, some transactional, some markers; and its end offset."""
+    """Records of a fetch: batches of format 2 with gaps, some transactional, some markers; and its end offset."""
     offset = draw(st.integers(min_value=0, max_value=2**40))
     parts = []
     for _ in range(draw(st.integers(min_value=1, max_value=4))):
@@ -96,7 +96,7 @@ def test_kafka_converts_to_the_same_records(java: Ask, magic: int, data: st.Data
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", OLD_CODECS, ids=lambda codec: codec.name)
-def test_headers_go_and_the_rest_stays(magic: int, codec: Codec) -> None:
+def test_a_conversion_drops_headers_and_keeps_the_rest(magic: int, codec: Codec) -> None:
     records = [Record(10, 5, b"k", b"v", (("h", b"x"),)), Record(13, 6, None, None), Record(14, 7, b"", b"")]
     converted = down_convert(batch(*records, codec=codec), magic, 10, 1 << 20)
     found = [
@@ -109,13 +109,13 @@ def test_headers_go_and_the_rest_stays(magic: int, codec: Codec) -> None:
     assert converted.next_offset == 15
 
 
-def test_plain_messages_before_the_asked_offset_are_left_out_and_compressed_ones_are_not() -> None:
+def test_a_conversion_drops_uncompressed_messages_before_the_fetch_offset() -> None:
     records = [Record(offset, 5, None, b"v%d" % offset) for offset in range(5)]
     assert values(down_convert(batch(*records), 1, 3, 1 << 20).data) == [(3, b"v3"), (4, b"v4")]
     assert len(values(down_convert(batch(*records, codec=Codec.GZIP), 1, 3, 1 << 20).data)) == 5
 
 
-def test_one_batch_comes_however_large_and_more_only_where_they_fit() -> None:
+def test_a_conversion_returns_one_batch_of_any_size_and_more_only_within_max_bytes() -> None:
     three = b"".join(batch(Record(offset, 5, None, bytes(100))) for offset in range(3))
     assert [offset for offset, _ in values(down_convert(three, 1, 0, 1).data)] == [0]
     assert down_convert(three, 1, 0, 1).next_offset == 1
@@ -125,14 +125,14 @@ def test_one_batch_comes_however_large_and_more_only_where_they_fit() -> None:
     assert nothing.data == b"" and nothing.next_offset == 0
 
 
-def test_markers_of_transactions_become_gaps() -> None:
+def test_a_conversion_drops_transaction_markers() -> None:
     whole = marker(0) + batch(Record(1, 5, None, b"a")) + marker(2)
     converted = down_convert(whole, 1, 0, 1 << 20)
     assert values(converted.data) == [(1, b"a")] and converted.next_offset == 3
     assert down_convert(marker(0), 1, 0, 1 << 20) == (b"", 1)
 
 
-def test_older_formats_are_sent_as_they_are_and_format_1_becomes_format_0() -> None:
+def test_a_conversion_keeps_older_formats_and_converts_format_1_to_format_0() -> None:
     old = legacy.build_message_set([Record(0, -1, None, b"a")], 0)
     middle = legacy.build_message_set([Record(1, 5, None, b"b"), Record(3, 5, b"k", b"c")], 1, codec=Codec.SNAPPY)
     assert down_convert(old + middle, 1, 0, 1 << 20) == (old + middle, 4)
@@ -141,14 +141,14 @@ def test_older_formats_are_sent_as_they_are_and_format_1_becomes_format_0() -> N
     assert {header.magic for _, header in formats.batches(converted.data)} == {0}
 
 
-def test_zstd_is_refused_but_not_what_stands_before_it() -> None:
+def test_a_conversion_refuses_zstd_but_returns_the_batches_before() -> None:
     zstd = batch(Record(1, 5, None, b"z"), codec=Codec.ZSTD)
     with pytest.raises(UnsupportedCompression):
         down_convert(zstd, 1, 1, 1 << 20)
     assert down_convert(batch(Record(0, 5, None, b"a")) + zstd, 1, 0, 1 << 20).next_offset == 1
 
 
-def test_a_batch_that_grows_beyond_the_bound_is_refused() -> None:
+def test_a_batch_is_refused_when_it_decompresses_beyond_the_limit() -> None:
     with pytest.raises(BatchTooLarge):
         down_convert(batch(Record(0, 5, None, bytes(100_000)), codec=Codec.GZIP), 1, 0, 1 << 20, 50_000)
 

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1 beside Kafka's own classes and kafka-python's, and what is no message."""
+"""Message formats 0 and 1 compared with Kafka's own classes and kafka-python's, and invalid messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def decoded(message_set: bytes) -> list[Record]:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data(), codec=st.sampled_from(OLD_CODECS))
-def test_records_come_back_from_a_message_set(magic: int, data: st.DataObject, codec: Codec) -> None:
+def test_a_message_set_decodes_to_the_records_that_were_encoded(magic: int, data: st.DataObject, codec: Codec) -> None:
     records = data.draw(old_records(magic=magic))
     message_set = legacy.build_message_set(records, magic, codec=codec)
     assert decoded(message_set) == records
@@ -65,7 +65,7 @@ def test_records_come_back_from_a_message_set(magic: int, data: st.DataObject, c
 @pytest.mark.parametrize("codec", OLD_CODECS, ids=lambda codec: codec.name)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_kafka_reads_what_we_write_and_we_what_it_writes(
+def test_kafka_reads_our_message_sets_and_we_read_its_message_sets(
     java: Ask, magic: int, codec: Codec, data: st.DataObject
 ) -> None:
     records = data.draw(old_records(magic=magic, dense=True))
@@ -98,7 +98,7 @@ def test_log_append_time_of_format_1_is_the_brokers(java: Ask, codec: Codec) -> 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("compression", [0, 1, 2])
-def test_kafka_python_reads_what_we_write_and_we_what_it_writes(magic: int, compression: int) -> None:
+def test_kafka_python_reads_our_message_sets_and_we_read_its_message_sets(magic: int, compression: int) -> None:
     records = [Record(number, 1000 + number if magic else -1, b"k%d" % number, b"v" * number) for number in range(20)]
     builder = LegacyRecordBatchBuilder(magic, compression, 1 << 20)
     for record in records:
@@ -129,7 +129,7 @@ def test_the_lz4_of_format_0_has_kafkas_old_header_checksum() -> None:
             repaired_lz4(cut)
 
 
-def test_a_partial_message_at_the_end_is_left_out() -> None:
+def test_a_partial_message_at_the_end_is_ignored() -> None:
     message_set = legacy.build_message_set([Record(n, 1, None, b"value") for n in range(3)], 1)
     for cut in range(1, len(message_set) // 3):
         assert [record.offset for record in decoded(message_set[:-cut])] == [0, 1]
@@ -160,7 +160,7 @@ def wrapper(inside: bytes, *, magic: int = 1, codec: Codec = Codec.GZIP) -> byte
     return legacy.encode_message(magic, 9, 1, codec, None, compress(codec, inside))
 
 
-def test_wrappers_around_what_may_not_be_inside_are_refused() -> None:
+def test_a_wrapper_with_invalid_messages_inside_is_refused() -> None:
     one = legacy.build_message_set([Record(0, 1, None, b"v")], 1)
     other = legacy.build_message_set([Record(0, 1, None, b"v")], 0)
     cases = [
@@ -185,14 +185,14 @@ def test_wrappers_around_what_may_not_be_inside_are_refused() -> None:
         legacy.unwrap(message, check_inside=True)
 
 
-def test_zstd_and_nothing_are_never_written_as_old_messages() -> None:
+def test_a_message_set_is_never_empty_and_never_zstd() -> None:
     with pytest.raises(UnsupportedCompression):
         legacy.build_message_set([Record(0, 1, None, b"v")], 1, codec=Codec.ZSTD)
     with pytest.raises(ValueError, match="at least one"):
         legacy.build_message_set([], 1)
 
 
-def test_damage_is_told_as_an_error_of_the_records_and_never_otherwise() -> None:
+def test_damaged_messages_raise_only_records_errors() -> None:
     rng = random.Random(4)
     good = [
         legacy.build_message_set([Record(7, 5, b"key", b"value" * 5), Record(8, 6, None, None)], magic, codec=codec)

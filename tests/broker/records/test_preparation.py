@@ -1,4 +1,4 @@
-"""What a leader does to batches that it has to look into, beside Kafka's own LogValidator."""
+"""The preparation of batches whose records must be decoded, compared with Kafka's own LogValidator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def java() -> Iterator[Ask]:
 
 @st.composite
 def sent(draw: st.DrawFn) -> bytes:
-    """What a client may send: any format, any codec of it."""
+    """Records as a producer may send them: any format, any of its codecs."""
     magic = draw(st.sampled_from([0, 1, 2]))
     codec = draw(st.sampled_from(list(Codec) if magic == 2 else OLD_CODECS))
     records = []
@@ -65,7 +65,7 @@ rules = st.builds(
 @pytest.mark.java
 @settings(max_examples=300, deadline=None)
 @given(message=sent(), asked=rules)
-def test_kafka_accepts_and_refuses_the_same(java: Ask, message: bytes, asked: RecordRules) -> None:
+def test_kafka_accepts_and_refuses_the_same_records(java: Ask, message: bytes, asked: RecordRules) -> None:
     codec = None if asked.codec is None else Codec(asked.codec)
     answer = java(
         "validate",
@@ -110,7 +110,7 @@ def plain(*records: tuple[int, bytes | None], codec: Codec = Codec.NONE, **field
     return bytes(build_batch(listed, codec=codec, **fields))  # type: ignore[arg-type]
 
 
-def test_a_batch_that_needs_nothing_is_itself() -> None:
+def test_a_batch_without_a_change_is_the_same_buffer() -> None:
     message = plain((NOW, b"k"))
     assert prepare(message, RecordRules(), NOW) is message
     assert prepare(message, RecordRules(needs_keys=True, before_max_ms=10), NOW) is message
@@ -139,7 +139,7 @@ def test_recompression_changes_the_codec_and_nothing_else(source: Codec, target:
     ("codec", "low", "high"),
     [(Codec.GZIP, {"gzip_level": 1}, {"gzip_level": 9}), (Codec.ZSTD, {"zstd_level": -100}, {"zstd_level": 19})],
 )
-def test_the_level_of_the_topic_counts(codec: Codec, low: dict[str, int], high: dict[str, int]) -> None:
+def test_recompression_uses_the_level_of_the_topic(codec: Codec, low: dict[str, int], high: dict[str, int]) -> None:
     message = plain(*((NOW + n * 7 % 13, b"key %d" % (n * n % 101)) for n in range(300)))
     fast = prepare(message, RecordRules(codec=codec, **low), NOW)
     best = prepare(message, RecordRules(codec=codec, **high), NOW)
@@ -149,7 +149,7 @@ def test_the_level_of_the_topic_counts(codec: Codec, low: dict[str, int], high: 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 @pytest.mark.parametrize("validates", [False, True])
-def test_every_record_that_may_not_be_written_is_named(codec: Codec, validates: bool) -> None:
+def test_the_error_has_every_record_that_may_not_be_written(codec: Codec, validates: bool) -> None:
     rules = RecordRules(topic="t", needs_keys=True, validates=validates, before_max_ms=1000, after_max_ms=1000)
     message = plain((NOW, b"k"), (NOW, None), (NOW - 2000, b"k"), (NOW + 2000, None), (-1, b"k"), codec=codec)
     with pytest.raises(RecordsRejected) as caught:
@@ -178,14 +178,14 @@ def test_an_old_message_set_gets_the_error_of_its_first_bad_message_when_it_is_n
 
 
 def with_body(message: bytes, spoil: bytes, at: int) -> bytes:
-    """The batch with other bytes inside its records, and the checksum that fits."""
+    """The batch with other bytes in its records, and a right checksum."""
     changed = bytearray(message)
     changed[at : at + len(spoil)] = spoil
     changed[17:21] = checksum(changed).to_bytes(4, "big")
     return bytes(changed)
 
 
-def test_always_finds_what_the_header_does_not_tell() -> None:
+def test_validate_records_always_finds_errors_behind_a_right_header() -> None:
     always = RecordRules(validates=True)
     message = plain((NOW, b"k"), (NOW, b"l"))
     prepare(message, always, NOW)
@@ -202,7 +202,7 @@ def test_always_finds_what_the_header_does_not_tell() -> None:
         prepare(with_body(squeezed, b"\0\0\0\0", 61), always, NOW)
 
 
-def test_a_batch_that_grows_beyond_the_bound_is_refused() -> None:
+def test_a_batch_is_refused_when_it_decompresses_beyond_the_limit() -> None:
     large = bytes(build_batch([Record(0, NOW, None, bytes(100_000))], codec=Codec.ZSTD))
     with pytest.raises(BatchTooLarge):
         prepare(large, RecordRules(codec=Codec.GZIP), NOW, 50_000)
@@ -215,7 +215,7 @@ def old_set(*values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
     return legacy.build_message_set([Record(n, NOW, None, value) for n, value in enumerate(values)], magic, codec=codec)
 
 
-def test_what_is_no_message_set_gets_kafkas_error() -> None:
+def test_an_invalid_message_set_gets_the_error_of_kafka() -> None:
     one = old_set(b"a")
     flipped = one[:-1] + bytes((one[-1] ^ 1,))
     squeezed = old_set(b"a", b"b", codec=Codec.GZIP)
@@ -235,7 +235,7 @@ def test_what_is_no_message_set_gets_kafkas_error() -> None:
         prepare(old_set(b"a", bytes(100)), RecordRules(max_message_bytes=100), NOW)
 
 
-def test_a_message_cut_off_at_the_end_is_dropped_as_ever() -> None:
+def test_a_partial_message_at_the_end_is_dropped() -> None:
     prepared = prepare(old_set(b"a", b"b", b"c")[:-1], RecordRules(), NOW)
     assert [record.value for record in decode_records(prepared)] == [b"a", b"b"]
 
@@ -249,7 +249,7 @@ def test_offsets_inside_an_old_set_do_not_matter() -> None:
     assert [header.codec for _, header in formats.batches(prepared)] == [Codec.SNAPPY]
 
 
-def test_damage_behind_a_fitting_checksum_is_told_as_an_error_of_the_records() -> None:
+def test_damage_behind_a_right_checksum_raises_a_records_error() -> None:
     rng = random.Random(9)
     rules = RecordRules(needs_keys=True, validates=True, before_max_ms=1000, codec=Codec.LZ4)
     good = [plain((NOW, b"k"), (NOW, b"l"), codec=source) for source in Codec]

@@ -1,4 +1,4 @@
-"""Whether the files of a partition agree with each other: a reader of its own, which shares no code with the broker.
+"""Checks that the files of a partition agree with each other, with a reader that shares no code with the broker.
 
 `disagreements(directory)` is what other tests use: an empty list, or a line for each thing that does not fit. The
 directory may be that of a broker that was killed: then indexes may lack entries at their end or end in the middle of
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 def disagreements(directory: Path, *, was_killed: bool = False) -> list[str]:
-    """What does not fit in one partition's directory, message format 2."""
+    """The contradictions between the files of one partition's directory, for message format 2."""
     found: list[str] = []
     logs = sorted(directory.glob("*.log"))
     segments: list[tuple[Path, list[Batch]]] = []
@@ -145,7 +145,7 @@ def _time_index(path: Path, base: int, batches: list[Batch], is_open: bool) -> l
 
 
 def _transaction_indexes(segments: list[tuple[Path, list[Batch]]], was_killed: bool) -> list[str]:
-    """Of a log that still has its first segment: else a transaction may have begun in what was deleted."""
+    """For a log that has its first segment: else a transaction may have begun in a deleted one."""
     if not segments or int(segments[0][0].stem):
         return []
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""Building blocks of the storage tests: a log on real files, and batches as clients send them."""
+"""A log on real files, and batches as producers send them, for the tests of storage."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ManualClock(LoopClock):
 
 
 class Owner:
-    """Stands where the log manager stands; remembers what was asked of it."""
+    """Takes the place of the log manager and records its calls."""
 
     def __init__(self) -> None:
         self.failures: list[OSError] = []
@@ -69,7 +69,7 @@ class Owner:
 
 
 class LogSetup:
-    """One partition's log in a directory, opened and opened again."""
+    """One partition's log in a directory, which can be closed, killed and opened again."""
 
     def __init__(self, path: str, config: Mapping[str, Any] | None = None) -> None:
         self.path = path
@@ -89,7 +89,7 @@ class LogSetup:
         lost_power: bool = False,
         is_point_known: bool = True,
     ) -> Log:
-        """`high_watermark`: what its checkpoint says; without one the recovery point."""
+        """Opens the log. `high_watermark`: from the checkpoint, by default the recovery point."""
         await self.disk.make_directory("t-0")
 
         async def recover(point: int) -> Recovered:
@@ -113,7 +113,7 @@ class LogSetup:
         )
 
     def crash(self) -> None:
-        """kill -9: the page cache stays, what the lane had not taken is gone. The next `open` is another process."""
+        """A kill: the page cache stays, queued calls of the disk are lost. The next `open` is another process's."""
         self.disk.close()
         self.clock.cancel_all()
         self.clock = ManualClock(self.clock.wall_ms)
@@ -124,6 +124,10 @@ class LogSetup:
         self.disk.close()
 
 
+Make = Callable[..., LogSetup]
+"""Creates a log in the test's directory; topic configuration as keywords with underscores."""
+
+
 def batch(
     *values: bytes,
     timestamp: int = 1_700_000_000_000,
@@ -131,7 +135,7 @@ def batch(
     producer: tuple[int, int, int] | None = None,
     attributes: int = 0,
 ) -> memoryview:
-    """A client's batch of one record per value. `producer`: (id, epoch, first sequence)."""
+    """A producer's batch of one record per value. `producer`: (id, epoch, first sequence)."""
     records = [Record(number, timestamp + number, None, value) for number, value in enumerate(values or (b"v",))]
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     return memoryview(
@@ -150,12 +154,12 @@ TRANSACTIONAL = 0x10
 
 
 def transactional(producer: tuple[int, int, int], *values: bytes, timestamp: int = 1_700_000_000_000) -> memoryview:
-    """As `batch`, a part of the producer's transaction."""
+    """A `batch` in the producer's transaction."""
     return batch(*values, producer=producer, attributes=TRANSACTIONAL, timestamp=timestamp)
 
 
 async def aborted(log: Log, lower: int, upper: int) -> list[AbortedTransaction]:
-    """The aborted transactions that reach into the range."""
+    """The aborted transactions with records in the range."""
     found = log.aborted_transactions(lower, upper)
     return found if isinstance(found, list) else await found
 
@@ -172,7 +176,7 @@ async def rolled(log: Log) -> None:
 
 
 async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int | None = None) -> bytes:
-    """What a fetch would send."""
+    """The bytes that a fetch sends."""
     result = log.read(offset, max_bytes, log.log_end_offset if upper is None else upper, True)
     if not isinstance(result, tuple):
         result = await result
@@ -184,7 +188,7 @@ async def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 30, upper: int
 
 
 async def read_values(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record from `offset` to the end, through as many reads as it takes."""
+    """(offset, value) of every record from `offset` to the end, with as many reads as needed."""
     values: list[tuple[int, bytes | None]] = []
     while offset < log.log_end_offset:
         data = await read_bytes(log, offset, max_bytes)
@@ -200,5 +204,5 @@ async def read_values(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[t
 async def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
+        assert time.monotonic() < deadline, "the condition does not become true"
         await asyncio.sleep(0.002)

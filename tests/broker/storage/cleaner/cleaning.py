@@ -1,4 +1,4 @@
-"""Building blocks of the compaction tests: a broker's storage with its cleaner, records as clients send them."""
+"""A broker's storage with its cleaner, and batches as producers send them, for the tests of compaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class Seen(NamedTuple):
-    """What a consumer is given of one record."""
+    """A record as a consumer gets it."""
 
     offset: int
     key: bytes | None
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 class LoopWorkers:
-    """The Workers port on the loop itself: jobs over a Disk of their own, as in a worker process, without one."""
+    """The Workers port without processes: jobs run on the event loop, each with a Disk of its own."""
 
     def run(
         self, job: str, directory: str, *arguments: Any, answer: QuestionHandler | None = None
@@ -62,7 +62,7 @@ class LoopWorkers:
 
 
 class Storage:
-    """One broker's logs over one directory, and their cleaner; `again` is the next process after a kill -9."""
+    """The logs of a broker with one log directory, and their cleaner; `again` is the process after a kill."""
 
     def __init__(self, path: Path, settings: CleanerSettings | None = None, **config: Any) -> None:
         self.path = path
@@ -100,7 +100,7 @@ class Storage:
         )
 
     async def start(self) -> Log:
-        """Loads what is there; gives the log of t-0, created where it is not."""
+        """Loads the logs; returns the log of t-0, which it creates when there is none."""
         await self.manager.inspect()
         await self.manager.claim(1, "cluster-A")
         await self.manager.load()
@@ -122,7 +122,7 @@ class Storage:
         self.clock.wall_ms = self.wall_ms
 
     async def clean(self, log: Log) -> None:
-        """Closes the active segment and compacts until nothing is dirty."""
+        """Closes the active segment and compacts until the log is clean."""
         await close_segment(log)
         while await self.cleaner.clean_dirtiest() is not None:
             pass
@@ -132,12 +132,12 @@ class Storage:
 
 
 def append(log: Log, batch: memoryview) -> AppendInfo:
-    """As the produce handler does once the batch's keys have been looked at."""
+    """Appends as the produce handler does after it has checked the batch's keys."""
     return log.append_as_leader(batch, 0, is_prepared=True)
 
 
 async def close_segment(log: Log) -> None:
-    """As a full one is: rolled, flushed, all of it committed."""
+    """Rolls and flushes the active segment, and commits all of it."""
     await written(log)
     if log.segments[-1].size:
         log.roll()
@@ -153,7 +153,7 @@ def keyed(
     attributes: int = 0,
     headers: Sequence[tuple[str, bytes | None]] = (),
 ) -> memoryview:
-    """A client's batch of (key, value) pairs. `producer`: (id, epoch, first sequence)."""
+    """A producer's batch of (key, value) pairs. `producer`: (id, epoch, first sequence)."""
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     records = [
         Record(number, timestamp + number, key, value, tuple(headers)) for number, (key, value) in enumerate(pairs)
@@ -171,7 +171,7 @@ def keyed(
 
 
 async def consume(log: Log, offset: int | None = None) -> list[Seen]:
-    """Every record a consumer that starts at `offset` is given, control records left out."""
+    """Every record that a consumer gets from `offset` on, without control records."""
     await written(log)
     position = log.log_start_offset if offset is None else offset
     start = position

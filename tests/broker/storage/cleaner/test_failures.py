@@ -1,4 +1,4 @@
-"""Logs that cannot be cleaned, disks without room, logs that change under a cleaning."""
+"""Uncleanable logs, full disks, and logs that change during a compaction."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _metric(storage: Storage, name: str) -> float:
 
 
 async def two_values(storage: Storage) -> Log:
-    """Of one key, a batch each, in a segment that can be cleaned."""
+    """Appends values of one key, a batch each, and closes the segment."""
     log = await storage.start()
     append(log, keyed((b"k", b"1")))
     append(log, keyed((b"k", b"2")))
@@ -53,7 +53,7 @@ async def two_values(storage: Storage) -> Log:
     return log
 
 
-async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storage: Storage) -> None:
+async def test_a_damaged_partition_is_uncleanable_and_the_others_are_cleaned(storage: Storage) -> None:
     log = await storage.start()
     other = await storage.manager.get_or_create(T1, TOPIC_ID, True)
     for one in (log, other):
@@ -77,7 +77,7 @@ async def test_a_damaged_partition_is_given_up_and_the_others_are_cleaned(storag
     assert storage.cleaner.uncleanable == {}
 
 
-async def test_a_segment_that_is_shorter_than_its_log_knows_is_damage(storage: Storage) -> None:
+async def test_a_segment_that_is_shorter_than_expected_is_damaged(storage: Storage) -> None:
     await two_values(storage)
     file = storage.path / "t-0" / f"{0:020d}.log"
     size = file.stat().st_size
@@ -86,7 +86,7 @@ async def test_a_segment_that_is_shorter_than_its_log_knows_is_damage(storage: S
     assert storage.cleaner.uncleanable == {T0: f"t-0/{file.name}: ends at byte {size // 2} of {size}"}
 
 
-async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
+async def test_a_compaction_waits_when_the_disk_is_full(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1"), (b"k", b"2")))
     await close_segment(log)
@@ -108,10 +108,10 @@ async def test_a_disk_without_room_is_waited_for(storage: Storage) -> None:
     assert pairs(await consume(log)) == [(1, b"k", b"2")]
 
 
-async def test_nothing_is_replaced_without_room_for_the_recovery_points(
+async def test_no_segment_is_replaced_without_room_for_the_recovery_points(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recovery from an older checkpoint would meet the gaps of compaction, and take them for lost records."""
+    """A recovery from an older checkpoint would take the gaps of compaction for lost records."""
     log = await two_values(storage)
     write_file = disk_calls.write_file
 
@@ -130,7 +130,7 @@ async def test_nothing_is_replaced_without_room_for_the_recovery_points(
     assert pairs(await consume(log)) == [(1, b"k", b"2")]
 
 
-async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Storage) -> None:
+async def test_a_compaction_ends_without_a_change_when_its_log_is_truncated(storage: Storage) -> None:
     log = await two_values(storage)
     run = storage.workers.run
 
@@ -149,7 +149,7 @@ async def test_a_log_that_is_cut_under_its_cleaning_is_left_alone(storage: Stora
     assert not [name for name in storage.files() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
-async def test_a_topic_that_is_not_compacted_any_more_keeps_what_its_cleaning_would_remove(
+async def test_a_compaction_removes_nothing_when_its_topic_is_not_compacted_any_more(
     tmp_path: Path,
 ) -> None:
     storage = Storage(tmp_path, segment_bytes=1000)  # each segment is replaced by itself
@@ -188,7 +188,7 @@ async def test_a_topic_that_is_not_compacted_any_more_keeps_what_its_cleaning_wo
         (".index.deleted", [(1, b"k", b"2")]),
     ],
 )
-async def test_a_directory_without_room_for_another_name_shows_a_log_as_before_or_as_after(
+async def test_a_replacement_without_room_for_a_name_leaves_the_old_or_the_new_segments(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, ending: str, left: list[Any]
 ) -> None:
     log = await two_values(storage)
@@ -212,8 +212,8 @@ async def test_a_directory_without_room_for_another_name_shows_a_log_as_before_o
     assert pairs(await consume(log)) == [(1, b"k", b"2")]
 
 
-async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its segments are still those of before: a key gave way to a record that was gone when the job was done."""
+async def test_a_log_that_is_being_truncated_is_not_selected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its segments are those before the truncation: a key would be replaced by a record that the truncation drops."""
     storage = Storage(tmp_path, segment_bytes=1000)  # too small for both segments in one
     log = await storage.start()
     append(log, keyed((b"k", b"1" * 600)))
@@ -249,7 +249,7 @@ async def test_a_log_that_is_being_cut_is_not_chosen(tmp_path: Path, monkeypatch
     storage.close()
 
 
-async def test_a_job_that_reads_what_a_truncation_has_cut_off_gives_nothing_up(storage: Storage) -> None:
+async def test_a_log_stays_cleanable_when_a_job_reads_what_a_truncation_removed(storage: Storage) -> None:
     log = await two_values(storage)
     run = storage.workers.run
 
@@ -271,7 +271,7 @@ async def test_a_job_that_reads_what_a_truncation_has_cut_off_gives_nothing_up(s
     assert pairs(await consume(log)) == [(1, b"k", b"3")]
 
 
-async def test_consumers_read_on_while_segments_are_replaced(storage: Storage) -> None:
+async def test_consumers_continue_while_segments_are_replaced(storage: Storage) -> None:
     log = await storage.start()
     for number in range(200):
         append(log, keyed((b"k%d" % (number % 20), b"%d" % number * 30)))
@@ -284,10 +284,10 @@ async def test_consumers_read_on_while_segments_are_replaced(storage: Storage) -
         assert [one[0] for one in seen][-20:] == list(range(180, 200))
 
 
-async def test_who_comes_to_read_a_segment_while_another_one_is_being_opened_waits_for_their_replacement(
+async def test_a_read_waits_for_the_replacement_of_its_segment_while_another_one_is_opened(
     storage: Storage,
 ) -> None:
-    """The first was gone and stood among the log's segments still: that was taken for a failed directory."""
+    """Else the read finds a listed segment gone and takes that for a failed disk."""
     log = await storage.start()
     for value in (b"1", b"2", b"3"):
         append(log, keyed((b"k", value)))
@@ -303,7 +303,7 @@ async def test_who_comes_to_read_a_segment_while_another_one_is_being_opened_wai
     assert storage.failures == []
 
 
-async def test_what_a_crash_left_unflushed_is_flushed_and_then_cleaned(storage: Storage) -> None:
+async def test_records_that_a_crash_left_unflushed_are_flushed_and_then_cleaned(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1"), (b"k", b"2")))
     await close_segment(log)
@@ -318,7 +318,7 @@ async def test_what_a_crash_left_unflushed_is_flushed_and_then_cleaned(storage: 
     assert pairs(await consume(log)) == [(1, b"k", b"2"), (2, b"j", b"1")]
 
 
-async def test_the_high_watermark_bounds_what_is_cleaned(storage: Storage) -> None:
+async def test_records_above_the_high_watermark_are_not_cleaned(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1")))
     await close_segment(log)

@@ -1,4 +1,4 @@
-"""What the reference documents promise of a compacted log, to a consumer (0.8.2: G20 to G26, G29, G43; 2.6: G43)."""
+"""What Apache Kafka's documentation guarantees to consumers of a compacted topic ("Log Compaction")."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[Storage]:
     made.close()
 
 
-async def test_the_documents_example_keeps_the_last_address_of_user_123(storage: Storage) -> None:
+async def test_compaction_keeps_the_last_value_of_a_key(storage: Storage) -> None:
     log = await storage.start()
     for address in (b"bill@microsoft.com", b"bill@gatesfoundation.org", b"bill@gmail.com"):
         append(log, keyed((b"123", address)))
@@ -44,8 +44,8 @@ async def test_the_documents_example_keeps_the_last_address_of_user_123(storage:
     assert pairs(await consume(log)) == [(2, b"123", b"bill@gmail.com")]
 
 
-async def test_the_figure_of_the_documents(storage: Storage) -> None:
-    """G43 of the 2.6 document: eleven records in, six out, at the offsets they had."""
+async def test_compaction_keeps_the_offsets_of_the_records_that_it_keeps(storage: Storage) -> None:
+    """The figure of the documentation: of eleven records six are kept, with their offsets."""
     log = await storage.start()
     for number, key in enumerate((b"K1", b"K2", b"K1", b"K1", b"K3", b"K2", b"K4", b"K5", b"K5", b"K2", b"K6"), 1):
         append(log, keyed((key, b"V%d" % number)))
@@ -61,8 +61,8 @@ async def test_the_figure_of_the_documents(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_records_that_stay_are_what_they_were(storage: Storage, codec: Codec) -> None:
-    """G20, G22 to G24: the last value of each key, order, offsets, timestamps, headers; in every codec."""
+async def test_kept_records_do_not_change(storage: Storage, codec: Codec) -> None:
+    """The last value of each key, order, offsets, timestamps, headers; in every codec."""
     log = await storage.start()
     headers = [("trace", b"\x01\x02"), ("empty", None)]
     for number in range(30):
@@ -79,8 +79,8 @@ async def test_records_that_stay_are_what_they_were(storage: Storage, codec: Cod
     assert await consume(log) == sorted(last.values())
 
 
-async def test_a_consumer_at_the_head_sees_every_record_with_consecutive_offsets(storage: Storage) -> None:
-    """G21: what is not closed, or younger than min.compaction.lag.ms, is not touched."""
+async def test_a_consumer_at_the_end_of_the_log_gets_every_record(storage: Storage) -> None:
+    """Records in the active segment, or younger than min.compaction.lag.ms, are not compacted."""
     storage.values = {**storage.values, "min.compaction.lag.ms": 60_000}
     log = await storage.start()
     for number in range(10):
@@ -97,8 +97,8 @@ async def test_a_consumer_at_the_head_sees_every_record_with_consecutive_offsets
     assert [one.offset for one in await consume(log)] == [9, 10, 11]
 
 
-async def test_every_offset_stays_a_position(storage: Storage) -> None:
-    """G23: with 36 and 37 compacted away, reading from 36, 37 or 38 begins with 38."""
+async def test_every_removed_offset_stays_a_valid_position(storage: Storage) -> None:
+    """After offsets 36 and 37 are removed, reads from 36, 37 or 38 begin with 38."""
     log = await storage.start()
     for number in range(36):
         append(log, keyed((b"key %d" % number, b"v")))
@@ -111,8 +111,8 @@ async def test_every_offset_stays_a_position(storage: Storage) -> None:
         assert pairs(await consume(log, position)) == [(38, b"a", b"38"), (39, b"b", b"39")]
 
 
-async def test_a_tombstone_deletes_its_key_and_goes_after_delete_retention(storage: Storage) -> None:
-    """G25: whoever reads from the start within delete.retention.ms of the cleaning sees every deletion."""
+async def test_a_tombstone_deletes_its_key_and_is_deleted_after_delete_retention_ms(storage: Storage) -> None:
+    """A consumer that reads from the start within delete.retention.ms of the compaction sees every deletion."""
     log = await storage.start()
     append(log, keyed((b"gone", b"1"), (b"stays", b"2")))
     append(log, keyed((b"gone", None), (b"other", b"3"), timestamp=START_MS + 500))
@@ -133,15 +133,15 @@ async def test_a_tombstone_deletes_its_key_and_goes_after_delete_retention(stora
     assert pairs(await consume(log)) == [(1, b"stays", b"2"), (3, b"other", b"3"), (5, b"more", b"5")]
 
 
-async def test_a_tombstone_counts_from_its_first_cleaning_not_from_its_timestamp(storage: Storage) -> None:
+async def test_delete_retention_ms_counts_from_the_first_cleaning_of_a_tombstone(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"gone", None), timestamp=START_MS - 30 * DAY_MS))
     await storage.clean(log)
     assert pairs(await consume(log)) == [(0, b"gone", None)]
 
 
-async def test_offsets_older_than_their_retention_are_gone_from_the_disk(storage: Storage) -> None:
-    """G43 of the 0.8.2 document: an expired offset is marked deleted by a tombstone, and purged at compaction."""
+async def test_expired_committed_offsets_are_removed_from_the_disk(storage: Storage) -> None:
+    """A tombstone marks an expired offset as deleted, and compaction removes both."""
     storage.values = {**storage.values, "delete.retention.ms": 1000}
     log = await storage.start()
     expired, kept = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -162,8 +162,8 @@ async def test_offsets_older_than_their_retention_are_gone_from_the_disk(storage
     assert not any(b"orders" in data for data in files)
 
 
-async def test_no_record_stays_uncompacted_for_longer_than_max_compaction_lag(storage: Storage) -> None:
-    """KIP-354: what is older is cleaned although the log is not dirty enough, and no segment stays open for longer."""
+async def test_a_record_is_compacted_within_max_compaction_lag_ms(storage: Storage) -> None:
+    """Older records are compacted although the log is not dirty enough, and no segment stays open longer (KIP-354)."""
     storage.values = {**storage.values, "min.cleanable.dirty.ratio": 0.9, "max.compaction.lag.ms": 60_000}
     log = await storage.start()
     append(log, keyed(*((b"k%d" % number, bytes(100)) for number in range(100))))
@@ -185,8 +185,8 @@ async def test_no_record_stays_uncompacted_for_longer_than_max_compaction_lag(st
     assert log.segments[-1].base_offset > open_since
 
 
-async def test_cleaning_takes_no_more_space_than_one_additional_segment(tmp_path: Path) -> None:
-    """G26: segments are recopied one by one, and what they replace is gone before the next one is written."""
+async def test_a_compaction_takes_no_more_space_than_one_additional_segment(tmp_path: Path) -> None:
+    """Segments are written one by one, and the segments that one replaces are deleted before the next one."""
     storage = Storage(tmp_path, segment_bytes=20_000)
     log = await storage.start()
     for number in range(400):
@@ -216,8 +216,8 @@ def _bytes_of(path: Path) -> int:
     return sum(file.stat().st_size for file in (path / "t-0").iterdir() if file.suffix != ".snapshot")
 
 
-async def test_deleted_and_compacted_topics_live_in_one_broker(storage: Storage) -> None:
-    """G29: the policy is the topic's."""
+async def test_a_broker_has_topics_with_deletion_and_topics_with_compaction(storage: Storage) -> None:
+    """cleanup.policy is a configuration of the topic."""
     storage.config["plain"] = LogConfig({"cleanup.policy": "delete", "min.cleanable.dirty.ratio": 0.0})
     log = await storage.start()
     plain = await storage.manager.get_or_create(TopicPartition("plain", 0), TOPIC_ID, True)
@@ -230,8 +230,8 @@ async def test_deleted_and_compacted_topics_live_in_one_broker(storage: Storage)
     assert len(await consume(plain)) == 5
 
 
-async def test_a_topic_can_be_compacted_and_deleted_from(storage: Storage) -> None:
-    """cleanup.policy=compact,delete: old segments go, the others are compacted."""
+async def test_a_topic_can_have_compaction_and_deletion(storage: Storage) -> None:
+    """cleanup.policy=compact,delete: old segments are deleted, the others are compacted."""
     storage.config["t"] = LogConfig(
         {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0.0, "retention.ms": 10 * DAY_MS}
     )
@@ -246,8 +246,8 @@ async def test_a_topic_can_be_compacted_and_deleted_from(storage: Storage) -> No
     assert [(one.offset, one.key) for one in await consume(log)] == [(5, b"day 8"), (6, b"k"), (7, b"day 9")]
 
 
-async def test_an_empty_map_of_keys_is_filled_again_and_again_until_the_log_is_clean(tmp_path: Path) -> None:
-    """A dirty part with more keys than log.cleaner.dedupe.buffer.size holds is cleaned in several rounds."""
+async def test_a_log_is_cleaned_in_several_rounds_when_its_keys_do_not_fit_the_map(tmp_path: Path) -> None:
+    """A dirty range with more keys than log.cleaner.dedupe.buffer.size holds is cleaned in several rounds."""
     storage = Storage(tmp_path, CleanerSettings(dedupe_buffer_size=24 * 50, io_buffer_load_factor=0.9))
     log = await storage.start()
     for round_number in range(3):
@@ -259,7 +259,7 @@ async def test_an_empty_map_of_keys_is_filled_again_and_again_until_the_log_is_c
     storage.close()
 
 
-async def test_records_without_a_key_from_before_are_dropped_and_told(storage: Storage) -> None:
+async def test_records_without_a_key_are_dropped_and_reported(storage: Storage) -> None:
     log = await storage.start()
     log.configure(LogConfig({"cleanup.policy": "delete"}))
     append(log, keyed((None, b"nameless"), (b"k", b"v")))
@@ -269,7 +269,7 @@ async def test_records_without_a_key_from_before_are_dropped_and_told(storage: S
     assert any("1 records without a key" in notice for notice in storage.notices)
 
 
-async def test_what_is_clean_is_remembered_over_a_restart(storage: Storage) -> None:
+async def test_the_clean_offset_survives_a_restart(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1"), (b"k", b"2")))
     await storage.clean(log)
@@ -282,10 +282,8 @@ async def test_what_is_clean_is_remembered_over_a_restart(storage: Storage) -> N
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-async def test_what_takes_the_place_of_records_that_were_cut_off_is_not_clean_after_a_restart(
-    storage: Storage, is_clean: bool
-) -> None:
-    """After an unclean election: a key that was deleted behind the cut had its old value again, for good."""
+async def test_records_after_a_truncation_are_dirty_after_a_restart(storage: Storage, is_clean: bool) -> None:
+    """After an unclean election: else a key whose tombstone is lost by the truncation keeps its old value for ever."""
     log = await storage.start()
     append(log, keyed((b"gone", b"1")))
     append(log, keyed((b"a", b"1"), (b"b", b"1")))

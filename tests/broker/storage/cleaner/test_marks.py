@@ -1,4 +1,4 @@
-"""Marks save work and change nothing: a log cleaned with all of them, with some and with none is the same bytes."""
+"""Marks save work: a log that is compacted with all, some or no marks has the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RECORD = st.tuples(
     st.one_of(st.none(), st.binary(max_size=200)),
     st.integers(0, 3),
 )
-"""(key, value, offsets that are missing before it)."""
+"""(key, value, missing offsets before the record)."""
 _BATCH = st.tuples(st.lists(_RECORD, min_size=1, max_size=12), st.sampled_from([Codec.NONE, Codec.ZSTD]), st.booleans())
 """(records, codec, whether its offsets have gaps)."""
 
@@ -37,7 +37,7 @@ _BATCH = st.tuples(st.lists(_RECORD, min_size=1, max_size=12), st.sampled_from([
     slots=st.sampled_from([4, 1000]),
     some=st.integers(1, 40),
 )
-def test_a_log_is_cleaned_alike_with_and_without_them(
+def test_a_compaction_has_the_same_result_with_and_without_marks(
     content: list[tuple[list[tuple[bytes | None, bytes | None, int]], Codec, bool]],
     first_dirty: int,
     slots: int,
@@ -107,8 +107,8 @@ def marker(offset: int, producer: int, kind: ControlType) -> bytes:
 
 @pytest.mark.parametrize("marked", [0, 100])
 @pytest.mark.parametrize("value", [b"new", None])
-def test_a_transaction_that_was_aborted_before_the_dirty_part_is_over(marked: int, value: bytes | None) -> None:
-    """Its producer's later records are not part of it: they replace and are replaced like all others."""
+def test_a_transaction_that_was_aborted_before_the_dirty_range_has_ended(marked: int, value: bytes | None) -> None:
+    """Later records of its producer are not part of it, and are compacted like all others."""
     plain = [
         bytes(build_batch([Record(0, 1000, b"k", b"old")])),
         transactional(1, 7, b"k", b"aborted"),
@@ -130,8 +130,8 @@ def test_a_transaction_that_was_aborted_before_the_dirty_part_is_over(marked: in
 
 
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (0, 5)])
-def test_records_that_a_client_has_numbered_wrongly_are_judged_by_their_keys(deltas: tuple[int, int]) -> None:
-    """Offsets do not tell them apart, nor from those of other batches."""
+def test_records_with_wrong_offset_deltas_are_compacted_by_their_keys(deltas: tuple[int, int]) -> None:
+    """Their offsets are not distinct."""
     odd = bytearray(build_batch([Record(0, 1000, b"a", b"1"), Record(1, 1000, b"b", b"1")]))
     numbered = zip(deltas, (b"a", b"b"), strict=True)
     odd[HEADER_BYTES:] = b"".join(encode_record(Record(delta, 1000, key, b"1"), 0, 1000) for delta, key in numbered)
@@ -142,7 +142,7 @@ def test_records_that_a_client_has_numbered_wrongly_are_judged_by_their_keys(del
     assert asyncio.run(_clean(log, 10, 0, 1000, 10)) == without
 
 
-def test_what_is_not_marked_or_not_known_is_looked_at() -> None:
+def test_records_without_marks_must_be_looked_at() -> None:
     keys = KeyMap(slots=8, load_factor=0.9, first_offset=10, marked=5)
     assert keys.add(10, 19, places((b"a", 1), (b"b", 1), (b"a", 1), (b"c", 1), (b"d", 1), (b"b", 1)))
     assert keys.marks(10, 14) == bytes((1, 1, 0, 0, 0))
@@ -152,7 +152,7 @@ def test_what_is_not_marked_or_not_known_is_looked_at() -> None:
     assert keys.marks(13, 14) is None  # the map ends before it
 
 
-def test_a_tombstone_and_a_record_without_a_key_are_looked_at_until_something_replaces_them() -> None:
+def test_a_tombstone_and_a_record_without_a_key_must_be_looked_at_until_they_are_replaced() -> None:
     keys = KeyMap(slots=8, load_factor=0.9, first_offset=10, marked=5)
     assert keys.add(10, 19, places((b"a", 1), (b"a", 0), (None, 1), (b"b", 1)))
     assert keys.marks(10, 10) == bytes((1,))
@@ -161,7 +161,7 @@ def test_a_tombstone_and_a_record_without_a_key_are_looked_at_until_something_re
     assert keys.marks(10, 11) == bytes((1, 1))
 
 
-def test_a_full_map_ends_before_the_record_that_found_no_room() -> None:
+def test_a_full_map_includes_the_records_before_the_one_that_found_no_room() -> None:
     keys = KeyMap(slots=3, load_factor=1.0, first_offset=0, marked=10)
     assert not keys.add(0, 9, places((b"a", 1), (b"b", 1), (b"a", 1), (b"c", 1), (b"a", 1)))
     assert (len(keys), keys.latest_offset, keys.get(b"a"), keys.get(b"c")) == (2, 2, 2, -1)
@@ -170,5 +170,5 @@ def test_a_full_map_ends_before_the_record_that_found_no_room() -> None:
 
 
 def places(*records: tuple[bytes | None, int]) -> list[Place]:
-    """Of records with a key, and with a value or none."""
+    """Places of records with a key, with or without a value."""
     return [(0, number, key, bool(has_value), 0) for number, (key, has_value) in enumerate(records)]

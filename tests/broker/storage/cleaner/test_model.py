@@ -1,4 +1,4 @@
-"""Compaction beside a plain list: any appends, closings of segments, cleanings, waits, crashes and restarts."""
+"""Compaction compared with a list: random appends, rolls, compactions, waits, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DELETE_RETENTION_MS = 1000
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_STEPS, min_size=3, max_size=25), slots=st.sampled_from([3, 6, 1000]))
-def test_a_compacted_log_is_the_list_without_what_was_superseded(steps: list[tuple], slots: int) -> None:  # type: ignore[type-arg]
+def test_a_compacted_log_has_the_last_value_of_every_key(steps: list[tuple], slots: int) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as path:
         asyncio.run(_run(Path(path), steps, slots))
 

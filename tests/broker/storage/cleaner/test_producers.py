@@ -55,7 +55,7 @@ async def test_the_last_sequence_of_a_live_producer_survives_compaction_and_rest
     assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_nothing_is_kept_of_a_producer_that_expired(storage: Storage) -> None:
+async def test_no_header_is_kept_for_an_expired_producer(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"1"), producer=(PRODUCER, 0, 0)))
     append(log, keyed((b"k", b"2")))
@@ -65,7 +65,7 @@ async def test_nothing_is_kept_of_a_producer_that_expired(storage: Storage) -> N
 
 
 class Transactions:
-    """Transactional batches and markers, as a replica takes them in."""
+    """Appends transactional batches and markers, as a follower does."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -91,7 +91,7 @@ async def _kinds(log: Log) -> list[tuple[int, bool, int]]:
     return [(header.base_offset, header.is_control, header.record_count) for header in await headers_of(log)]
 
 
-async def test_records_of_an_aborted_transaction_go_and_do_not_hide_older_values(storage: Storage) -> None:
+async def test_records_of_an_aborted_transaction_are_removed_and_do_not_replace_older_values(storage: Storage) -> None:
     log = await storage.start()
     append(log, keyed((b"k", b"committed")))
     work = Transactions(log)
@@ -104,7 +104,7 @@ async def test_records_of_an_aborted_transaction_go_and_do_not_hide_older_values
     assert pairs(await consume(log)) == [(0, b"k", b"committed"), (4, b"j", b"v")]
 
 
-async def test_nothing_is_cleaned_from_the_first_open_transaction_on(storage: Storage) -> None:
+async def test_records_from_the_first_open_transaction_on_are_not_cleaned(storage: Storage) -> None:
     log = await storage.start()
     work = Transactions(log)
     for number in range(3):
@@ -121,7 +121,7 @@ async def test_nothing_is_cleaned_from_the_first_open_transaction_on(storage: St
     assert [one.offset for one in await consume(log)] == [4]
 
 
-async def test_a_marker_goes_once_its_transaction_is_gone_and_the_delete_horizon_has_passed(storage: Storage) -> None:
+async def test_a_marker_is_removed_after_its_transactions_records_and_the_delete_horizon(storage: Storage) -> None:
     log = await storage.start()
     work = Transactions(log)
     work.append(PRODUCER, (b"k", b"1"))
@@ -143,8 +143,10 @@ async def test_a_marker_goes_once_its_transaction_is_gone_and_the_delete_horizon
     assert await _kinds(log) == [(2, False, 1), (3, True, 1), (5, False, 1)]
 
 
-async def test_an_abort_marker_stays_indexed_as_long_as_a_batch_of_its_transaction_stays(storage: Storage) -> None:
-    """The batch with the producer's last sequence stays, empty: then the marker and its index entry do too."""
+async def test_an_abort_marker_stays_in_the_transaction_index_while_a_batch_of_its_transaction_stays(
+    storage: Storage,
+) -> None:
+    """The empty batch with the producer's last sequence is kept, so the marker and its index entry are too."""
     log = await storage.start()
     work = Transactions(log)
     work.append(PRODUCER, (b"k", b"1"))

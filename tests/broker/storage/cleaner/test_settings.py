@@ -22,7 +22,7 @@ RATE = 10_000.0
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-async def test_so_many_logs_are_cleaned_at_a_time(tmp_path: Path, threads: int) -> None:
+async def test_log_cleaner_threads_logs_are_cleaned_at_a_time(tmp_path: Path, threads: int) -> None:
     storage = Storage(tmp_path, CleanerSettings(threads=threads, backoff_ms=1, dedupe_buffer_size=1 << 20))
     await storage.start()
     logs = [
@@ -65,7 +65,7 @@ async def test_so_many_logs_are_cleaned_at_a_time(tmp_path: Path, threads: int) 
     storage.close()
 
 
-def test_a_cleaning_reads_and_writes_no_faster_than_it_may(tmp_path: Path) -> None:
+def test_a_compaction_keeps_the_limit_of_bytes_per_second(tmp_path: Path) -> None:
     async def dirty_log() -> CompactionPlan:
         storage = Storage(tmp_path, CleanerSettings(io_max_bytes_per_second=RATE, io_buffer_size=1000))
         plans: list[CompactionPlan] = []

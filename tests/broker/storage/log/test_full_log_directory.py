@@ -1,4 +1,4 @@
-"""Logs whose directory has no room: what was begun there is taken up again once there is some."""
+"""Logs in a full log directory: what is lost, and how they continue when there is room."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CrampedDisk(DirectoryDisk):
         return refused
 
 
-async def test_nothing_is_written_behind_a_truncation_that_found_no_room_before_it_is_done(tmp_path: Path) -> None:
+async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repeated(tmp_path: Path) -> None:
     """It has to write the index before it cuts the log: the old records would come back between the new ones."""
     setup = LogSetup(str(tmp_path), {"index.interval.bytes": 0})
     disk = setup.disk = CrampedDisk(str(tmp_path))
@@ -105,7 +105,7 @@ async def _lose_the_end_of_a_segment(setup: LogSetup) -> Log:
 
 @pytest.mark.parametrize("flush_messages", [1, 1 << 60])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-async def test_a_write_that_fails_leaves_no_hole_before_the_segment_behind_it(
+async def test_a_failed_write_leaves_no_hole_before_the_next_segment(
     tmp_path: Path, losses: list[int], error: int, flush_messages: int
 ) -> None:
     """The next start would take the hole for one that compaction has left, and consumers would be led over it."""
@@ -125,7 +125,7 @@ async def test_a_write_that_fails_leaves_no_hole_before_the_segment_behind_it(
     setup.close()
 
 
-async def test_once_there_is_room_a_log_goes_on_where_it_found_none_also_when_it_has_rolled_since(
+async def test_a_log_continues_at_the_lost_offset_when_there_is_room_also_after_a_roll(
     tmp_path: Path, losses: list[int]
 ) -> None:
     setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * len(batch(b"kept"))})
@@ -153,7 +153,7 @@ async def test_once_there_is_room_a_log_goes_on_where_it_found_none_also_when_it
 
 
 @pytest.mark.parametrize("looks", [2, 4])
-async def test_what_is_acknowledged_as_soon_as_there_is_room_stays_however_often_that_was_seen(
+async def test_acknowledged_records_stay_however_often_the_log_directory_gets_room(
     tmp_path: Path, losses: list[int], looks: int
 ) -> None:
     """A directory is looked at again while what found no room is still being taken back: what that has begun once
@@ -178,7 +178,7 @@ async def test_what_is_acknowledged_as_soon_as_there_is_room_stays_however_often
     setup.close()
 
 
-async def test_what_retention_could_not_delete_for_lack_of_room_goes_with_the_next_run(
+async def test_retention_deletes_in_the_next_run_what_it_could_not_rename_for_lack_of_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new segment needs the snapshot of its producers first; then the old ones make room."""
@@ -209,7 +209,7 @@ async def test_what_retention_could_not_delete_for_lack_of_room_goes_with_the_ne
     setup.close()
 
 
-async def test_a_write_without_room_that_cannot_be_undone_fails_the_directory(
+async def test_a_write_without_room_that_cannot_be_undone_marks_the_log_directory_offline(
     tmp_path: Path, losses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lane writes nothing any more. Taken for lack of room, that would never end: there is enough of it."""
@@ -232,7 +232,7 @@ async def test_a_write_without_room_that_cannot_be_undone_fails_the_directory(
     setup.close()
 
 
-async def test_names_that_a_directory_has_no_room_to_make_durable_are_a_failure(
+async def test_a_directory_sync_that_finds_no_room_marks_the_log_directory_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with the sync of a file: what was to be durable is lost, and what relies on it must not go on."""

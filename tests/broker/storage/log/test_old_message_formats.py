@@ -1,4 +1,4 @@
-"""A directory that holds message formats 0 and 1, as Apache Kafka of before 0.11 left them."""
+"""Logs with messages of formats 0 and 1, as Apache Kafka before 0.11 wrote them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def everything(log: Log, offset: int = 0) -> list[Record]:
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "after a crash"])
 @pytest.mark.parametrize("codec", OLD_CODECS, ids=lambda codec: codec.name)
 @pytest.mark.parametrize("magic", [0, 1])
-async def test_old_segments_are_read_and_written_on(
+async def test_a_log_with_old_message_formats_is_read_and_appended_to(
     setup: LogSetup, tmp_path: Path, magic: int, codec: Codec, is_clean: bool
 ) -> None:
     records = old_records()
@@ -84,7 +84,7 @@ async def test_old_segments_are_read_and_written_on(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-async def test_a_torn_old_message_is_cut_off(setup: LogSetup, tmp_path: Path, magic: int) -> None:
+async def test_recovery_truncates_a_torn_old_message(setup: LogSetup, tmp_path: Path, magic: int) -> None:
     whole = segment_of(old_records(), magic, Codec.NONE)
     path = tmp_path / "t-0" / f"{0:020d}.log"
     path.write_bytes(whole[:-3])
@@ -101,13 +101,13 @@ async def test_a_torn_old_message_is_cut_off(setup: LogSetup, tmp_path: Path, ma
     assert log.log_end_offset == found[-1].offset + 1
 
 
-async def test_a_preallocated_tail_behind_old_messages_is_none(setup: LogSetup, tmp_path: Path) -> None:
+async def test_recovery_ignores_a_preallocated_tail_behind_old_messages(setup: LogSetup, tmp_path: Path) -> None:
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(old_records(), 0, Codec.GZIP) + bytes(5000))
     log = await setup.open(is_clean=False)
     assert log.log_end_offset == 79 and len(await everything(log)) == 40
 
 
-async def test_a_follower_takes_old_messages_from_an_old_leader(setup: LogSetup) -> None:
+async def test_a_follower_appends_old_messages_of_an_old_leader(setup: LogSetup) -> None:
     log = await setup.open()
     records = old_records()
     data = segment_of(records[:20], 0, Codec.NONE) + segment_of(records[20:], 1, Codec.LZ4)
@@ -118,7 +118,7 @@ async def test_a_follower_takes_old_messages_from_an_old_leader(setup: LogSetup)
     assert log.epochs.entries == []
 
 
-async def test_truncation_cuts_between_old_messages(setup: LogSetup, tmp_path: Path) -> None:
+async def test_a_truncation_ends_between_old_messages(setup: LogSetup, tmp_path: Path) -> None:
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(old_records(), 1, Codec.SNAPPY))
     log = await setup.open(is_clean=False)
     await log.truncate_to(30)

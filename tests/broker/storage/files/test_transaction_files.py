@@ -1,4 +1,4 @@
-"""Transaction indexes and producer snapshots beside Apache Kafka's own code."""
+"""Transaction indexes and producer snapshots, read and written by Apache Kafka's own code."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ottla_broker.storage.files.transaction_index import decode_entries
 from tests.broker.storage.logs import LogSetup, batch, transactional, written
 
 pytestmark = pytest.mark.java
+
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 
@@ -42,7 +43,7 @@ def java(*arguments: str) -> str:
     return result.stdout
 
 
-async def test_apache_kafka_reads_them_and_writes_the_same(tmp_path: Path) -> None:
+async def test_apache_kafka_reads_our_transaction_indexes_and_snapshots_and_writes_the_same(tmp_path: Path) -> None:
     files = await write(tmp_path)
     assert {file.suffix for file in files} == {".txnindex", ".snapshot"} and len(files) > 5
     java(str(Path(__file__).with_name("TransactionFiles.java")), *map(str, files))
@@ -55,7 +56,7 @@ async def test_apache_kafka_reads_them_and_writes_the_same(tmp_path: Path) -> No
             assert newest_rows(file.read_bytes()) == newest_rows(again)
 
 
-async def test_dump_log_segments_prints_what_is_in_them(tmp_path: Path) -> None:
+async def test_dump_log_segments_prints_our_transaction_indexes_and_snapshots(tmp_path: Path) -> None:
     files = await write(tmp_path)
     logs = sorted((tmp_path / "t-0").glob("*.log"))
     printed = java("kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, [*logs, *files])))

@@ -1,0 +1,34 @@
+"""What a failed disk call does to a log."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.logs import Make, batch, written
+
+
+async def test_a_failed_write_marks_the_log_directory_offline_once(make: Make, tmp_path: Path) -> None:
+    setup = make()
+    log = await setup.open()
+    log.append_as_leader(batch(b"a"), 0)
+    await written(log)
+    failed: list[str] = []
+    log.on_failure = lambda: failed.append("failed")
+    (tmp_path / "unsyncable").symlink_to("/dev/full")
+    unsyncable = await setup.disk.open("unsyncable")
+    with pytest.raises(OSError):
+        await unsyncable.fsync()
+    log.append_as_leader(batch(b"b"), 0)
+    with pytest.raises(KafkaError):
+        await written(log)
+    assert failed == ["failed"] and log.is_failed
+    assert [error.errno for error in setup.owner.failures] == [errno.EIO]
+    assert log.log_end_offset == 1
+    for call in (lambda: log.append_as_leader(batch(b"c"), 0), lambda: log.read(0, 10, 1, True)):
+        with pytest.raises(KafkaError) as caught:
+            call()
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,174 @@
+"""When segments roll, and the order of disk calls in a roll and a flush."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.adapters import disk_calls
+from ottla_broker.adapters.disk import DirectoryDisk, DiskFile
+from ottla_broker.storage.log.config import LogConfig
+from ottla_broker.storage.log.log import Log
+from tests.broker.storage.logs import Make, batch, read_values, rolled, written
+from tests.contract.disk_contract import HeldWriteOut
+
+
+async def test_a_segment_rolls_by_size_and_has_the_files_of_kafka(make: Make, tmp_path: Path) -> None:
+    log = await make(segment_bytes=1000, index_interval_bytes=200).open()
+    for number in range(30):
+        log.append_as_leader(batch(b"%03d" % number, producer=(3, 0, number)), 0)
+    await written(log)
+    await log.flush()
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 2
+    await rolled(log)
+    files = {path.name for path in (tmp_path / "t-0").iterdir()}
+    for base in bases:
+        assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= files
+        assert (tmp_path / "t-0" / f"{base:020d}.log").stat().st_size <= 1000
+    assert {f"{base:020d}.snapshot" for base in bases[1:]} <= files
+    closed = tmp_path / "t-0" / f"{bases[0]:020d}.index"
+    assert closed.stat().st_size % 8 == 0 and closed.stat().st_size > 0
+    times = (tmp_path / "t-0" / f"{bases[0]:020d}.timeindex").read_bytes()
+    assert int.from_bytes(times[-12:-4], "big") == 1_700_000_000_000
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert [value for _, value in await read_values(log, 0, 150)] == [b"%03d" % number for number in range(30)]
+
+
+async def test_appends_continue_while_a_rolled_segment_is_written_out(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sync takes as long as the disk does for a gigabyte, and would have everything else on the disk wait."""
+    held, log = await nearly_full(make, monkeypatch)
+    synced = syncs_of(monkeypatch)
+    log.append_as_leader(batch(b"rolls", bytes(900_000)), 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 5]
+    await written(log)
+    await held.until_begun()
+    log.append_as_leader(batch(b"meanwhile"), 0)
+    await written(log)
+    assert (log.log_end_offset, log.recovery_point) == (8, 0)
+    assert synced == [], "a sync of anything waits in the file system's journal for the segment"
+    held.may_go_on.set()
+    await rolled(log)
+    assert (log.recovery_point, log.flushed_offset) == (5, 5)
+    assert (tmp_path / "t-0" / f"{5:020d}.snapshot").exists()
+    await log.flush()
+    assert (log.recovery_point, log.flushed_offset) == (8, 8)
+
+
+async def test_a_flush_writes_the_snapshot_of_a_roll_before_the_recovery_point_passes_it(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is below it may be compacted: who the producers were is then known from the snapshot alone."""
+    held, log = await nearly_full(make, monkeypatch)
+    log.append_as_leader(batch(bytes(900_000)), 0)
+    await held.until_begun()
+    snapshot = tmp_path / "t-0" / f"{5:020d}.snapshot"
+    assert not snapshot.exists()
+    await log._flusher.flush_locked()
+    assert log.recovery_point == 6 and snapshot.exists()
+    held.may_go_on.set()
+    await rolled(log)
+
+
+async def test_a_roll_syncs_the_directory_before_records_of_the_new_segment_and_before_the_next_roll(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, log = await nearly_full(make, monkeypatch, flush_messages=7)
+    synced = syncs_of(monkeypatch)
+    log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    assert len(log.segments) == 2 and synced == []
+    log.append_as_leader(batch(b"the seventh"), 0)
+    await written(log)
+    assert synced[0] == "fsync_directory" and "fdatasync" in synced
+
+    del synced[:]
+    log.configure(LogConfig({"segment.bytes": 5_000_000, "max.message.bytes": 1_000_000}))
+    for _ in range(10):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    # Rolled twice: no more than one segment may be in danger.
+    assert len(log.segments) == 4 and synced == ["fsync_directory"]
+    held.may_go_on.set()
+    await rolled(log)
+
+
+async def nearly_full(make: Make, monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[HeldWriteOut, Log]:
+    """A log whose next batch of 900 000 bytes rolls its first segment, and what holds that on the way to the disk."""
+    held = HeldWriteOut(monkeypatch)
+    log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, **config).open()
+    for _ in range(5):
+        log.append_as_leader(batch(bytes(900_000)), 0)
+    await written(log)
+    return held, log
+
+
+def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is made durable from now on, by the name of the call that does it."""
+    called: list[str] = []
+
+    def noted(where: object, name: str) -> None:
+        original = getattr(where, name)
+
+        def call(*arguments: Any) -> Any:
+            called.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(where, name, call)
+
+    for name in ("fsync_directory", "fsync_file", "write_file"):
+        noted(disk_calls, name)
+    noted(os, "fdatasync")
+    return called
+
+
+async def test_a_roll_creates_files_only_after_the_earlier_appends_are_queued(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between would leave a hole that nobody can tell from one that compaction left."""
+    log = await make(segment_bytes=200).open()
+    calls: list[str] = []
+    open_file, append = DirectoryDisk.open, DiskFile.append
+
+    def open_and_note(disk: DirectoryDisk, name: str, *, create: bool = False) -> Any:
+        calls.append(f"open {name}")
+        return open_file(disk, name, create=create)
+
+    def append_and_note(file: DiskFile, *arguments: Any) -> Any:
+        calls.append(f"append {file.name}")
+        return append(file, *arguments)
+
+    monkeypatch.setattr(DirectoryDisk, "open", open_and_note)
+    monkeypatch.setattr(DiskFile, "append", append_and_note)
+    for number in range(4):  # within one turn
+        log.append_as_leader(batch(b"%d" % number * 100), 0)
+    await written(log)
+    names = [f"t-0/{base:020d}.log" for base in range(4)]
+    assert [call for call in calls if call.endswith(".log")] == [
+        f"append {names[0]}",
+        *[f"{call} {name}" for name in names[1:] for call in ("open", "append")],
+    ]
+    assert [value for _, value in await read_values(log, 0)] == [b"%d" % number * 100 for number in range(4)]
+
+
+async def test_a_segment_rolls_by_the_timestamps_of_its_records(make: Make) -> None:
+    log = await make(segment_ms=1000).open()
+    log.append_as_leader(batch(b"a", timestamp=5000), 0)
+    log.append_as_leader(batch(b"b", timestamp=6000), 0)
+    log.append_as_leader(batch(b"c", timestamp=6001), 0)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    await written(log)
+
+
+async def test_a_segment_rolls_when_its_index_is_full(make: Make) -> None:
+    log = await make(segment_index_bytes=48, index_interval_bytes=0).open()
+    for number in range(12):
+        log.append_as_leader(batch(b"v", timestamp=1000 + number), 0)
+    await written(log)
+    assert len(log.segments) > 2
+    assert len(await read_values(log, 0)) == 12

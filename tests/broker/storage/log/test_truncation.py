@@ -1,0 +1,95 @@
+"""Truncations: what they drop from a log."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.protocol.errors import ErrorCode, KafkaError
+from ottla_broker.storage.log.log import Log
+from tests.broker.storage.logs import Make, batch, read_values, rolled, written
+from tests.broker.storage.numbered import SMALL, fill
+
+
+def refused(log: Log, records: memoryview) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(records, 0)
+    assert caught.value.message
+    return caught.value.code
+
+
+async def test_a_truncation_drops_records_leader_epochs_and_producer_state(make: Make) -> None:
+    setup = make(segment_bytes=700, index_interval_bytes=150)
+    log = await setup.open()
+    for number in range(40):
+        log.append_as_leader(batch(b"%02d" % number, producer=(4, 0, number)), number // 10)
+    await written(log)
+    log.maybe_advance_high_watermark(40)
+    await log.flush()
+    assert log.recovery_point == 40
+    await log.truncate_to(40)
+    assert log.log_end_offset == 40
+    await log.truncate_to(17)
+    assert log.log_end_offset == log.assigned_offset == log.high_watermark == log.recovery_point == 17
+    assert setup.owner.recovery_point_checkpoints == 1
+    assert log.epochs.entries == [(0, 0), (1, 10)]
+    assert [value for _, value in await read_values(log, 0)] == [b"%02d" % number for number in range(17)]
+    assert refused(log, batch(b"x", producer=(4, 0, 40))) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    duplicate = log.append_as_leader(batch(b"16", producer=(4, 0, 16)), 1)
+    assert duplicate.is_duplicate and duplicate.first_offset == 16
+    for number in range(17, 40):
+        log.append_as_leader(batch(b"n%d" % number, producer=(4, 0, number)), 9)
+    await written(log)
+    values = [value for _, value in await read_values(log, 0, 300)]
+    assert values == [b"%02d" % number for number in range(17)] + [b"n%d" % number for number in range(17, 40)]
+    assert log.end_of_epoch(1) == (1, 17) and log.end_of_epoch(9) == (9, 40)
+
+
+async def test_a_truncation_in_the_middle_of_a_batch_drops_the_whole_batch(make: Make) -> None:
+    log = await make().open()
+    log.append_as_leader(batch(b"a", b"b"), 0)
+    log.append_as_leader(batch(b"c", b"d"), 0)
+    await written(log)
+    await log.truncate_to(3)
+    assert log.log_end_offset == 2
+    assert await read_values(log, 0) == [(0, b"a"), (1, b"b")]
+
+
+async def test_a_full_truncation_starts_an_empty_log_at_any_offset(make: Make, tmp_path: Path) -> None:
+    log = await make(segment_bytes=300).open()
+    for _ in range(10):
+        log.append_as_leader(batch(b"a"), 3)
+    await log.truncate_fully_and_start_at(1000)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000, 1000, 1000)
+    assert log.latest_epoch == -1
+    assert log.append_as_leader(batch(b"b"), 4).first_offset == 1000
+    await written(log)
+    assert await read_values(log, 1000) == [(1000, b"b")]
+    assert [path.name for path in sorted((tmp_path / "t-0").glob("*.log"))] == [f"{1000:020d}.log"]
+
+
+COUNT = 45
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "nonsense": lambda path: path.write_bytes(random.Random(1).randbytes(path.stat().st_size)),
+    "one bit": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 0x40]) + path.read_bytes()[1:]),
+}
+
+
+async def test_a_truncation_succeeds_when_a_snapshot_is_damaged(make: Make, tmp_path: Path) -> None:
+    setup = make(**SMALL)
+    log = await setup.open()
+    await fill(log, 0, COUNT)
+    await rolled(log)
+    for path in (tmp_path / "t-0").glob("*.snapshot"):
+        DAMAGE["nonsense"](path)
+    await log.truncate_to(30)
+    assert log.append_as_leader(batch(b"029", producer=(4, 0, 29)), 9).first_offset == 29
+    assert setup.owner.failures == [] and setup.owner.notices

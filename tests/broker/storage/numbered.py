@@ -1,0 +1,35 @@
+"""Logs whose records are numbered, so that a test can check that none is missing after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ottla_broker.storage.log.log import Log
+from tests.broker.storage.logs import batch, read_values, written
+
+SMALL = {"segment_bytes": 700, "index_interval_bytes": 150}
+
+
+async def fill(log: Log, first: int, last: int) -> None:
+    """Appends the records `first` to `last` (exclusive), ten to a leader epoch."""
+    for number in range(first, last):
+        log.append_as_leader(batch(b"%03d" % number, producer=(4, 0, number)), number // 10)
+    await written(log)
+
+
+def last_log(path: Path) -> Path:
+    return max((path / "t-0").glob("*.log"))
+
+
+def index_files(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((path / "t-0").glob("*index"))}
+
+
+async def check(log: Log, count: int) -> None:
+    """The log has the first `count` records of `fill` with their epochs and producer state, and takes appends."""
+    assert log.log_end_offset == count
+    assert await read_values(log, 0, 200) == [(number, b"%03d" % number) for number in range(count)]
+    assert log.epochs.entries == [(epoch, 10 * epoch) for epoch in range((count + 9) // 10)]
+    duplicate = log.append_as_leader(batch(b"%03d" % (count - 1), producer=(4, 0, count - 1)), 0)
+    assert duplicate.is_duplicate and duplicate.first_offset == count - 1
+    await fill(log, count, count + 1)
