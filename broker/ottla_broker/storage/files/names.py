@@ -30,32 +30,32 @@ CLEAN_OFFSETS = "cleaner-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 BOOT_ID = "ottla.boot-id"
-"""The kernel's boot id at the last start of the broker on this directory. Ours alone; Apache Kafka ignores it."""
+"""The kernel's boot id at the last start of the broker on this log directory. Apache Kafka ignores the file."""
 POWER_LOST = "ottla.power-lost"
-"""Stands from the recovery after a loss of power until the broker has registered."""
+"""Exists from the recovery after a power loss until the broker has registered."""
 NEW_DIRECTORY = "ottla.new-directory"
-"""Stands from the formatting of an empty directory until the broker has registered."""
+"""Exists from the formatting of an empty log directory until the broker has registered."""
 
 DIRECTORY_RECORD = "ottla.directories"
-"""In each directory of a broker that has several: what it knows of all of them. Apache Kafka ignores it."""
+"""In each log directory of a broker with several: what the broker knows of all of them. Apache Kafka ignores it."""
 
-MOVE_MARKER = "ottla.move"
-"""In the directory of a copy that AlterReplicaLogDirs makes, from its creation until the copy it was made of is out of
-the way: of two directories of one partition, the one that has it is the newer. Apache Kafka ignores it."""
+FUTURE_REPLICA_MARKER = "ottla.move"
+"""In the directory of a future replica (KIP-113), from its creation until the log that it replaces is deleted: of two
+directories of one partition, the one with this file is the newer. Apache Kafka ignores it."""
 
 DELETE_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
 FUTURE_DIRECTORY = "-future"
 
 _PARTITION = re.compile(r"(.+)-(\d+)")
-_SET_ASIDE = re.compile(r"(.+)-(\d+)\.([0-9a-f]+)(-delete|-future|-stray)")
+_RENAMED = re.compile(r"(.+)-(\d+)\.([0-9a-f]+)(-delete|-future|-stray)")
 _OFFSET_FILE = re.compile(r"(\d{20})(\.[a-z]+)(\.[a-z]+)?")
 _MAX_NAME = 255
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class OffsetFile(NamedTuple):
-    """A file named after an offset: "00000000000000000042.log.deleted" is (42, ".log", ".deleted")."""
+    """A file whose name begins with an offset: "00000000000000000042.log.deleted" is (42, ".log", ".deleted")."""
 
     offset: int
     suffix: str
@@ -90,14 +90,14 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
     >>> parse_partition_directory("my-topic-12")
     TopicPartition(topic='my-topic', partition=12)
     """
-    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY)) and _SET_ASIDE.fullmatch(name):
+    if name.endswith((DELETE_DIRECTORY, FUTURE_DIRECTORY, STRAY_DIRECTORY)) and _RENAMED.fullmatch(name):
         return None
     match = _PARTITION.fullmatch(name)
     return None if match is None else TopicPartition(match[1], int(match[2]))
 
 
 def future_name(partition: TopicPartition, unique: str) -> str | None:
-    """`<topic>-<partition>.<unique>-future`, whole; None when that is longer than a file name may be.
+    """`<topic>-<partition>.<unique>-future`; None when that is longer than a file name may be.
 
     >>> future_name(TopicPartition("t", 0), "0123456789abcdef0123456789abcdef")
     't-0.0123456789abcdef0123456789abcdef-future'
@@ -111,17 +111,17 @@ def parse_future_directory(name: str) -> TopicPartition | None:
     >>> parse_future_directory("my-topic-12.0123456789abcdef0123456789abcdef-future")
     TopicPartition(topic='my-topic', partition=12)
     """
-    match = _SET_ASIDE.fullmatch(name)
+    match = _RENAMED.fullmatch(name)
     return TopicPartition(match[1], int(match[2])) if match is not None and match[4] == FUTURE_DIRECTORY else None
 
 
-def is_set_aside(name: str, suffix: str) -> bool:
-    """Whether a directory is a partition's renamed for deletion (`suffix` -delete), as a stray or a future one."""
-    match = _SET_ASIDE.fullmatch(name)
+def is_renamed_directory(name: str, suffix: str) -> bool:
+    """Whether a partition directory was renamed with this suffix: -delete, -stray or -future."""
+    match = _RENAMED.fullmatch(name)
     return match is not None and match[4] == suffix
 
 
-def set_aside_name(partition: TopicPartition, unique: str, suffix: str) -> str:
-    """`<topic>-<partition>.<unique>-delete`, the topic cut so that the name fits 255 bytes."""
+def renamed_directory_name(partition: TopicPartition, unique: str, suffix: str) -> str:
+    """`<topic>-<partition>.<unique>-delete` and the like, with the topic shortened so that it fits 255 bytes."""
     tail = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: _MAX_NAME - len(tail)] + tail

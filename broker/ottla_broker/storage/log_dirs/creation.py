@@ -20,7 +20,12 @@ from ottla_broker.ports.os_errors import is_sound
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import encode_partition_metadata
-from ottla_broker.storage.files.names import MOVE_MARKER, PARTITION_METADATA, STRAY_DIRECTORY, set_aside_name
+from ottla_broker.storage.files.names import (
+    FUTURE_REPLICA_MARKER,
+    PARTITION_METADATA,
+    STRAY_DIRECTORY,
+    renamed_directory_name,
+)
 from ottla_broker.storage.log.config import LogConfig
 from ottla_broker.storage.log.loading import open_log
 from ottla_broker.storage.log.log import Log
@@ -188,7 +193,7 @@ class LogCreation:
         name = str(partition)
         if await disk.exists(name):
             # No open log has this name: its directory could not be renamed.
-            await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+            await disk.rename(name, renamed_directory_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
         try:
             return await self.create_files(disk, partition, name, topic_id)
         except (OSError, KafkaError) as error:
@@ -210,7 +215,7 @@ class LogCreation:
         config = self._config_of(partition.topic)
         await disk.make_directory(name)
         if marker is not None:
-            await disk.write_file(f"{name}/{MOVE_MARKER}", marker)
+            await disk.write_file(f"{name}/{FUTURE_REPLICA_MARKER}", marker)
         log = await open_log(
             topic_partition=partition,
             directory=name,

@@ -21,7 +21,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.names import MOVE_MARKER, future_name
+from ottla_broker.storage.files.names import FUTURE_REPLICA_MARKER, future_name
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.creation import NO_TOPIC_ID, LogCreation
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
@@ -180,7 +180,7 @@ class FutureReplicas:
             if future.assigned_offset > current.assigned_offset:
                 # Records that the current log lost with the power: it will get others at these offsets.
                 await future.truncate_to(current.assigned_offset)
-            marker = f"{future.directory}/{MOVE_MARKER}"
+            marker = f"{future.directory}/{FUTURE_REPLICA_MARKER}"
             found = await self._access.guarded(future.disk, _content(future.disk, marker))
             agrees = _clean_offset_in(found) == current.clean_offset and await _ends_alike(current, future)
             if not agrees:

@@ -25,12 +25,12 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import encode_partition_metadata
 from ottla_broker.storage.files.names import (
     DELETE_DIRECTORY,
-    MOVE_MARKER,
+    FUTURE_REPLICA_MARKER,
     PARTITION_METADATA,
     SNAPSHOT,
     STRAY_DIRECTORY,
     offset_name,
-    set_aside_name,
+    renamed_directory_name,
 )
 from ottla_broker.storage.log.leader_epochs import LeaderEpochs
 from ottla_broker.storage.log.log import Log
@@ -187,7 +187,7 @@ class FutureSwap:
     async def _rename_replaced(self, old: Log) -> None:
         # Before the name is free: a new log of this name must not be loaded with the positions of the old one.
         await self._checkpoints.write_all(old.disk)
-        new_name = set_aside_name(old.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+        new_name = renamed_directory_name(old.topic_partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
         async with old.lock:
             name = old.directory
             try:
@@ -226,7 +226,7 @@ async def _renamed(renamed: asyncio.Future[Any]) -> None:
 
 async def delete_marker(log: Log) -> None:
     """Deletes the marker file of a log that was a future log. Raises OSError."""
-    await log.disk.delete(f"{log.directory}/{MOVE_MARKER}")
+    await log.disk.delete(f"{log.directory}/{FUTURE_REPLICA_MARKER}")
     await log.disk.fsync_directory(log.directory)
 
 

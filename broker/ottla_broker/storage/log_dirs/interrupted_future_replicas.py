@@ -20,10 +20,10 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.names import (
     DELETE_DIRECTORY,
-    MOVE_MARKER,
+    FUTURE_REPLICA_MARKER,
     parse_future_directory,
     parse_partition_directory,
-    set_aside_name,
+    renamed_directory_name,
 )
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 
@@ -57,7 +57,7 @@ class InterruptedFutureReplicas:
         """Step 2: finds out which of two logs of one partition is the newer."""
         for partition, paths in self._paths.items():
             is_one_of_several = len(paths) > 1 and directory.path in paths
-            if is_one_of_several and await directory.disk.exists(f"{partition}/{MOVE_MARKER}"):
+            if is_one_of_several and await directory.disk.exists(f"{partition}/{FUTURE_REPLICA_MARKER}"):
                 self._marked.setdefault(partition, []).append(directory.path)
 
     async def delete_replaced(self, directory: LogDirectory) -> None:
@@ -68,7 +68,7 @@ class InterruptedFutureReplicas:
             self._notice(
                 f"{partition} had moved from {directory.path} to {newer} when the broker ended; the old log is deleted"
             )
-            name = set_aside_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
+            name = renamed_directory_name(partition, self._clock.uuid4().hex, DELETE_DIRECTORY)
             await directory.disk.rename(str(partition), name)
             await directory.disk.fsync_directory()
             self._paths[partition].remove(directory.path)
@@ -77,13 +77,13 @@ class InterruptedFutureReplicas:
         """Step 4: only where the older log is gone durably; until then the marker tells which one is newer."""
         for partition, newer in self._newer().items():
             if newer == directory.path and self._paths[partition] == [newer]:
-                await directory.disk.delete(f"{partition}/{MOVE_MARKER}")
+                await directory.disk.delete(f"{partition}/{FUTURE_REPLICA_MARKER}")
                 await directory.disk.fsync_directory(str(partition))
 
     async def scan_swapped(self, directory: LogDirectory) -> None:
         """While a directory is offline, which may hold the older log: fills `swapped`."""
         for partition, paths in self._paths.items():
-            if paths == [directory.path] and await directory.disk.exists(f"{partition}/{MOVE_MARKER}"):
+            if paths == [directory.path] and await directory.disk.exists(f"{partition}/{FUTURE_REPLICA_MARKER}"):
                 self.swapped[partition] = directory.path
 
     def future_logs(

@@ -26,7 +26,7 @@ from ottla_broker.storage.files.names import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     STRAY_DIRECTORY,
-    is_set_aside,
+    is_renamed_directory,
     parse_partition_directory,
 )
 from ottla_broker.storage.log.config import LogConfig
@@ -96,9 +96,9 @@ class DirectoryLoader:
         found: list[tuple[TopicPartition, str]] = []
         strays: list[str] = []
         for name, is_directory, _ in await disk.list():
-            if is_directory and is_set_aside(name, DELETE_DIRECTORY):
+            if is_directory and is_renamed_directory(name, DELETE_DIRECTORY):
                 await disk.delete(name)
-            elif is_directory and is_set_aside(name, STRAY_DIRECTORY):
+            elif is_directory and is_renamed_directory(name, STRAY_DIRECTORY):
                 strays.append(name)
             elif is_directory and (partition := parse_partition_directory(name)) is not None:
                 found.append((partition, name))

@@ -16,7 +16,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import Disk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.names import DELETE_DIRECTORY, STRAY_DIRECTORY, set_aside_name
+from ottla_broker.storage.files.names import DELETE_DIRECTORY, STRAY_DIRECTORY, renamed_directory_name
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
@@ -112,7 +112,7 @@ class LogRemoval:
 
     async def rename(self, partition: TopicPartition, disk: Disk, name: str, suffix: str = DELETE_DIRECTORY) -> str:
         """Renames a directory that no log is open in, durably. Returns the new name. KafkaError."""
-        new_name = set_aside_name(partition, self._clock.uuid4().hex, suffix)
+        new_name = renamed_directory_name(partition, self._clock.uuid4().hex, suffix)
         await self._access.guarded(disk, _rename(disk, name, new_name))
         return new_name
 

@@ -12,7 +12,7 @@ from ottla_broker.ports.clock import Clock
 from ottla_broker.ports.disk import LogDisk
 from ottla_broker.protocol.errors import KafkaError
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.names import STRAY_DIRECTORY, parse_partition_directory, set_aside_name
+from ottla_broker.storage.files.names import STRAY_DIRECTORY, parse_partition_directory, renamed_directory_name
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from ottla_broker.storage.log_dirs.log_directory import (
@@ -140,7 +140,7 @@ class DirectoryReopening:
                     f"{partition} was deleted, or is in another log directory now: its log in {directory.path} is "
                     "stale and becomes a stray"
                 )
-                await disk.rename(name, set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
+                await disk.rename(name, renamed_directory_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY))
         await self._loader.prepare(directory)
         await self._loader.load(directory)
 

@@ -12,7 +12,12 @@ from collections.abc import Callable, Sequence
 
 from ottla_broker.ports.clock import Clock
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.files.names import MOVE_MARKER, STRAY_DIRECTORY, parse_partition_directory, set_aside_name
+from ottla_broker.storage.files.names import (
+    FUTURE_REPLICA_MARKER,
+    STRAY_DIRECTORY,
+    parse_partition_directory,
+    renamed_directory_name,
+)
 from ottla_broker.storage.log_dirs.log_directory import LogDirectory
 from ottla_broker.storage.log_dirs.registry_files import ReplicaRegistryFiles
 from ottla_broker.storage.log_dirs.replica_registry import DELETED, Reconciliation, reconcile
@@ -41,7 +46,7 @@ class StrayReplicas:
         for partition in self._registry.catching_up_in.get(directory.path, []):
             recreated = self._registry.registry.recreated
             is_known = partition in recreated or partition not in self._present[directory.path]
-            if not is_known and not await directory.disk.exists(f"{partition}/{MOVE_MARKER}"):
+            if not is_known and not await directory.disk.exists(f"{partition}/{FUTURE_REPLICA_MARKER}"):
                 self._never_caught_up.setdefault(directory.path, []).append(partition)
 
     async def rename_stale_logs(self, directory: LogDirectory) -> None:
@@ -61,7 +66,7 @@ class StrayReplicas:
                 self._notice(f"{partition} in {directory.path} never caught up and becomes a stray: {others[0]} has it")
                 strays.append(partition)
         for partition in strays:
-            name = set_aside_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY)
+            name = renamed_directory_name(partition, self._clock.uuid4().hex, STRAY_DIRECTORY)
             await directory.disk.rename(str(partition), name)
         if strays:
             await directory.disk.fsync_directory()

@@ -67,7 +67,7 @@ async def test_appends_keep_their_order_while_the_file_of_a_new_segment_opens(se
     while not segment.opening.done():  # noqa: ASYNC110 -- its callbacks have not run when this ends
         await asyncio.sleep(0)
     assert segment.file is None and segment.is_open
-    loop.call_soon(append, PARTS[2])  # of somebody whose turn comes before that of what waits for the file
+    loop.call_soon(append, PARTS[2])  # runs before the calls that wait for the file
     append(PARTS[1])
     await segment.opened()
     append(PARTS[3])

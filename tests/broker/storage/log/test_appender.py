@@ -106,7 +106,7 @@ async def test_an_append_refuses_a_bad_batch_with_kafkas_error_code(make: Make) 
         ({"compression_type": "gzip"}, False),
         ({"cleanup_policy": "compact"}, False),
         ({"message_timestamp_before_max_ms": 1000}, False),
-        ({"message_timestamp_after_max_ms": 1000}, True),  # the header tells the largest
+        ({"message_timestamp_after_max_ms": 1000}, True),  # the header has the largest
         ({"message_timestamp_after_max_ms": 0}, False),
         ({"message_timestamp_type": "LogAppendTime", "message_timestamp_before_max_ms": 1000}, True),
     ],

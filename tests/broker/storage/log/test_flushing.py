@@ -99,7 +99,7 @@ async def test_a_roll_syncs_the_directory_before_records_of_the_new_segment_and_
 
 
 async def nearly_full(make: Make, monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[HeldWriteOut, Log]:
-    """A log whose next batch of 900 000 bytes rolls its first segment, and what holds that on the way to the disk."""
+    """(a log whose next batch of 900 000 bytes rolls its first segment, the control of that segment's write-out)."""
     held = HeldWriteOut(monkeypatch)
     log = await make(segment_bytes=5_000_000, max_message_bytes=1_000_000, **config).open()
     for _ in range(5):
@@ -130,7 +130,7 @@ def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_a_roll_creates_files_only_after_the_earlier_appends_are_queued(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill in between would leave a hole that nobody can tell from one that compaction left."""
+    """Else a kill in between leaves a hole that looks like a gap of compaction."""
     log = await make(segment_bytes=200).open()
     calls: list[str] = []
     open_file, append = DirectoryDisk.open, DiskFile.append

@@ -33,7 +33,7 @@ class CrampedDisk(DirectoryDisk):
 
 
 async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repeated(tmp_path: Path) -> None:
-    """It has to write the index before it cuts the log: the old records would come back between the new ones."""
+    """Else old records come back between the new ones: the truncation must write the index before the log file."""
     setup = LogSetup(str(tmp_path), {"index.interval.bytes": 0})
     disk = setup.disk = CrampedDisk(str(tmp_path))
     log = await setup.open()
@@ -48,7 +48,7 @@ async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repe
             log.append_as_leader(batch(b"too early"), 1)
     log.resume_appends()  # but there is none: it stays as it is
     with pytest.raises(KafkaError, match="is full"):
-        await log.truncate_to(1)  # comes behind what that began
+        await log.truncate_to(1)  # runs after the truncation that this started
     with pytest.raises(KafkaError, match="is full"):
         log.append_as_leader(batch(b"too early"), 1)
 
@@ -68,7 +68,7 @@ async def test_appends_are_refused_until_a_truncation_that_found_no_room_is_repe
 
 
 LOST = b"lost"
-"""The value of the one record whose write fails; what comes behind it would succeed."""
+"""The value of the one record whose write fails; later writes would succeed."""
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ async def test_a_log_continues_at_the_lost_offset_when_there_is_room_also_after_
 async def test_acknowledged_records_stay_however_often_the_log_directory_gets_room(
     tmp_path: Path, losses: list[int], looks: int
 ) -> None:
-    """A directory is looked at again while what found no room is still being taken back: what that has begun once
-    must not cut off what is appended as soon as it is done."""
+    """The log directory is checked several times while the truncation of the unwritten records runs: a second
+    truncation must not drop records that are appended after the first."""
     setup = LogSetup(str(tmp_path), {"segment.bytes": 2 * len(batch(b"kept"))})
     losses.append(errno.ENOSPC)
     log = await _lose_the_end_of_a_segment(setup)

@@ -78,7 +78,7 @@ class LogModel(RuleBasedStateMachine):
         async def work() -> None:
             offset = self.start + int(share * (self.end - self.start))
             await self.log.truncate_to(offset)
-            # A batch that holds the offset goes whole: where records of it were deleted, the log ends below its start.
+            # The whole batch of the offset is dropped: with deleted records in it, the log ends below its start.
             self.start = min([self.start, *(first for first, after, _ in self.batches if first < offset < after)])
             self.batches = [one for one in self.batches if one[1] <= offset]
             self.values = self.values[: self.end - self.start]

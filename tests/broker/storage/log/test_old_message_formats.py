@@ -122,6 +122,6 @@ async def test_a_truncation_ends_between_old_messages(setup: LogSetup, tmp_path:
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(segment_of(old_records(), 1, Codec.SNAPPY))
     log = await setup.open(is_clean=False)
     await log.truncate_to(30)
-    # Offsets 20 to 28 are one wrapper; the next one, with offset 38, holds 30.
+    # Offsets 20 to 28 are one wrapper; 30 is in the next one, which has offset 38.
     assert log.log_end_offset == log.assigned_offset == 30
     assert [record.offset for record in await everything(log)] == list(range(0, 30, 2))

@@ -50,7 +50,7 @@ def test_the_last_five_batches_of_a_producer_are_duplicates() -> None:
 
 
 def test_a_batch_before_the_last_five_is_a_duplicate_when_it_is_known_to_be_in_the_log() -> None:
-    """Of a leader that was cut off: the next one has the batch, and later ones, before the producer gives up waiting.
+    """The next leader has the batch, and later ones, before the producer gives up waiting for a partitioned leader.
 
     Java's client would repeat a batch that is OUT_OF_ORDER for ever, librdkafka would take a new epoch.
     """

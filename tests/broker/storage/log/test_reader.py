@@ -51,7 +51,7 @@ async def test_a_read_from_the_middle_of_a_batch_returns_the_whole_batch(make: M
 
 @pytest.mark.parametrize("is_idle", [False, True], ids=["open", "closed as idle meanwhile"])
 async def test_a_file_range_does_not_send_new_records_after_a_truncation(make: Make, is_idle: bool) -> None:
-    """A slow client holds a range of a file that the truncation opens anew."""
+    """A slow client has a range of a file that the truncation opens again."""
     log = await make(segment_bytes=300 if is_idle else 1 << 20).open()
     for number in range(10):
         log.append_as_leader(batch(b"old%d" % number), 0)

@@ -204,7 +204,7 @@ async def test_recovery_deletes_snapshots_and_leader_epochs_of_lost_records(make
 
 
 async def test_recovery_deletes_empty_segments_behind_a_hole_of_a_compacted_log(make: Make, tmp_path: Path) -> None:
-    """Without a recovery point nobody can tell a hole; but nobody could read up to a segment without records."""
+    """Without a recovery point a hole looks like a gap; but no client can read up to a segment without records."""
     setup = make(**SMALL)
     log = await setup.open()
     await fill(log, 0, 12)

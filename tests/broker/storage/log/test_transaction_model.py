@@ -172,8 +172,8 @@ class TransactionModel(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1), max_bytes=st.integers(0, 500))
     def fetch(self, share: float, max_bytes: int) -> None:
-        """The list that goes with a read has everybody whose records are in it, and nobody that a reader of the whole
-        log would not be told of."""
+        """The list of a read has every aborted transaction with records in it, and none that a read of the whole log
+        would not have."""
 
         async def work() -> None:
             upper = self.log.last_stable_offset
