@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 _RETRY_S = 0.2
 
 
-async def outlast(clock: Clock, call: Callable[[], Awaitable[_T]]) -> _T:
+async def retry_on_shortage(clock: Clock, call: Callable[[], Awaitable[_T]]) -> _T:
     """Makes the call until it does not fail for a shortage (`ports.os_errors`). Raises every other OSError."""
     while True:
         try:

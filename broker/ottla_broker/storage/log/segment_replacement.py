@@ -43,7 +43,7 @@ from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.files.transaction_index import TransactionIndex
 from ottla_broker.storage.log.failures import LogFailures
 from ottla_broker.storage.log.state import LogOwner, LogState
-from ottla_broker.storage.shortages import outlast
+from ottla_broker.storage.shortages import retry_on_shortage
 
 _INDEXES_THEN_LOG = (TXN_INDEX, TIME_INDEX, INDEX, LOG)
 _OLD = (TXN_INDEX, LOG, INDEX, TIME_INDEX)
@@ -131,8 +131,8 @@ class SegmentReplacement:
                     unlinked = await self._rename_to_deleted(sources)
                     for suffix in written:
                         renamed = partial(state.disk.rename, segment.name(suffix) + SWAP, segment.name(suffix))
-                        await outlast(self._clock, renamed)
-                    await outlast(self._clock, partial(state.disk.fsync_directory, state.directory))
+                        await retry_on_shortage(self._clock, renamed)
+                    await retry_on_shortage(self._clock, partial(state.disk.fsync_directory, state.directory))
                 except OSError as error:
                     if not is_sound(error):
                         raise
@@ -180,7 +180,7 @@ class SegmentReplacement:
     async def _rename_to_deleted(self, sources: list[Segment]) -> list[str]:
         """Renames the files of the sources; returns the new names. Raises OSError."""
         disk, directory = self._state.disk, self._state.directory
-        existing = [name for name, _, _ in await outlast(self._clock, partial(disk.list, directory))]
+        existing = [name for name, _, _ in await retry_on_shortage(self._clock, partial(disk.list, directory))]
         renamed: list[str] = []
         for number, source in enumerate(sources):
             for suffix in _OLD if not number else (*_OLD, SNAPSHOT):
@@ -188,11 +188,11 @@ class SegmentReplacement:
                 if name in existing:
                     path = f"{directory}/{name}"
                     try:
-                        await outlast(self._clock, partial(disk.rename, path, path + DELETED))
+                        await retry_on_shortage(self._clock, partial(disk.rename, path, path + DELETED))
                         renamed.append(path + DELETED)
                     except OSError as error:
                         if not is_sound(error):
                             raise
                         await disk.delete(path)
-        await outlast(self._clock, partial(disk.fsync_directory, directory))
+        await retry_on_shortage(self._clock, partial(disk.fsync_directory, directory))
         return renamed

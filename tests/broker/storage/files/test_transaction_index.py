@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.ports.disk import Buffer
-from ottla_broker.records.control_records import ControlType, EndTransactionMarker
-from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
-from ottla_broker.storage.log.log import Log
-from tests.broker.storage.logs import LogSetup, aborted, transactional, written
-
-ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
-
-
-def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
-    """Appends a marker; its offset."""
-    marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
-
-
-def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
-    """Appends a batch of a transaction; its first offset."""
-    records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
-
-
-@pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
-    found = LogSetup(str(tmp_path))
-    yield found
-    found.close()
-
-
-def index_file(tmp_path: Path, base: int) -> list[AbortedTransaction]:
-    name = f"{base:020d}.txnindex"
-    path = tmp_path / "t-0" / name
-    return decode_entries(name, path.read_bytes()) if path.exists() else []
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
+from tests.broker.storage.logs import LogSetup, aborted, written
+from tests.broker.storage.transactions import ABORT, begin, end, index_file
 
 
 class CrampedDisk(DirectoryDisk):

@@ -23,3 +23,10 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     yield make_setup
     for setup in setups:
         setup.close()
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
+    found = LogSetup(str(tmp_path))
+    yield found
+    found.close()

@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
-from ottla_broker.records.control_records import ControlType, EndTransactionMarker
-from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
-from ottla_broker.storage.log.log import Log
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.reader import LogRead
-from tests.broker.storage.logs import LogSetup, aborted, read_bytes, rolled, transactional, written
-
-ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
-
-
-SMALL = {"segment.bytes": 400, "index.interval.bytes": 0}
-
-
-def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
-    """Appends a marker; its offset."""
-    marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
-
-
-def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
-    """Appends a batch of a transaction; its first offset."""
-    records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
-
-
-@pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
-    found = LogSetup(str(tmp_path))
-    yield found
-    found.close()
-
-
-def index_file(tmp_path: Path, base: int) -> list[AbortedTransaction]:
-    name = f"{base:020d}.txnindex"
-    path = tmp_path / "t-0" / name
-    return decode_entries(name, path.read_bytes()) if path.exists() else []
+from tests.broker.storage.logs import LogSetup, aborted, read_bytes, rolled, written
+from tests.broker.storage.transactions import ABORT, COMMIT, SMALL_SEGMENTS, begin, end, index_file
 
 
 async def test_an_aborted_transaction_is_in_the_index_and_in_its_file_at_once(setup: LogSetup, tmp_path: Path) -> None:
@@ -66,7 +34,7 @@ async def test_an_aborted_transaction_is_in_the_index_and_in_its_file_at_once(se
 
 
 async def test_a_truncation_drops_aborted_transactions(tmp_path: Path) -> None:
-    setup = LogSetup(str(tmp_path), SMALL)
+    setup = LogSetup(str(tmp_path), SMALL_SEGMENTS)
     log = await setup.open()
     for number in range(20):
         begin(log, 7, number)
@@ -93,7 +61,7 @@ async def test_a_truncation_drops_aborted_transactions(tmp_path: Path) -> None:
 
 
 async def test_retention_deletes_the_transaction_index_with_its_segment(tmp_path: Path) -> None:
-    setup = LogSetup(str(tmp_path), {**SMALL, "file.delete.delay.ms": 0})
+    setup = LogSetup(str(tmp_path), {**SMALL_SEGMENTS, "file.delete.delay.ms": 0})
     log = await setup.open()
     for number in range(20):
         begin(log, 7, number)
@@ -115,7 +83,7 @@ async def test_aborted_transactions_of_deleted_records_are_an_error_and_not_an_e
     tmp_path: Path, is_in_memory: bool
 ) -> None:
     """The records are read, and pinned; retention takes their segment before its transaction index is looked at."""
-    setup = LogSetup(str(tmp_path), {**SMALL, "retention.ms": 1_000})
+    setup = LogSetup(str(tmp_path), {**SMALL_SEGMENTS, "retention.ms": 1_000})
     log = await setup.open()
     for number in range(8):
         begin(log, 7, number)

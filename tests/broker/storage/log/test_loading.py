@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ottla_broker.records.control_records import ControlType, EndTransactionMarker
 from ottla_broker.storage.files.names import offset_name
-from ottla_broker.storage.files.transaction_index import AbortedTransaction, decode_entries
+from ottla_broker.storage.files.transaction_index import AbortedTransaction
 from ottla_broker.storage.log.log import Log
 from tests.broker.storage.agreement import disagreements
-from tests.broker.storage.logs import LogSetup, Make, aborted, batch, transactional, written
+from tests.broker.storage.logs import LogSetup, Make, aborted, batch, written
 from tests.broker.storage.numbered import SMALL, check
+from tests.broker.storage.transactions import ABORT, begin, end, index_file
 
 COUNT = 45
 
@@ -115,34 +115,6 @@ async def test_a_damaged_snapshot_is_deleted_and_the_producer_state_comes_from_t
     for number in range(COUNT - 5, COUNT):
         assert log.append_as_leader(batch(b"%03d" % number, producer=(4, 0, number)), 4).is_duplicate
     await check(log, COUNT)
-
-
-ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
-
-
-def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
-    """Appends a marker; its offset."""
-    marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
-
-
-def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
-    """Appends a batch of a transaction; its first offset."""
-    records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
-
-
-@pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
-    found = LogSetup(str(tmp_path))
-    yield found
-    found.close()
-
-
-def index_file(tmp_path: Path, base: int) -> list[AbortedTransaction]:
-    name = f"{base:020d}.txnindex"
-    path = tmp_path / "t-0" / name
-    return decode_entries(name, path.read_bytes()) if path.exists() else []
 
 
 async def test_a_transaction_index_that_ends_in_half_an_entry_is_rebuilt(setup: LogSetup, tmp_path: Path) -> None:

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
-from ottla_broker.records.control_records import ControlType, EndTransactionMarker
-from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
-from tests.broker.storage.logs import LogSetup, batch, rolled, transactional, written
-
-ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
-
-
-SMALL = {"segment.bytes": 400, "index.interval.bytes": 0}
-
-
-def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
-    """Appends a marker; its offset."""
-    marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
-
-
-def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
-    """Appends a batch of a transaction; its first offset."""
-    records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
-
-
-@pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
-    found = LogSetup(str(tmp_path))
-    yield found
-    found.close()
+from tests.broker.storage.logs import LogSetup, batch, rolled, written
+from tests.broker.storage.transactions import ABORT, COMMIT, SMALL_SEGMENTS, begin, end
 
 
 async def test_a_transaction_that_ended_above_the_high_watermark_is_unstable_after_a_restart(
@@ -54,7 +26,7 @@ async def test_a_transaction_that_ended_above_the_high_watermark_is_unstable_aft
 
 
 async def test_an_unreadable_snapshot_is_skipped_for_the_one_before(tmp_path: Path) -> None:
-    setup = LogSetup(str(tmp_path), SMALL)
+    setup = LogSetup(str(tmp_path), SMALL_SEGMENTS)
     log = await setup.open()
     for number in range(10):
         begin(log, 7, number)
@@ -82,7 +54,7 @@ async def test_orderly_stops_leave_one_snapshot_besides_those_of_the_segments(se
 
 
 async def test_a_snapshot_has_the_open_transactions(tmp_path: Path) -> None:
-    setup = LogSetup(str(tmp_path), SMALL)
+    setup = LogSetup(str(tmp_path), SMALL_SEGMENTS)
     log = await setup.open()
     begin(log, 8)
     end(log, COMMIT, 8, coordinator_epoch=3)

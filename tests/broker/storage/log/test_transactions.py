@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import batches, read_header
-from ottla_broker.records.control_records import ControlType, EndTransactionMarker, read_marker
+from ottla_broker.records.control_records import EndTransactionMarker, read_marker
 from ottla_broker.records.record import decode_records
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
-from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.producers import ProducerStates
 from tests.broker.storage.logs import LogSetup, aborted, batch, read_bytes, transactional, written
-
-ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
-
-
-SMALL = {"segment.bytes": 400, "index.interval.bytes": 0}
-
-
-def end(log: Log, kind: ControlType, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> int:
-    """Appends a marker; its offset."""
-    marker = EndTransactionMarker(kind, coordinator_epoch)
-    return log.append_marker(marker, producer_id, epoch, 0).first_offset
-
-
-def begin(log: Log, producer_id: int = 7, sequence: int = 0, values: int = 1) -> int:
-    """Appends a batch of a transaction; its first offset."""
-    records = transactional((producer_id, 0, sequence), *[b"v"] * values)
-    return log.append_as_leader(records, 0, is_transactional=True).first_offset
+from tests.broker.storage.transactions import ABORT, COMMIT, SMALL_SEGMENTS, begin, end
 
 
 def fails(code: ErrorCode, work: object) -> None:
     with pytest.raises(KafkaError) as caught:
         work()  # type: ignore[operator]
     assert caught.value.code is code
-
-
-@pytest.fixture
-async def setup(tmp_path: Path) -> AsyncIterator[LogSetup]:
-    found = LogSetup(str(tmp_path))
-    yield found
-    found.close()
 
 
 async def test_an_open_transaction_holds_the_last_stable_offset_until_its_marker_is_replicated(setup: LogSetup) -> None:
@@ -144,7 +119,7 @@ async def test_a_follower_has_the_transactions_of_the_leader(setup: LogSetup, tm
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_open_and_aborted_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
-    setup = LogSetup(str(tmp_path), SMALL)
+    setup = LogSetup(str(tmp_path), SMALL_SEGMENTS)
     log = await setup.open()
     begin(log, 1)
     for number in range(20):
