@@ -19,24 +19,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla_broker.ports.disk import Buffer, Disk, File
-from ottla_broker.records.batch import HEADER_BYTES, MAGIC, BatchHeader
+from ottla_broker.records.batch import MAGIC, BatchHeader
 from ottla_broker.records.control_records import read_marker
-from ottla_broker.records.errors import CorruptBatch
-from ottla_broker.records.formats import decode_batch, header_at, is_batch_intact
-from ottla_broker.records.legacy import MIN_ENTRY_BYTES
+from ottla_broker.records.formats import decode_batch
 from ottla_broker.records.places import Place, payload_of, record_places
+from ottla_broker.storage.cleaner.batch_reader import BatchReader
+from ottla_broker.storage.cleaner.cleaned_segment_writer import CleanedSegmentWriter
 from ottla_broker.storage.cleaner.filtering import NOTHING, WHOLE, BatchFilter, places_of
 from ottla_broker.storage.cleaner.key_map import KeyMap
 from ottla_broker.storage.cleaner.selection import SourceSegment, group_segments
 from ottla_broker.storage.cleaner.transaction_view import TransactionView
-from ottla_broker.storage.files.indexes import GrowingIndex
 from ottla_broker.storage.files.names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
 from ottla_broker.storage.files.transaction_index import AbortedTransaction
 
 Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
-
-_SYNC_EVERY_BYTES = 16 * 1024 * 1024
-"""Written bytes are synced in portions, so that the last sync of a large segment does not delay the log's own."""
 
 _PAUSE_S = 0.05
 """The shortest pause of the throttle."""
@@ -150,7 +146,7 @@ class _Compaction:
         """Adds the keys of one segment; False when the map is full."""
         add = self.keys.add
         first_dirty = self._plan.first_dirty
-        walk = _Batches(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
+        walk = BatchReader(self._disk, self._name(base, LOG), size, self._plan.io_buffer_bytes)
         while await walk.next():
             await self._count(len(walk.chunk), 0)
             chunk = walk.chunk
@@ -195,11 +191,11 @@ class _Compaction:
 
     async def _write_group(self, group: list[SourceSegment]) -> CleanedSegment:
         base = group[0].base_offset
-        output = _SegmentWriter(await self._created(base, LOG), base, self._plan.index_interval_bytes)
+        output = CleanedSegmentWriter(await self._created(base, LOG), base, self._plan.index_interval_bytes)
         last = max((source.base_offset for source in group if source.size), default=base)
         for source in group:
             name = self._name(source.base_offset, LOG)
-            walk = _Batches(self._disk, name, source.size, self._plan.io_buffer_bytes)
+            walk = BatchReader(self._disk, name, source.size, self._plan.io_buffer_bytes)
             while await walk.next():
                 written = output.size
                 is_end = source.base_offset == last and walk.is_at_end
@@ -218,7 +214,7 @@ class _Compaction:
         bases = [source.base_offset for source in group]
         return CleanedSegment(bases, output.size, output.max_timestamp, output.max_timestamp_offset, bool(aborted))
 
-    def _filter_chunk(self, walk: _Batches, output: _SegmentWriter, is_end: bool) -> None:
+    def _filter_chunk(self, walk: BatchReader, output: CleanedSegmentWriter, is_end: bool) -> None:
         chunk, batch_filter = walk.chunk, self.batch_filter
         final = walk.found[-1][0] if is_end else -1
         for position, header in walk.found:
@@ -259,155 +255,6 @@ def _places(chunk: bytes, position: int, header: BatchHeader) -> Sequence[Place]
         return ()
     data, start, end = payload_of(chunk, position, header)
     return record_places(data, start, end, header.record_count)
-
-
-class _Batches:
-    """Reads the batches of a segment, a buffer at a time: `chunk`, and `found` with (position in it, header).
-
-    The file is closed at its end; after a failure the job's Disk closes it.
-    """
-
-    def __init__(self, disk: Disk, name: str, size: int, buffer_bytes: int) -> None:
-        self._disk = disk
-        self._name = name
-        self._size = size
-        self._buffer_bytes = max(buffer_bytes, HEADER_BYTES)
-        self._file: File | None = None
-        self._position = 0
-        self.chunk = b""
-        self.found: list[tuple[int, BatchHeader]] = []
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether `found` are the segment's last batches."""
-        return self._position >= self._size
-
-    async def next(self) -> bool:
-        """Reads the next buffer; False at the end. Raises CorruptBatch, OSError."""
-        if self._file is None:
-            self._file = await self._disk.open(self._name)
-        wanted = self._buffer_bytes
-        while self._position < self._size:
-            chunk = await self._read(self._position, wanted)
-            # Outside of a worker process, lets other tasks of the event loop run between two buffers.
-            await asyncio.sleep(0)
-            found, after, next_size = self._whole(chunk)
-            if found:
-                self.chunk, self.found = chunk, found
-                self._position += after
-                return True
-            if not next_size or next_size > self._size - self._position or len(chunk) >= next_size:
-                if any(chunk) or not await self._is_zero():
-                    raise CorruptBatch(f"{self._name}: no whole batch at byte {self._position}")
-                break  # Apache Kafka's preallocated tail
-            wanted = next_size
-        await self._file.close()
-        return False
-
-    def _whole(self, chunk: bytes) -> tuple[list[tuple[int, BatchHeader]], int, int]:
-        """(batches, their bytes, size of the incomplete batch behind them or 0 when there is none)."""
-        view = memoryview(chunk)
-        found: list[tuple[int, BatchHeader]] = []
-        position = 0
-        end = len(chunk)
-        while True:
-            header = header_at(chunk, position)
-            if header is None:
-                return found, position, 0 if end - position >= HEADER_BYTES else MIN_ENTRY_BYTES
-            after = position + header.size
-            if after > end:
-                return found, position, header.size
-            if not is_batch_intact(view[position:after], header.magic):
-                raise CorruptBatch(
-                    f"{self._name}: the checksum of the batch at byte {self._position + position} does not fit"
-                )
-            found.append((position, header))
-            position = after
-
-    async def _read(self, position: int, wanted: int) -> bytes:
-        """Reads so many bytes, fewer only at the segment's end. Raises CorruptBatch for a file that is shorter: it was
-        truncated meanwhile, or is damaged."""
-        assert self._file is not None
-        length = min(wanted, self._size - position)
-        chunk = await self._file.read(position, length)
-        if len(chunk) < length:
-            raise CorruptBatch(f"{self._name}: ends at byte {position + len(chunk)} of {self._size}")
-        return chunk
-
-    async def _is_zero(self) -> bool:
-        position = self._position
-        while position < self._size:
-            block = await self._read(position, self._buffer_bytes)
-            if any(block):
-                return False
-            position += len(block)
-        return True
-
-
-class _SegmentWriter:
-    """Writes the cleaned segment: its file, and its indexes in memory."""
-
-    def __init__(self, file: File, base_offset: int, interval: int) -> None:
-        self._file = file
-        self._interval = interval
-        self._buffers: list[Buffer] = []
-        self._run: tuple[bytes, int, int] | None = None
-        self._last_entry = 0
-        self._unsynced = 0
-        self.index = GrowingIndex(base_offset)
-        self.size = 0
-        self.max_timestamp = -1
-        self.max_timestamp_offset = base_offset
-
-    def add_whole(self, chunk: bytes, position: int, header: BatchHeader) -> None:
-        """Adds a batch of `chunk` without a change; neighbours are written as one run."""
-        after = position + header.size
-        if self._run is not None and self._run[0] is chunk and self._run[2] == position:
-            self._run = (chunk, self._run[1], after)
-        else:
-            self._end_run()
-            self._run = (chunk, position, after)
-        self._count(header, header.size, header.max_timestamp)
-
-    def add(self, batch: bytes, header: BatchHeader) -> None:
-        """Adds the batch that replaces the one with `header`."""
-        self._end_run()
-        self._buffers.append(batch)
-        built = header_at(batch, 0)
-        assert built is not None
-        self._count(built, len(batch), built.max_timestamp)
-
-    def _count(self, header: BatchHeader, size: int, max_timestamp: int) -> None:
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = max_timestamp, header.last_offset
-        if self.size - self._last_entry > self._interval:
-            self.index.add(header.base_offset, header.last_offset, self.size)
-            self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-            self._last_entry = self.size
-        self.size += size
-
-    def _end_run(self) -> None:
-        if self._run is not None:
-            chunk, start, end = self._run
-            self._buffers.append(memoryview(chunk)[start:end])
-            self._run = None
-
-    async def write(self) -> None:
-        """Writes what was added since the last call. Raises OSError."""
-        self._end_run()
-        if not self._buffers:
-            return
-        buffers, self._buffers = self._buffers, []
-        await self._file.append(buffers)
-        self._unsynced += sum(map(len, buffers))
-        if self._unsynced >= _SYNC_EVERY_BYTES:
-            self._unsynced = 0
-            await self._file.fsync()
-
-    async def close(self) -> None:
-        self.index.add_time(self.max_timestamp, self.max_timestamp_offset)
-        await self._file.fsync()
-        await self._file.close()
 
 
 class _Throttle:
