@@ -22,8 +22,8 @@ _READ_BYTES = 4096
 _IDLE_S = 60.0
 
 
-class HttpResponse(Protocol):
-    """Status, content type and body of one response."""
+class HttpContent(Protocol):
+    """The status, content type and body of one response."""
 
     @property
     def status(self) -> int: ...
@@ -47,7 +47,7 @@ class HttpServer:
         routes: by path, returns the response to GET and HEAD; called on the loop, so it must be quick.
     """
 
-    def __init__(self, routes: Mapping[str, Callable[[], HttpResponse]]) -> None:
+    def __init__(self, routes: Mapping[str, Callable[[], HttpContent]]) -> None:
         self._routes = routes
         self._server: asyncio.Server | None = None
         self.host = ""
@@ -110,7 +110,7 @@ class HttpServer:
         connection.start_next_cycle()
         return True
 
-    def _respond(self, request: h11.Request) -> HttpResponse:
+    def _respond(self, request: h11.Request) -> HttpContent:
         path = request.target.decode("ascii", "replace").partition("?")[0]
         route = self._routes.get(path)
         if route is None:

@@ -28,8 +28,8 @@ from ottla_broker.server.readmission import FORGOTTEN, Readmission
 from ottla_broker.storage.log.log import Log
 from tests.broker.replication.fleet import until
 from tests.broker.server.test_remade_replicas import Disks
+from tests.broker.storage.log_dirs.replicas import reopen
 from tests.broker.storage.logs import batch, read_values, written
-from tests.broker.storage.test_made_anew import give_back
 
 ME, OTHER = 1, 2
 
@@ -160,7 +160,7 @@ async def test_a_log_that_lost_its_tail_is_not_whole_because_its_directory_faile
     broker.disks.fail(0)
     lose_tail(log)
     for _ in range(2):
-        await give_back(broker.disks, 0)
+        await reopen(broker.disks, 0)
         found = broker.log_manager.get(partition)
         assert found is not None and [value for _, value in await read_values(found, 0)] == [b"one"]
         await broker.readmission._admit_some()
@@ -179,7 +179,7 @@ async def test_a_directory_that_lost_power_and_came_back_keeps_no_later_start_wa
     broker.disks.fail(0)
     path = Path(broker.disks.paths[0])
     path.joinpath("ottla.boot-id").write_text("another boot")
-    await give_back(broker.disks, 0)
+    await reopen(broker.disks, 0)
     await broker.readmission._admit_some()
     assert path.joinpath("ottla.power-lost").exists(), "the other one in sync may have more"
     state = znodes.PartitionStateZnode(OTHER, 1, 1, (OTHER,))
@@ -269,6 +269,6 @@ async def test_a_log_that_lost_its_tail_does_not_lead_while_it_is_written_down_t
         await save()
 
     monkeypatch.setattr(broker.log_manager.registry, "save", ask_and_save)
-    await give_back(broker.disks, 0)
+    await reopen(broker.disks, 0)
     assert broker.log_manager.states.is_live(broker.disks.paths[0])
     assert answers == [{partition: ErrorCode.KAFKA_STORAGE_ERROR}]

@@ -18,11 +18,11 @@ from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.log_manager import LogManager
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from ottla_broker.storage.log_dirs.states import DirectoryDecision, DirectoryState
+from tests.broker.storage.log_dirs.brokers import T0, TOPIC_ID, BrokerStorage
 from tests.broker.storage.logs import batch, read_values, written
-from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
 
-class Disks(Broker):
+class Disks(BrokerStorage):
     """The storage of broker 1 over several directories, with a coordination."""
 
     def __init__(self, root: Path, count: int) -> None:
@@ -47,7 +47,7 @@ class Disks(Broker):
         away = [path for number, path in enumerate(self.paths) if number not in numbers]
         for path in away:
             take_away(path)
-        self.make()
+        self.create_manager()
         manager = await self.start()
         for path in away:
             give_back(path)

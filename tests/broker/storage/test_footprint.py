@@ -12,8 +12,9 @@ import pytest
 
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log_dirs.log_manager import LogManager
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import TOPIC_ID, BrokerStorage
 from tests.broker.storage.logs import batch, read_values, written
-from tests.broker.storage.test_log_manager import TOPIC_ID, Broker, LogManagerSettings
 
 COUNT = 200
 
@@ -55,18 +56,18 @@ class CountedSyncs:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> Broker:
-    return Broker(tmp_path, 1, {}, LogManagerSettings())
+async def broker(tmp_path: Path) -> BrokerStorage:
+    return BrokerStorage(tmp_path, 1, {}, LogManagerSettings())
 
 
-async def test_an_idle_partition_holds_at_most_two_descriptors(broker: Broker) -> None:
+async def test_an_idle_partition_holds_at_most_two_descriptors(broker: BrokerStorage) -> None:
     manager = await broker.start()
     before = descriptors()
     await filled(manager, 0, 40)
     assert descriptors() - before <= 2 * 40
     await manager.close()
     broker.stop()
-    broker.make()
+    broker.create_manager()
     before = descriptors()
     manager = await broker.start()
     assert len(manager.logs) == 40
@@ -75,7 +76,7 @@ async def test_an_idle_partition_holds_at_most_two_descriptors(broker: Broker) -
     broker.stop()
 
 
-async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(broker: Broker) -> None:
+async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(broker: BrokerStorage) -> None:
     broker.config = type(broker.config)({"segment.bytes": 500})
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
@@ -97,7 +98,7 @@ async def test_closed_segments_that_nobody_reads_any_more_hold_no_descriptor(bro
     broker.stop()
 
 
-async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker: Broker) -> None:
+async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker: BrokerStorage) -> None:
     broker.config = type(broker.config)({"index.interval.bytes": 100})
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)
@@ -114,7 +115,9 @@ async def test_indexes_that_are_not_kept_open_are_written_and_found_again(broker
     broker.stop()
 
 
-async def test_a_restart_of_idle_partitions_syncs_none_of_them(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restart_of_idle_partitions_syncs_none_of_them(
+    broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await filled(await broker.start(), 0, COUNT)
     await broker.manager.close()
     syncs = CountedSyncs(monkeypatch)
@@ -130,12 +133,12 @@ async def test_a_restart_of_idle_partitions_syncs_none_of_them(broker: Broker, m
 
 
 async def test_loading_idle_partitions_reads_their_directories_in_batches(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(await broker.start(), 0, COUNT)
     await broker.manager.close()
     broker.stop()
-    broker.make()
+    broker.create_manager()
     (disk,) = broker.disks.values()
     calls: list[str] = []
     for name in ("read_directories", "read_file", "exists", "list", "write_file", "append_to", "open", "delete"):
@@ -153,11 +156,11 @@ async def test_loading_idle_partitions_reads_their_directories_in_batches(
     broker.stop()
 
 
-async def test_a_log_is_small_in_memory(broker: Broker) -> None:
+async def test_a_log_is_small_in_memory(broker: BrokerStorage) -> None:
     await filled(await broker.start(), 0, COUNT)
     await broker.manager.close()
     broker.stop()
-    broker.make()
+    broker.create_manager()
     gc.collect()
     tracemalloc.start()
     try:

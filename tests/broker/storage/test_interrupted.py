@@ -1,9 +1,8 @@
-"""Starts, deletions and truncations that meet or are interrupted: what must hold even then."""
+"""Truncations, fetches and writes that are interrupted."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,80 +11,9 @@ import pytest
 from ottla_broker.adapters.disk import DirectoryDisk
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK
-from ottla_broker.records.ids import TopicPartition
 from ottla_broker.records.record import Record, build_batch
 from ottla_broker.storage.files.segment import Segment
-from ottla_broker.storage.log_dirs.log_manager import LogManager
-from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
-from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    made = Broker(tmp_path, 1, {}, LogManagerSettings())
-    yield made
-    made.stop()
-    await made.workers.wait_closed()
-
-
-async def _with_log_start(manager: LogManager) -> None:
-    log = await manager.get_or_create(T0, TOPIC_ID, True)
-    for number in range(10):
-        log.append_as_leader(batch(b"%d" % number), 0)
-    await written(log)
-    log.maybe_advance_high_watermark(8)
-    await log.advance_log_start_offset(3)
-    await manager.checkpoint_high_watermarks()
-
-
-@pytest.mark.parametrize("begins_to_load", [False, True])
-async def test_a_start_that_is_given_up_vouches_for_nothing(
-    broker: Broker, tmp_path: Path, begins_to_load: bool
-) -> None:
-    """SIGTERM while the logs are loaded, after a kill -9."""
-    await _with_log_start(await broker.start())
-    broker.stop()
-    broker.make()
-    await broker.manager.inspect()
-    await broker.manager.claim(1, "cluster-A")
-    if begins_to_load:
-        loading = asyncio.ensure_future(broker.manager.load())
-        await asyncio.sleep(0)
-        loading.cancel()
-    await broker.manager.close(7)
-    assert not (tmp_path / "d0" / ".kafka_cleanshutdown").exists()
-    manager = await broker.restart()
-    log = manager.get(T0)
-    assert log is not None and manager.progress.recovered == 1
-    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (3, 8, 10)
-
-
-async def test_a_broker_that_was_refused_leaves_no_mark_in_anothers_directory(broker: Broker, tmp_path: Path) -> None:
-    await _with_log_start(await broker.start())
-    second = Broker(tmp_path, 1, {}, LogManagerSettings())
-    await second.manager.close(7)
-    second.stop()
-    assert not (tmp_path / "d0" / ".kafka_cleanshutdown").exists()
-
-
-async def test_a_deletion_during_a_flush_leaves_the_directory_in_service(broker: Broker) -> None:
-    """The flush must not go on in a directory that has another name by now: a failed write there fails them all."""
-    broker.config = type(broker.config)({"segment.bytes": 200})
-    manager = await broker.start()
-    other = await manager.get_or_create(TopicPartition("other", 0), TOPIC_ID, True)
-    for _ in range(20):
-        log = await manager.get_or_create(T0, TOPIC_ID, True)
-        for number in range(5):
-            log.append_as_leader(batch(b"%d" % number), number)
-        flushing = asyncio.ensure_future(log.flush())
-        await asyncio.sleep(0)
-        await manager.delete(T0)
-        await asyncio.wait([flushing])
-        flushing.exception()
-        other.append_as_leader(batch(b"v"), 0)
-        await written(other)
-    assert broker.failures == []
 
 
 async def test_a_log_cut_below_its_start_keeps_what_follows_over_a_restart(tmp_path: Path) -> None:
@@ -160,20 +88,3 @@ async def test_a_write_that_fails_for_no_reason_of_the_disk_fails_the_directory_
                 await file.append(buffers)
     assert await disk.exists("f")
     disk.close()
-
-
-async def test_a_chore_that_failed_once_is_done_again(broker: Broker) -> None:
-    failures: list[str] = []
-    broker.clock.on_task_failure = lambda name, error: failures.append(str(error))
-    done = asyncio.Event()
-
-    async def chore() -> None:
-        if not failures:
-            raise ValueError("one bad log")
-        done.set()
-
-    manager = await broker.start()
-    manager.background_tasks._every(1, chore)
-    async with asyncio.timeout(60):
-        await done.wait()
-    assert failures == ["one bad log"]

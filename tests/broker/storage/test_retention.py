@@ -18,11 +18,11 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.segment import Segment
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log.reader import LogReader
-from ottla_broker.storage.log_dirs.log_manager import LogManagerSettings
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.replication.fleet import until
 from tests.broker.storage.agreement import disagreements
+from tests.broker.storage.log_dirs.brokers import TOPIC_ID, BrokerStorage
 from tests.broker.storage.logs import LogSetup, batch, read_values, written
-from tests.broker.storage.test_log_manager import TOPIC_ID, Broker
 
 Make = Callable[..., LogSetup]
 HOUR_MS = 3_600_000
@@ -43,8 +43,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    made = Broker(tmp_path, 2, {"segment.bytes": 300, "retention.bytes": 600}, LogManagerSettings())
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerStorage]:
+    made = BrokerStorage(tmp_path, 2, {"segment.bytes": 300, "retention.bytes": 600}, LogManagerSettings())
     yield made
     made.stop()
     await made.workers.wait_closed()
@@ -212,7 +212,7 @@ async def test_size_retention_keeps_at_least_what_it_promises(make: Make) -> Non
     assert 700 <= log.size_bytes < 700 + 300
 
 
-async def test_retention_bytes_counts_for_each_partition(broker: Broker) -> None:
+async def test_retention_bytes_counts_for_each_partition(broker: BrokerStorage) -> None:
     manager = await broker.start()
     logs = [await manager.get_or_create(TopicPartition("t", number), TOPIC_ID, True) for number in range(3)]
     for log in logs:
@@ -305,7 +305,7 @@ async def test_a_segment_whose_roll_ends_while_it_is_opened_to_be_read_is_there(
     await rolling
 
 
-async def test_a_log_is_flushed_when_flush_ms_have_passed(broker: Broker) -> None:
+async def test_a_log_is_flushed_when_flush_ms_have_passed(broker: BrokerStorage) -> None:
     broker.config = type(broker.config)({"flush.ms": 5_000})
     manager = await broker.start()
     log = await manager.get_or_create(TopicPartition("t", 0), TOPIC_ID, True)

@@ -15,10 +15,8 @@ from ottla_broker.ports.os_errors import ErrorCause, cause_of
 from ottla_broker.protocol.errors import ErrorCode, KafkaError
 from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import TOPIC_ID, MakeStorage
 from tests.broker.storage.logs import LogSetup, batch, read_values, until, written
-from tests.broker.storage.test_log_manager import TOPIC_ID, Make, make
-
-__all__ = ["make"]
 
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR]
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -55,10 +53,10 @@ def test_a_shortage_is_no_failure_of_a_disk(number: int) -> None:
 
 @pytest.mark.parametrize("number", SHORTAGES, ids=[errno.errorcode[number] for number in SHORTAGES])
 async def test_a_log_that_cannot_be_opened_for_a_shortage_is_refused_and_its_directory_stays_online(
-    make: Make, monkeypatch: pytest.MonkeyPatch, number: int
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     shortage = Shortage(monkeypatch, number, "open_file")
-    broker = make()
+    broker = make_storage()
     manager = await broker.start()
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     shortage.is_on = True
@@ -79,11 +77,11 @@ async def test_a_log_that_cannot_be_opened_for_a_shortage_is_refused_and_its_dir
 
 
 async def test_what_is_left_of_a_log_that_could_not_be_made_goes_before_another_directory_takes_it(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a start finds the partition in two directories and is refused."""
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file", "delete")
-    broker = make(2)
+    broker = make_storage(2)
     manager = await broker.start()
     manager.prefer(T0, broker.paths[0])
     shortage.is_on = True
@@ -123,10 +121,10 @@ async def test_an_append_that_meets_a_shortage_is_refused_and_the_log_goes_on_af
 
 
 async def test_a_read_that_meets_a_shortage_is_refused_and_the_next_one_succeeds(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file")
-    broker = make(segment_bytes=150)
+    broker = make_storage(segment_bytes=150)
     manager = await broker.start()
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     for number in range(3):
@@ -143,10 +141,12 @@ async def test_a_read_that_meets_a_shortage_is_refused_and_the_next_one_succeeds
     assert len(await read_values(log, 0)) == 3
 
 
-async def test_checkpoints_that_meet_a_shortage_are_written_later(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_checkpoints_that_meet_a_shortage_are_written_later(
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They go through the lane guarded: what fails there for good fails everything that follows."""
     shortage = Shortage(monkeypatch, errno.ENFILE, "write_file", "append_to", "fsync_directory", "fsync_file")
-    broker = make()
+    broker = make_storage()
     manager = await broker.start()
     log = await manager.get_or_create(T0, TOPIC_ID, True)
     log.append_as_leader(batch(b"a"), 0)
@@ -162,10 +162,10 @@ async def test_checkpoints_that_meet_a_shortage_are_written_later(make: Make, mo
 
 
 async def test_a_start_that_meets_a_shortage_ends_with_what_to_do_and_names_no_disk(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shortage = Shortage(monkeypatch, errno.EMFILE, "open_file")
-    broker = make(2)
+    broker = make_storage(2)
     manager = await broker.start()
     await manager.get_or_create(T0, TOPIC_ID, True)
     await manager.close()
@@ -175,8 +175,8 @@ async def test_a_start_that_meets_a_shortage_ends_with_what_to_do_and_names_no_d
     assert refused.value.errno == errno.EMFILE and not broker.manager.offline_paths
 
 
-async def test_a_broker_takes_no_more_replicas_than_it_may_hold(make: Make) -> None:
-    broker = make(settings=LogManagerSettings(max_partition_replicas=2))
+async def test_a_broker_takes_no_more_replicas_than_it_may_hold(make_storage: MakeStorage) -> None:
+    broker = make_storage(settings=LogManagerSettings(max_partition_replicas=2))
     manager = await broker.start()
     await manager.get_or_create(T0, TOPIC_ID, True)
     await manager.get_or_create(T1, TOPIC_ID, True)

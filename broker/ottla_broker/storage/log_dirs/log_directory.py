@@ -36,7 +36,7 @@ class LogDirectoryError(Exception):
 
 
 @dataclass(slots=True)
-class BrokerIdentity:
+class DirectoryOwner:
     """The broker that the log directories belong to; -1 and "" before it has claimed them."""
 
     broker_id: int = -1

@@ -39,7 +39,7 @@ from ottla_broker.storage.log_dirs.future_replicas import FutureReplicas
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from ottla_broker.storage.log_dirs.log_callbacks import LogCallbacks
 from ottla_broker.storage.log_dirs.log_checkpoints import LogCheckpoints
-from ottla_broker.storage.log_dirs.log_directory import BrokerIdentity, LogDirectory
+from ottla_broker.storage.log_dirs.log_directory import DirectoryOwner, LogDirectory
 from ottla_broker.storage.log_dirs.log_table import LogTable, OfflineLog
 from ottla_broker.storage.log_dirs.monitor import DirectoryMonitor
 from ottla_broker.storage.log_dirs.recovery_threads import LoadProgress, RecoveryThreads
@@ -137,7 +137,7 @@ class LogManager:
             parallel=settings.num_replica_alter_log_dirs_threads or len(disks),
         )
         self._loader = loader = DirectoryLoader(owner, table, clock, checkpoints, recovery, config_of, threads)
-        identity = BrokerIdentity()
+        identity = DirectoryOwner()
         self.reopening = DirectoryReopening(
             self.directories,
             identity,

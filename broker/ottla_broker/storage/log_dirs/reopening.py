@@ -16,7 +16,7 @@ from ottla_broker.storage.files.names import STRAY_DIRECTORY, parse_partition_di
 from ottla_broker.storage.log_dirs.directory_access import DirectoryAccess
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader
 from ottla_broker.storage.log_dirs.log_directory import (
-    BrokerIdentity,
+    DirectoryOwner,
     LogDirectory,
     LogDirectoryError,
     check,
@@ -45,7 +45,7 @@ class DirectoryReopening:
     def __init__(
         self,
         directories: list[LogDirectory],
-        identity: BrokerIdentity,
+        identity: DirectoryOwner,
         *,
         access: DirectoryAccess,
         states: DirectoryStates,

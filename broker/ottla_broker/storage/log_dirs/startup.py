@@ -24,7 +24,7 @@ from ottla_broker.storage.log_dirs.future_replicas import FutureReplicas
 from ottla_broker.storage.log_dirs.interrupted_future_replicas import InterruptedFutureReplicas
 from ottla_broker.storage.log_dirs.loading import DirectoryLoader, all_or_first_error
 from ottla_broker.storage.log_dirs.log_directory import (
-    BrokerIdentity,
+    DirectoryOwner,
     LogDirectory,
     LogDirectoryError,
     check,
@@ -55,7 +55,7 @@ class LogDirectoryStartup:
     def __init__(
         self,
         directories: list[LogDirectory],
-        identity: BrokerIdentity,
+        identity: DirectoryOwner,
         *,
         access: DirectoryAccess,
         states: DirectoryStates,

@@ -13,10 +13,8 @@ from ottla_broker.records.ids import TopicPartition
 from ottla_broker.storage.files.checkpoints import decode_partition_metadata
 from ottla_broker.storage.log_dirs.log_directory import LogDirectoryError
 from ottla_broker.storage.log_dirs.log_manager import LogManager
+from tests.broker.storage.log_dirs.brokers import T0, TOPIC_ID, BrokerStorage, MakeStorage
 from tests.broker.storage.logs import batch, read_values, transactional, written
-from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker, Make, make
-
-__all__ = ["make"]
 
 T1 = TopicPartition("t", 1)
 
@@ -45,7 +43,7 @@ PER_DIRECTORY = [
 ]
 
 
-async def _filled(broker: Broker) -> LogManager:
+async def _filled(broker: BrokerStorage) -> LogManager:
     manager = await broker.start()
     for partition in (T0, T1):
         log = await manager.get_or_create(partition, TOPIC_ID, True)
@@ -71,11 +69,11 @@ def _damage(paths: list[Path], damage: str) -> None:
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("pattern", PER_PARTITION)
 async def test_a_damaged_file_of_a_partition_keeps_no_broker_from_starting(
-    make: Make, tmp_path: Path, pattern: str, damage: str
+    make_storage: MakeStorage, tmp_path: Path, pattern: str, damage: str
 ) -> None:
     if (pattern, damage) == ("*.txnindex", "empty"):
         pytest.skip("a truncation leaves such a file, in Apache Kafka too")
-    broker = make(segment_bytes=400)
+    broker = make_storage(segment_bytes=400)
     await _filled(broker)
     _damage(found := sorted((tmp_path / "d0" / "t-0").glob(pattern)), damage)
     assert found
@@ -95,9 +93,9 @@ async def test_a_damaged_file_of_a_partition_keeps_no_broker_from_starting(
 
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_a_damaged_partition_metadata_is_named_and_written_with_the_id_that_the_controller_tells(
-    make: Make, tmp_path: Path, damage: str
+    make_storage: MakeStorage, tmp_path: Path, damage: str
 ) -> None:
-    broker = make()
+    broker = make_storage()
     await _filled(broker)
     path = tmp_path / "d0" / "t-0" / "partition.metadata"
     _damage([path], damage)
@@ -110,9 +108,9 @@ async def test_a_damaged_partition_metadata_is_named_and_written_with_the_id_tha
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", PER_DIRECTORY)
 async def test_a_damaged_file_of_a_directory_keeps_no_broker_from_starting(
-    make: Make, tmp_path: Path, name: str, damage: str
+    make_storage: MakeStorage, tmp_path: Path, name: str, damage: str
 ) -> None:
-    broker = make(segment_bytes=400)
+    broker = make_storage(segment_bytes=400)
     await _filled(broker)
     path = tmp_path / "d0" / name
     if not path.exists():
@@ -133,11 +131,11 @@ async def test_a_damaged_file_of_a_directory_keeps_no_broker_from_starting(
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("name", ["meta.properties", "ottla.directories"])
 async def test_a_directory_that_cannot_say_whose_it_is_is_offline_alone(
-    make: Make, tmp_path: Path, name: str, damage: str
+    make_storage: MakeStorage, tmp_path: Path, name: str, damage: str
 ) -> None:
     if (name, damage) == ("meta.properties", "cut"):
         pytest.skip("what is left names the broker")
-    broker = make(2)
+    broker = make_storage(2)
     await _filled(broker)
     path = tmp_path / "d1" / name
     good = path.read_bytes()
@@ -152,9 +150,9 @@ async def test_a_directory_that_cannot_say_whose_it_is_is_offline_alone(
 
 
 async def test_with_no_other_directory_a_damaged_meta_properties_ends_the_start_and_is_named(
-    make: Make, tmp_path: Path
+    make_storage: MakeStorage, tmp_path: Path
 ) -> None:
-    broker = make()
+    broker = make_storage()
     await _filled(broker)
     (tmp_path / "d0" / "meta.properties").write_bytes(b"")
     with pytest.raises((OSError, LogDirectoryError), match=r"meta\.properties is damaged"):

@@ -1,4 +1,4 @@
-"""The checkpoint files of a directory that has no room: what was confirmed stays, what is too much goes."""
+"""The offset checkpoints, also of a directory without room."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ottla_broker.storage.files.checkpoint_files import CheckpointFiles
 from ottla_broker.storage.files.names import LOG_START_OFFSETS
 from ottla_broker.storage.log.log import Log
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import T0, TOPIC_ID, BrokerStorage, MakeStorage
 from tests.broker.storage.logs import batch, written
-from tests.broker.storage.test_log_manager import T0, TOPIC_ID, Broker
 
 T1 = TopicPartition("t", 1)
 
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first write of each of these names finds no room."""
+    """Files whose next write finds no room."""
     found: list[str] = []
     write_file = disk_calls.write_file
 
@@ -41,15 +41,15 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    made = Broker(tmp_path, 1, {}, LogManagerSettings())
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerStorage]:
+    made = BrokerStorage(tmp_path, 1, {}, LogManagerSettings())
     await made.start()
     yield made
     made.stop()
     await made.workers.wait_closed()
 
 
-async def ten_records(broker: Broker, partition: TopicPartition) -> Log:
+async def ten_records(broker: BrokerStorage, partition: TopicPartition) -> Log:
     log = await broker.manager.get_or_create(partition, TOPIC_ID, True)
     for number in range(10):
         log.append_as_leader(batch(b"%d" % number), 0)
@@ -58,8 +58,21 @@ async def ten_records(broker: Broker, partition: TopicPartition) -> Log:
     return log
 
 
-async def test_records_are_confirmed_as_deleted_only_when_a_start_would_not_bring_them_back(
-    broker: Broker, refused: list[str]
+async def test_the_recovery_point_is_checkpointed_after_a_flush(make_storage: MakeStorage, tmp_path: Path) -> None:
+    broker = make_storage(flush_ms=0)
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"a", b"b"), 0)
+    await written(log)
+    await manager.checkpoints.write_recovery_points(log.disk)
+    assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 0\n"
+    await manager.background_tasks.flush_due()
+    await manager.checkpoints.write_recovery_points(log.disk)
+    assert (tmp_path / "d0" / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 2\n"
+
+
+async def test_delete_records_fails_when_the_log_start_offset_cannot_be_checkpointed(
+    broker: BrokerStorage, refused: list[str]
 ) -> None:
     log = await ten_records(broker, T0)
     refused.append(LOG_START_OFFSETS)
@@ -71,8 +84,8 @@ async def test_records_are_confirmed_as_deleted_only_when_a_start_would_not_brin
     assert again is not None and again.log_start_offset == 5
 
 
-async def test_a_log_that_goes_from_a_full_directory_takes_no_other_ones_start_along(
-    broker: Broker, refused: list[str]
+async def test_a_deletion_keeps_the_log_start_offsets_of_other_logs_when_the_directory_is_full(
+    broker: BrokerStorage, refused: list[str]
 ) -> None:
     for partition in (T0, T1):
         log = await ten_records(broker, partition)
@@ -86,7 +99,7 @@ async def test_a_log_that_goes_from_a_full_directory_takes_no_other_ones_start_a
     assert (await manager.get_or_create(T0, TOPIC_ID, True)).log_start_offset == 0
 
 
-async def test_a_checkpoint_that_found_no_room_removes_no_later_one(tmp_path: Path, refused: list[str]) -> None:
+async def test_a_checkpoint_without_room_does_not_remove_a_later_one(tmp_path: Path, refused: list[str]) -> None:
     disk = DirectoryDisk(str(tmp_path))
     files = CheckpointFiles(lambda disk, error: None)
     refused.append(LOG_START_OFFSETS)

@@ -1,0 +1,29 @@
+"""The fixture that the tests of logs and of log directories share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import BrokerStorage, MakeStorage
+
+
+@pytest.fixture
+async def make_storage(tmp_path: Path) -> AsyncIterator[MakeStorage]:
+    """Makes the storage of a broker over `count` directories; stopped at the end of the test."""
+    brokers: list[BrokerStorage] = []
+
+    def make(count: int = 1, settings: LogManagerSettings | None = None, **config: Any) -> BrokerStorage:
+        values = {key.replace("_", "."): value for key, value in config.items()}
+        broker = BrokerStorage(tmp_path, count, values, settings or LogManagerSettings())
+        brokers.append(broker)
+        return broker
+
+    yield make
+    for broker in brokers:
+        broker.stop()
+        await broker.workers.wait_closed()

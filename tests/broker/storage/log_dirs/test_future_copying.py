@@ -1,0 +1,109 @@
+"""What a future log contains while it is copied: truncations, deleted records, old formats, throttling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.records import legacy
+from ottla_broker.records.record import Record
+from ottla_broker.storage.log_dirs.settings import LogManagerSettings
+from tests.broker.storage.log_dirs.brokers import T0, TOPIC_ID, BrokerStorage
+from tests.broker.storage.log_dirs.moves import (
+    SMALL_SEGMENTS,
+    append,
+    create_future_replica,
+    log_with_records,
+    run_until_swapped,
+    values,
+)
+from tests.broker.storage.logs import batch, read_bytes, read_values, until, written
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[BrokerStorage]:
+    made = BrokerStorage(tmp_path, 2, SMALL_SEGMENTS, LogManagerSettings())
+    yield made
+    made.stop()
+    await made.workers.wait_closed()
+
+
+async def test_a_truncation_of_the_log_truncates_the_future_log(broker: BrokerStorage) -> None:
+    manager = await broker.start()
+    log = await log_with_records(manager)
+    replica = await create_future_replica(broker, log)
+    await broker.manager.future_replicas.copying.copy(replica)
+    assert replica.future.log_end_offset == 20
+    await log.truncate_to(12)
+    assert replica.future.log_end_offset == 12
+    await append(log, 12, 3, epoch=1)
+    moved = await run_until_swapped(broker, replica)
+    assert await read_values(moved, 0) == values(0, 15)
+    assert [moved.end_of_epoch(epoch) for epoch in (0, 1)] == [(0, 12), (1, 15)]
+    await moved.truncate_fully_and_start_at(40)
+    back = await create_future_replica(broker, moved)
+    await moved.truncate_fully_and_start_at(50)
+    await append(moved, 50, 1)
+    assert await read_values(await run_until_swapped(broker, back), 50) == values(50, 51)
+
+
+async def test_delete_records_reaches_the_future_log_before_it_is_acknowledged(broker: BrokerStorage) -> None:
+    manager = await broker.start()
+    log = await log_with_records(manager)
+    log.maybe_advance_high_watermark(20)
+    replica = await create_future_replica(broker, log)
+    assert log.local_low_watermark == 0
+    await log.advance_log_start_offset(8)  # the future log is empty: it starts there
+    assert (log.local_low_watermark, replica.future.log_start_offset, replica.future.log_end_offset) == (8, 8, 8)
+    await broker.manager.future_replicas.copying.copy(replica)
+    await log.advance_log_start_offset(11)
+    assert log.local_low_watermark == 11
+    checkpoint = Path(replica.future.disk.path) / "log-start-offset-checkpoint"
+    assert checkpoint.read_text() == "0\n1\nt 0 11\n"
+    assert await read_values(await run_until_swapped(broker, replica), 11) == values(11, 20)
+
+
+async def test_a_log_that_starts_in_the_middle_of_a_batch_is_copied(broker: BrokerStorage) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    log.append_as_leader(batch(b"0", b"1", b"2", b"3"), 0)
+    await append(log, 4, 2)
+    log.maybe_advance_high_watermark(6)
+    await log.advance_log_start_offset(2)
+    moved = await run_until_swapped(broker, await create_future_replica(broker, log))
+    assert moved.log_start_offset == 2
+    assert await read_values(moved, 2) == values(2, 6)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_a_log_with_an_old_message_format_is_copied(broker: BrokerStorage, magic: int) -> None:
+    manager = await broker.start()
+    log = await manager.get_or_create(T0, TOPIC_ID, True)
+    old = [Record(offset, 1000 + offset, b"key", b"%d" % offset) for offset in range(20)]
+    log.append_as_follower(memoryview(legacy.build_message_set(old, magic)))
+    await append(log, 20, 20)
+    held = [await read_bytes(log, offset) for offset in (0, 10, 30)]
+    moved = await run_until_swapped(broker, await create_future_replica(broker, log))
+    assert [await read_bytes(moved, offset) for offset in (0, 10, 30)] == held
+    assert moved.log_end_offset == 40
+
+
+async def test_copying_follows_the_throttle_and_a_changed_rate_at_once(broker: BrokerStorage) -> None:
+    manager = await broker.start()
+    log = await log_with_records(manager, 3)
+    log.append_as_leader(batch(bytes(400)), 0)
+    await written(log)
+    replica = await create_future_replica(broker, log)
+    manager.future_replicas.copying.max_bytes_per_second = 10
+    pieces: list[int] = []
+    manager.future_replicas.copying.on_copied = pieces.append
+    moving = asyncio.ensure_future(run_until_swapped(broker, replica))
+    await until(lambda: pieces)
+    await asyncio.sleep(0.05)
+    assert len(pieces) == 1 and replica.lag == 3  # one batch is more than a second's worth
+    manager.future_replicas.copying.max_bytes_per_second = 2**63 - 1
+    moved = await moving
+    assert moved.log_end_offset == 4 and sum(pieces) == log.size_bytes
