@@ -1,4 +1,4 @@
-"""What every adapter of the Clock port promises. Subclass and provide the `clock` fixture."""
+"""The tests that every adapter of the Clock port has to pass. Subclass and provide the `clock` fixture."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What every adapter of the Coordination port promises. Subclass and provide the `harness` fixture: an empty store.
+"""The tests that every adapter of the Coordination port has to pass.
 
-Nothing here waits for a time: every wait ends with an event of the adapter, and a bound says what never came.
+Subclass and provide the `harness` fixture: an empty store.
+
+Nothing here waits for a time: every wait ends with an event of the adapter, or fails with what did not come.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ class CoordinationHarness(Protocol):
         ...
 
     async def expire(self, coordination: Coordination) -> None:
-        """Ends the adapter's session from outside, while its broker lives on."""
+        """Expires the adapter's session from outside, while its broker goes on."""
         ...
 
 
-class Heard(Generic[T]):
+class Received(Generic[T]):
     """Collects events; `until` waits for their number."""
 
     def __init__(self) -> None:
@@ -178,7 +180,7 @@ class CoordinationContract:
         await coordination.delete("/a/b")
         await coordination.delete("/a")
 
-    async def test_a_node_made_again_is_a_new_node(self, coordination: Coordination) -> None:
+    async def test_a_node_that_is_created_again_is_a_new_node(self, coordination: Coordination) -> None:
         await coordination.create("/a")
         first = await coordination.set("/a", b"")
         await coordination.delete("/a")
@@ -200,7 +202,7 @@ class CoordinationContract:
         assert await coordination.create("/a/other_", sequence=True, ephemeral=True) == "/a/other_0000000002"
         assert await coordination.create("/a/", sequence=True) == "/a/0000000003"
 
-    async def test_what_is_no_path_is_refused_at_once(self, coordination: Coordination) -> None:
+    async def test_an_invalid_path_is_refused_at_once(self, coordination: Coordination) -> None:
         for path in ("", "a", "/a/", "//a", "/a/../b", "/./a", "/a\0"):
             with pytest.raises(ValueError, match="path"):
                 coordination.create(path)
@@ -219,7 +221,7 @@ class CoordinationContract:
         assert [result[0] for result in results[2:-3:2]] == [b"%d" % number for number in range(1, 300)]  # type: ignore[index]
         assert results[-2:] == [None, "/a"]
 
-    async def test_a_refused_call_does_not_hold_up_the_ones_after_it(self, coordination: Coordination) -> None:
+    async def test_a_refused_call_does_not_delay_later_calls(self, coordination: Coordination) -> None:
         first = coordination.create("/a", b"0")
         refused = coordination.create("/a", b"1")
         read = coordination.get("/a")
@@ -228,7 +230,7 @@ class CoordinationContract:
             await refused
         assert (await read)[0] == b"0"
 
-    async def test_many_reads_at_once_have_each_their_own_answer(self, coordination: Coordination) -> None:
+    async def test_each_of_many_concurrent_reads_gets_its_own_result(self, coordination: Coordination) -> None:
         count = 700
         await coordination.create("/a")
         for start in range(0, count, 100):
@@ -236,8 +238,8 @@ class CoordinationContract:
         await coordination.set("/a/1", b"")
         await coordination.set("/a/2", b"again")
 
-        heard: Heard[WatchEvent] = Heard()
-        reads = [coordination.get(f"/a/{n}", heard if n == 300 else None) for n in range(count)]
+        received: Received[WatchEvent] = Received()
+        reads = [coordination.get(f"/a/{n}", received if n == 300 else None) for n in range(count)]
         written = coordination.set("/a/300", b"after them")
         later = coordination.get("/a/300")
         for number, read in enumerate(reads):
@@ -249,26 +251,28 @@ class CoordinationContract:
                 data, stat = await read
                 assert (data, stat.version) == expected
         assert await later == (b"after them", await written)
-        await heard.until(1)
+        await received.until(1)
 
-    async def test_one_of_many_sessions_wins(self, open_session: Open) -> None:
+    async def test_one_of_many_sessions_creates_the_node(self, open_session: Open) -> None:
         sessions = [await open_session() for _ in range(5)]
         attempts = [session.create("/controller", b"%d" % n, ephemeral=True) for n, session in enumerate(sessions)]
         outcomes = await asyncio.gather(*attempts, return_exceptions=True)
         winners = [n for n, outcome in enumerate(outcomes) if outcome == "/controller"]
         assert len(winners) == 1
         assert sum(isinstance(outcome, NodeExists) for outcome in outcomes) == 4
-        # Whoever lost sees at once what it lost to.
+        # The others see the created node at once.
         for loser in {0, 1, 2, 3, 4} - set(winners):
             assert (await sessions[loser].get("/controller"))[0] == b"%d" % winners[0]
 
-    async def test_a_call_whose_caller_gave_up_still_takes_effect(self, coordination: Coordination) -> None:
+    async def test_a_call_takes_effect_when_its_caller_is_cancelled(self, coordination: Coordination) -> None:
         coordination.create("/a", b"0").cancel()
         assert await coordination.set("/a", b"1") == (await coordination.get("/a"))[1]
 
     # ---- transactions
 
-    async def test_a_transaction_sees_its_own_steps_and_answers_each(self, coordination: Coordination) -> None:
+    async def test_a_transaction_sees_its_own_operations_and_returns_a_result_for_each(
+        self, coordination: Coordination
+    ) -> None:
         await coordination.create("/epoch", b"1")
         results = await coordination.multi(
             [
@@ -293,13 +297,15 @@ class CoordinationContract:
         assert stat.czxid == stat.mzxid == results[5].mzxid
         assert await coordination.exists("/epoch") is None
 
-    async def test_a_refused_transaction_names_the_step_and_changes_nothing(self, coordination: Coordination) -> None:
+    async def test_a_refused_transaction_names_the_operation_and_changes_nothing(
+        self, coordination: Coordination
+    ) -> None:
         await coordination.create("/a", b"0")
         await coordination.create("/a/b")
         before = await coordination.exists("/a")
         good = [Create("/new"), Create("/a/c"), Set("/a", b"1"), Delete("/a/b")]
         for refused, cause in (
-            (Check("/a", 0), BadVersion),  # the third step has raised the version
+            (Check("/a", 0), BadVersion),  # the third operation has incremented the version
             (Check("/absent", 0), NoNode),
             (Set("/a", b"", 7), BadVersion),
             (Set("/absent", b""), NoNode),
@@ -317,15 +323,17 @@ class CoordinationContract:
         assert await coordination.children("/") == ["a"]
         assert await coordination.children("/a") == ["b"]
 
-    async def test_a_refused_transaction_uses_up_no_number_and_fires_no_watch(self, coordination: Coordination) -> None:
-        heard: Heard[WatchEvent] = Heard()
+    async def test_a_refused_transaction_uses_no_sequence_number_and_fires_no_watch(
+        self, coordination: Coordination
+    ) -> None:
+        received: Received[WatchEvent] = Received()
         await coordination.create("/a")
-        await coordination.children("/a", heard)
+        await coordination.children("/a", received)
         with pytest.raises(MultiFailed):
             await coordination.multi([Create("/a/n_", sequence=True), Check("/absent", 0)])
-        assert heard.events == []
+        assert received.events == []
         assert await coordination.create("/a/n_", sequence=True) == "/a/n_0000000000"
-        assert await heard.until(1) == [WatchEvent(WatchKind.CHILDREN, "/a")]
+        assert await received.until(1) == [WatchEvent(WatchKind.CHILDREN, "/a")]
 
     async def test_an_empty_transaction_is_fine(self, coordination: Coordination) -> None:
         assert await coordination.multi([]) == []
@@ -338,29 +346,29 @@ class CoordinationContract:
 
     # ---- watches
 
-    async def test_a_watch_on_an_absent_node_fires_when_it_is_made(self, open_session: Open) -> None:
+    async def test_a_watch_on_an_absent_node_fires_when_it_is_created(self, open_session: Open) -> None:
         watching, writing = await open_session(), await open_session()
-        heard: Heard[WatchEvent] = Heard()
-        assert await watching.exists("/a", heard) is None
+        received: Received[WatchEvent] = Received()
+        assert await watching.exists("/a", received) is None
         await writing.create("/a")
-        assert await heard.until(1) == [WatchEvent(WatchKind.CREATED, "/a")]
+        assert await received.until(1) == [WatchEvent(WatchKind.CREATED, "/a")]
 
     async def test_a_watch_fires_once(self, open_session: Open) -> None:
         watching, writing = await open_session(), await open_session()
-        heard: Heard[WatchEvent] = Heard()
+        received: Received[WatchEvent] = Received()
         await writing.create("/a")
-        await watching.get("/a", heard)
+        await watching.get("/a", received)
         stat = await writing.set("/a", b"1")
-        await heard.until(1)
+        await received.until(1)
         await writing.set("/a", b"2")
         await writing.delete("/a")
         await self.wait_until_seen(watching, "/a", None)
-        assert heard.events == [WatchEvent(WatchKind.CHANGED, "/a")]
+        assert received.events == [WatchEvent(WatchKind.CHANGED, "/a")]
         assert stat.version == 1
 
     async def test_each_change_fires_the_watches_of_its_kind(self, coordination: Coordination) -> None:
-        data: Heard[WatchEvent] = Heard()
-        children: Heard[WatchEvent] = Heard()
+        data: Received[WatchEvent] = Received()
+        children: Received[WatchEvent] = Received()
         await coordination.create("/a")
         await coordination.get("/a", data)
         await coordination.children("/a", children)
@@ -380,57 +388,59 @@ class CoordinationContract:
         assert (await data.until(2))[1] == WatchEvent(WatchKind.DELETED, "/a")
         assert (await children.until(3))[2] == WatchEvent(WatchKind.DELETED, "/a")
 
-    async def test_a_callback_that_waits_twice_is_called_once(self, coordination: Coordination) -> None:
-        heard: Heard[WatchEvent] = Heard()
+    async def test_a_callback_that_watches_twice_is_called_once(self, coordination: Coordination) -> None:
+        received: Received[WatchEvent] = Received()
         await coordination.create("/a")
-        await coordination.get("/a", heard)
-        await coordination.exists("/a", heard)
-        await coordination.children("/a", heard)
+        await coordination.get("/a", received)
+        await coordination.exists("/a", received)
+        await coordination.children("/a", received)
         await coordination.delete("/a")
         await coordination.create("/a")
         await coordination.set("/a", b"1")
         await coordination.get("/a")
-        assert heard.events == [WatchEvent(WatchKind.DELETED, "/a")]
+        assert received.events == [WatchEvent(WatchKind.DELETED, "/a")]
 
     async def test_reading_an_absent_node_leaves_no_watch(self, coordination: Coordination) -> None:
-        heard: Heard[WatchEvent] = Heard()
-        for read in (coordination.get("/a", heard), coordination.children("/a", heard)):
+        received: Received[WatchEvent] = Received()
+        for read in (coordination.get("/a", received), coordination.children("/a", received)):
             with pytest.raises(NoNode):
                 await read
         await coordination.create("/a")
         await coordination.create("/a/b")
         await coordination.get("/a")
-        assert heard.events == []
+        assert received.events == []
 
-    async def test_a_watch_is_told_before_any_read_that_sees_the_change(self, open_session: Open) -> None:
+    async def test_a_watch_fires_before_a_read_that_sees_the_change_completes(self, open_session: Open) -> None:
         watching, writing = await open_session(), await open_session()
         await writing.create("/a", b"0")
         await self.wait_until_seen(watching, "/a", 0)
         for round_number in range(1, 60):
-            heard: Heard[WatchEvent] = Heard()
-            await watching.get("/a", heard)
+            received: Received[WatchEvent] = Received()
+            await watching.get("/a", received)
             written = writing.set("/a", b"")
             while True:
-                # Several reads under way, so that one of them crosses the change at every possible place.
+                # Several concurrent reads, so that one of them meets the change at every possible point.
                 reads = [watching.get("/a") for _ in range(3)]
-                await asyncio.sleep(0)  # a read may be complete at once, which gives nobody else a turn
+                await asyncio.sleep(0)  # a read may complete at once, without a turn of the loop
                 versions = [(await read)[1].version for read in reads]
                 if versions[-1] == round_number:
-                    assert heard.events == [WatchEvent(WatchKind.CHANGED, "/a")]
+                    assert received.events == [WatchEvent(WatchKind.CHANGED, "/a")]
                     break
             assert (await written).version == round_number
 
-    async def test_the_events_of_a_transaction_are_told_together_in_its_order(self, open_session: Open) -> None:
+    async def test_the_watch_events_of_a_transaction_are_delivered_together_in_its_order(
+        self, open_session: Open
+    ) -> None:
         watching, writing = await open_session(), await open_session()
-        heard: Heard[WatchEvent] = Heard()
+        received: Received[WatchEvent] = Received()
         await writing.create("/a")
         await writing.create("/gone")
         await self.wait_until_seen(watching, "/gone", 0)
-        await watching.exists("/b", heard)
-        await watching.exists("/a", heard)
-        await watching.exists("/gone", heard)
+        await watching.exists("/b", received)
+        await watching.exists("/a", received)
+        await watching.exists("/gone", received)
         await writing.multi([Create("/b"), Set("/a", b""), Delete("/gone")])
-        assert await heard.until(3) == [
+        assert await received.until(3) == [
             WatchEvent(WatchKind.CREATED, "/b"),
             WatchEvent(WatchKind.CHANGED, "/a"),
             WatchEvent(WatchKind.DELETED, "/gone"),
@@ -440,27 +450,27 @@ class CoordinationContract:
         watching, writing = await open_session(), await open_session()
         await writing.create("/a", b"0")
         await self.wait_until_seen(watching, "/a", 0)
-        heard: Heard[WatchEvent] = Heard()
+        received: Received[WatchEvent] = Received()
         reads: list[asyncio.Future[tuple[bytes, Stat]]] = []
 
         def watcher(event: WatchEvent) -> None:
             reads.append(watching.get("/a", watcher))
-            heard(event)
+            received(event)
 
         await watching.get("/a", watcher)
         for number in range(1, 6):
             await writing.set("/a", b"%d" % number)
-            await heard.until(number)
+            await received.until(number)
             assert (await reads[-1])[0] == b"%d" % number
 
     # ---- sessions
 
-    async def test_the_first_connection_is_told(self, harness: CoordinationHarness) -> None:
+    async def test_the_first_connection_is_reported(self, harness: CoordinationHarness) -> None:
         coordination = harness.new()
-        heard: Heard[SessionEvent] = Heard()
-        coordination.add_session_listener(heard)
+        received: Received[SessionEvent] = Received()
+        coordination.add_session_listener(received)
         await coordination.start()
-        assert heard.events == [SessionEvent.CONNECTED]
+        assert received.events == [SessionEvent.CONNECTED]
         assert coordination.session_id != 0
         assert len(coordination.session_password) == 16
         await coordination.close()
@@ -474,10 +484,10 @@ class CoordinationContract:
         stat = await staying.exists("/a/e")
         assert stat is not None
         assert stat.ephemeral_owner == leaving.session_id != staying.session_id
-        heard: Heard[WatchEvent] = Heard()
-        await staying.children("/a", heard)
+        received: Received[WatchEvent] = Received()
+        await staying.children("/a", received)
         await leaving.close()
-        await heard.until(1)
+        await received.until(1)
         assert await staying.children("/a") == ["p"]
 
     async def test_an_ephemeral_node_has_no_children(self, coordination: Coordination) -> None:
@@ -485,12 +495,12 @@ class CoordinationContract:
         with pytest.raises(NoChildrenForEphemerals):
             await coordination.create("/e/a")
 
-    async def test_an_expired_session_is_told_and_replaced_by_a_new_one(
+    async def test_an_expired_session_is_reported_and_replaced_by_a_new_one(
         self, harness: CoordinationHarness, open_session: Open
     ) -> None:
         observer, coordination = await open_session(), await open_session()
-        heard: Heard[SessionEvent] = Heard()
-        watched: Heard[WatchEvent] = Heard()
+        received: Received[SessionEvent] = Received()
+        watched: Received[WatchEvent] = Received()
         meanwhile: list[asyncio.Future[object]] = []
 
         def listener(event: SessionEvent) -> None:
@@ -498,7 +508,7 @@ class CoordinationContract:
                 meanwhile.append(coordination.exists("/e"))  # type: ignore[arg-type]
                 meanwhile.append(coordination.create("/f", ephemeral=True))  # type: ignore[arg-type]
                 meanwhile.append(coordination.multi([Delete("/p")]))  # type: ignore[arg-type]
-            heard(event)
+            received(event)
 
         coordination.add_session_listener(listener)
         await coordination.create("/e", ephemeral=True)
@@ -506,9 +516,9 @@ class CoordinationContract:
         await coordination.get("/p", watched)
         before = coordination.session_id
         await harness.expire(coordination)
-        while SessionEvent.EXPIRED not in heard.events or heard.events[-1] is not SessionEvent.CONNECTED:
-            await heard.until(len(heard.events) + 1)
-        assert [event for event in heard.events if event is not SessionEvent.SUSPENDED] == [
+        while SessionEvent.EXPIRED not in received.events or received.events[-1] is not SessionEvent.CONNECTED:
+            await received.until(len(received.events) + 1)
+        assert [event for event in received.events if event is not SessionEvent.SUSPENDED] == [
             SessionEvent.EXPIRED,
             SessionEvent.CONNECTED,
         ]
@@ -527,22 +537,22 @@ class CoordinationContract:
         assert watched.events == []
         assert await observer.children("/") == ["e", "p"]
 
-    async def test_an_abandoned_session_ends_by_its_timeout(
+    async def test_an_abandoned_session_expires_after_its_timeout(
         self, harness: CoordinationHarness, open_session: Open
     ) -> None:
         observer, halted = await open_session(), harness.new()
-        events: Heard[SessionEvent] = Heard()
+        events: Received[SessionEvent] = Received()
         await halted.start()
         halted.add_session_listener(events)
         await halted.create("/e", ephemeral=True)
         await self.wait_until_seen(observer, "/e", 0)
-        heard: Heard[WatchEvent] = Heard()
-        await observer.exists("/e", heard)
+        received: Received[WatchEvent] = Received()
+        await observer.exists("/e", received)
         halted.abandon()
         assert await observer.exists("/e") is not None
         with pytest.raises(ConnectionLoss):
             await halted.exists("/e")
-        assert await heard.until(1) == [WatchEvent(WatchKind.DELETED, "/e")]
+        assert await received.until(1) == [WatchEvent(WatchKind.DELETED, "/e")]
         assert events.events == []
 
     async def test_starting_with_an_earlier_session_ends_it_first(
@@ -560,7 +570,7 @@ class CoordinationContract:
         await restarted.create("/e", ephemeral=True)
         await restarted.close()
 
-    async def test_starting_with_a_session_that_is_gone_or_not_ours_opens_a_new_one(
+    async def test_starting_with_an_expired_or_foreign_session_opens_a_new_one(
         self, harness: CoordinationHarness, open_session: Open
     ) -> None:
         living = await open_session()
@@ -577,28 +587,28 @@ class CoordinationContract:
             await restarted.close()
         assert await living.exists("/e") is not None
 
-    async def test_a_closed_session_refuses_calls_and_tells_nothing(self, harness: CoordinationHarness) -> None:
+    async def test_a_closed_session_refuses_calls_and_reports_nothing(self, harness: CoordinationHarness) -> None:
         coordination = harness.new()
-        heard: Heard[SessionEvent] = Heard()
+        received: Received[SessionEvent] = Received()
         await coordination.start()
-        coordination.add_session_listener(heard)
+        coordination.add_session_listener(received)
         await coordination.close()
         await coordination.close()
         for call in (coordination.get("/a"), coordination.create("/a"), coordination.multi([Create("/a")])):
             with pytest.raises(ConnectionLoss):
                 await call
-        assert heard.events == []
+        assert received.events == []
 
     async def test_a_session_that_was_not_started_refuses_calls(self, harness: CoordinationHarness) -> None:
         with pytest.raises(ConnectionLoss):
             await harness.new().exists("/a")
 
     async def wait_until_seen(self, coordination: Coordination, path: str, version: int | None) -> None:
-        """Until this session sees the path in that version (None: absent): sessions may lag behind each other."""
+        """Returns when this session sees that version of the path (None: absent): sessions may lag."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                heard: Heard[WatchEvent] = Heard()
-                stat = await coordination.exists(path, heard)
+                received: Received[WatchEvent] = Received()
+                stat = await coordination.exists(path, received)
                 if (None if stat is None else stat.version) == version:
                     return
-                await heard.until(1)
+                await received.until(1)

@@ -1,6 +1,8 @@
-"""What every adapter of the Disk port promises. Subclass and provide the `disk` fixture: an empty log directory.
+"""The tests that every adapter of the Disk port has to pass.
 
-`other_disk` gives a second Disk over the same directory, as another broker would open it.
+Subclass and provide the `disk` fixture: an empty log directory.
+
+`other_disk` returns a second Disk of the same directory, as another broker would open it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ottla_broker.ports.disk import Disk
 
 
 class HeldWriteOut:
-    """What is written out on a real disk waits: `begun` tells that it does, `may_go_on` lets it go on."""
+    """Makes `write_out` on a real disk wait: `begun` is set when it has started, `may_go_on` ends it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
@@ -33,7 +35,7 @@ class HeldWriteOut:
 
 
 class DiskContract:
-    async def test_a_file_that_is_written_out_is_what_it_was(self, disk: Disk) -> None:
+    async def test_a_file_is_unchanged_when_it_is_written_out(self, disk: Disk) -> None:
         file = await disk.open("large", create=True)
         await file.append([b"0123456789" * 1_000_000])
         await file.write_out()
@@ -72,7 +74,7 @@ class DiskContract:
         assert await first.read(0, 1000) == b"".join(b"%04d" % number for number in range(100))
         assert await second.read(0, 1000) == b"".join(b"%03d" % number for number in range(100))
 
-    async def test_whoever_appends_is_told_in_order_and_never_within_the_call(self, disk: Disk) -> None:
+    async def test_appends_complete_in_order_and_never_within_the_call(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         told: asyncio.Queue[int] = asyncio.Queue()
         for text in (b"a", b"bc", b"def"):
@@ -86,7 +88,7 @@ class DiskContract:
         assert await file.append([]) == 1
         assert before.done()
 
-    async def test_more_buffers_than_one_system_call_takes(self, disk: Disk) -> None:
+    async def test_an_append_of_more_buffers_than_one_system_call_takes_is_complete(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         assert await file.append([b"%05d" % number for number in range(3000)]) == 15000
         assert await file.read(14990, 10) == b"0299802999"
@@ -100,7 +102,7 @@ class DiskContract:
             await disk.open("no-directory/file", create=True)
         assert not await disk.exists("absent")
 
-    async def test_truncate_cuts_and_later_appends_go_to_the_new_end(self, disk: Disk) -> None:
+    async def test_appends_after_a_truncation_are_at_the_new_end(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"0123456789"])
         await file.truncate(4)
@@ -108,13 +110,13 @@ class DiskContract:
         assert await file.append([b"ab"]) == 6
         assert await file.read(0, 10) == b"0123ab"
 
-    async def test_small_files_are_replaced_whole(self, disk: Disk) -> None:
+    async def test_a_small_file_is_replaced_atomically(self, disk: Disk) -> None:
         await disk.write_file("meta", b"one")
         await disk.write_file("meta", b"second")
         assert await disk.read_file("meta") == b"second"
         assert await disk.list() == [("meta", False, 6)]
 
-    async def test_a_file_that_is_not_kept_open_is_appended_to_in_order_with_open_ones(self, disk: Disk) -> None:
+    async def test_appends_to_a_file_that_is_not_open_keep_the_order_of_all_calls(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         first = disk.append_to("t-0/0.index", [b"ab", b"c"])
         second = disk.append_to("t-0/0.index", (bytearray(b"de"),))
@@ -126,7 +128,7 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.fsync_file("t-0/absent")
 
-    async def test_several_directories_are_read_at_once(self, disk: Disk) -> None:
+    async def test_several_directories_are_read_in_one_call(self, disk: Disk) -> None:
         for name in ("a-0", "b-0", "c-0"):
             await disk.make_directory(name)
         await disk.make_directory("a-0/nested.index")
@@ -141,7 +143,7 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.read_directories(["a-0", "absent"], (".index",), 4)
 
-    async def test_listing_is_sorted_and_tells_directories(self, disk: Disk) -> None:
+    async def test_a_listing_is_sorted_and_marks_directories(self, disk: Disk) -> None:
         await disk.make_directory("b-0/nested")
         await disk.make_directory("b-0")
         await disk.write_file("c", b"12")
@@ -151,7 +153,7 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.list("absent")
 
-    async def test_a_file_tells_when_it_was_last_written(self, disk: Disk) -> None:
+    async def test_modified_ms_is_when_a_file_was_last_written(self, disk: Disk) -> None:
         first, second = [await disk.open(name, create=True) for name in ("first", "second")]
         await first.append([b"x"])
         await asyncio.sleep(0.02)
@@ -163,7 +165,7 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.modified_ms("absent")
 
-    async def test_rename_keeps_open_files_usable(self, disk: Disk) -> None:
+    async def test_an_open_file_is_usable_after_a_rename(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         file = await disk.open("t-0/x", create=True)
         await file.append([b"data"])
@@ -175,7 +177,7 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             await disk.rename("absent", "b")
 
-    async def test_delete_takes_files_directories_and_absent_names(self, disk: Disk) -> None:
+    async def test_delete_accepts_files_directories_and_absent_names(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         await disk.write_file("t-0/x", b"x")
         await disk.write_file("y", b"y")
@@ -184,7 +186,7 @@ class DiskContract:
         await disk.delete("absent")
         assert await disk.list() == []
 
-    async def test_a_range_outlives_close_and_deletion(self, disk: Disk) -> None:
+    async def test_a_range_can_be_read_after_close_and_deletion(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"0123456789"])
         part = file.range(2, 5)
@@ -196,15 +198,13 @@ class DiskContract:
         part.release()
         await closed
 
-    async def test_a_range_beyond_what_is_written_is_refused(self, disk: Disk) -> None:
+    async def test_a_range_beyond_the_written_bytes_is_refused(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"0123456789"])
         with pytest.raises(ValueError):
             file.range(5, 6)
 
-    async def test_a_range_whose_file_is_cut_below_its_end_tells_nothing_of_what_comes_in_its_place(
-        self, disk: Disk
-    ) -> None:
+    async def test_a_range_is_stale_when_its_file_is_truncated_below_its_end(self, disk: Disk) -> None:
         file = await disk.open("a", create=True)
         await file.append([b"0123456789"])
         before, across = file.range(0, 5), file.range(3, 5)
@@ -220,7 +220,7 @@ class DiskContract:
         for part in (before, across, after):
             part.release()
 
-    async def test_a_range_is_stale_too_when_the_file_is_cut_by_whoever_has_opened_it_since(self, disk: Disk) -> None:
+    async def test_a_range_is_stale_when_another_open_file_truncates_it(self, disk: Disk) -> None:
         file = await disk.open("t", create=True)
         await file.append([b"0123456789"])
         before, across = file.range(0, 5), file.range(3, 5)
@@ -250,7 +250,7 @@ class DiskContract:
         view = await file.map()
         assert view.readonly and bytes(view) == b"index"
 
-    async def test_syncs_complete(self, disk: Disk) -> None:
+    async def test_fsync_completes(self, disk: Disk) -> None:
         await disk.make_directory("t-0")
         file = await disk.open("t-0/a", create=True)
         appended = file.append([b"x"])
@@ -259,7 +259,7 @@ class DiskContract:
         await disk.fsync_directory("t-0")
         await disk.fsync_directory()
 
-    async def test_a_directory_has_one_holder(self, disk: Disk, other_disk: Disk) -> None:
+    async def test_a_directory_is_locked_by_one_disk(self, disk: Disk, other_disk: Disk) -> None:
         assert await disk.lock()
         assert await disk.lock()
         assert not await other_disk.lock()
@@ -275,6 +275,6 @@ class DiskContract:
         with pytest.raises(OSError):
             await disk.open("a")
 
-    async def test_space_and_boot_are_told(self, disk: Disk) -> None:
+    async def test_space_and_boot_id_are_reported(self, disk: Disk) -> None:
         assert 0 < await disk.free_bytes() <= await disk.total_bytes()
         assert disk.boot_id() == disk.boot_id()

@@ -1,4 +1,4 @@
-"""What every adapter of the Network port promises. Subclass and provide the `network` fixture."""
+"""The tests that every adapter of the Network port has to pass. Subclass and provide the `network` fixture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_broker.ports.network import Connection, Network
 
 
 class Recorder:
-    """A handler that keeps what it is told; frames are copied because their buffers are reused."""
+    """A handler that records its calls; frames are copied because their buffers are reused."""
 
     def __init__(self, connection: Connection, *, echo: bool = False, pause_after: int | None = None) -> None:
         self.connection = connection
@@ -70,7 +70,7 @@ class BytesRange:
 
 
 class NetworkContract:
-    """The promises. `host` is where the adapter can listen."""
+    """The tests. `host` is where the adapter can listen."""
 
     host = "127.0.0.1"
 
@@ -92,7 +92,7 @@ class NetworkContract:
         await network.connect(self.host, listener.port, called, timeout_s=60, max_frame_bytes=1 << 24)
         return clients[0], await accepted
 
-    async def test_who_connects_to_a_paused_listener_waits_until_it_goes_on(self, network: Network) -> None:
+    async def test_a_connection_to_a_paused_listener_waits_until_it_resumes(self, network: Network) -> None:
         accepted: list[Recorder] = []
         came = asyncio.Event()
 
@@ -123,14 +123,14 @@ class NetworkContract:
         assert await network.resolve(self.host) == [self.host]
 
     @pytest.mark.parametrize("size", [0, 1, 100, 4096, 70_000, 3_000_000])
-    async def test_a_frame_arrives_whole_whatever_its_size(self, network: Network, size: int) -> None:
+    async def test_a_frame_of_any_size_arrives_complete(self, network: Network, size: int) -> None:
         client, server = await self.pair(network)
         payload = os.urandom(size)
         client.connection.send([framed(payload)])
         await server.until(lambda s: len(s.frames) == 1)
         assert server.frames == [payload]
 
-    async def test_frames_keep_their_order_and_their_bytes_while_they_are_held(self, network: Network) -> None:
+    async def test_frames_keep_their_order_and_bytes_while_slices_are_kept(self, network: Network) -> None:
         client, server = await self.pair(network)
         payloads = [os.urandom(n % 5000) for n in range(0, 90_000, 700)]
         for payload in payloads:
@@ -139,7 +139,7 @@ class NetworkContract:
         assert server.frames == payloads
         assert [bytes(view) for view in server.kept] == payloads
 
-    async def test_a_frame_split_at_every_byte_is_put_together(self, network: Network) -> None:
+    async def test_a_frame_that_arrives_byte_by_byte_is_complete(self, network: Network) -> None:
         client, server = await self.pair(network)
         message = framed(b"abcdefgh") + framed(b"") + framed(b"xyz")
         for byte in message:
@@ -148,7 +148,7 @@ class NetworkContract:
         await server.until(lambda s: len(s.frames) == 3)
         assert server.frames == [b"abcdefgh", b"", b"xyz"]
 
-    async def test_chunks_and_file_ranges_leave_in_order_and_ranges_are_released(self, network: Network) -> None:
+    async def test_chunks_and_file_ranges_are_sent_in_order_and_ranges_are_released(self, network: Network) -> None:
         client, server = await self.pair(network)
         body = [os.urandom(50_000) for _ in range(4)]
         ranges = [BytesRange(body[1]), BytesRange(body[3])]
@@ -159,7 +159,9 @@ class NetworkContract:
         assert [r.released for r in ranges] == [1, 1]
 
     @pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1])
-    async def test_a_bad_length_closes_the_connection_and_says_so(self, network: Network, length: int) -> None:
+    async def test_an_invalid_frame_length_closes_the_connection_with_a_reason(
+        self, network: Network, length: int
+    ) -> None:
         client, server = await self.pair(network, max_frame_bytes=1000)
         client.connection.send([struct.pack(">i", length)])
         await server.until(lambda s: s.reason is not None)
@@ -193,7 +195,7 @@ class NetworkContract:
         await client.until(lambda c: c.sent >= 1)
         assert client.connection.unsent_bytes == 0
 
-    async def test_close_tells_both_sides_once(self, network: Network) -> None:
+    async def test_close_is_reported_to_both_sides_once(self, network: Network) -> None:
         client, server = await self.pair(network)
         client.connection.close()
         client.connection.close()
@@ -204,7 +206,7 @@ class NetworkContract:
         client.connection.send([unsent])
         assert unsent.released == 1
 
-    async def test_an_end_within_a_frame_is_told(self, network: Network) -> None:
+    async def test_a_connection_that_is_closed_within_a_frame_has_a_reason(self, network: Network) -> None:
         client, server = await self.pair(network)
         client.connection.send([framed(b"whole") + struct.pack(">i", 10) + b"cut"])
         client.connection.close_after_send()
@@ -220,25 +222,25 @@ class NetworkContract:
         assert client.frames == payloads
         assert server.frames == payloads
 
-    async def test_nobody_there_is_an_os_error(self, network: Network) -> None:
+    async def test_connecting_to_a_closed_port_is_an_os_error(self, network: Network) -> None:
         listener = await network.listen(self.host, 0, Recorder, max_frame_bytes=1000)
         listener.close()
         with pytest.raises(OSError):
             await network.connect(self.host, listener.port, Recorder, timeout_s=2, max_frame_bytes=1000)
 
-    async def test_a_taken_port_is_an_os_error_that_names_it(self, network: Network) -> None:
+    async def test_listening_on_a_port_in_use_is_an_os_error_with_the_address(self, network: Network) -> None:
         listener = await network.listen(self.host, 0, Recorder, max_frame_bytes=1000)
         with pytest.raises(OSError, match=str(listener.port)):
             await network.listen(self.host, listener.port, Recorder, max_frame_bytes=1000)
 
-    async def test_the_name_of_the_own_machine_leads_back_to_it(self, network: Network) -> None:
+    async def test_the_name_of_this_machine_resolves_to_it(self, network: Network) -> None:
         name = await network.own_name()
         assert name
         listener = await network.listen("", 0, Recorder, max_frame_bytes=1000)
         connection = await network.connect(name, listener.port, Recorder, timeout_s=20, max_frame_bytes=1000)
         connection.close()
 
-    async def test_close_of_the_network_ends_everything(self, network: Network) -> None:
+    async def test_closing_the_network_closes_every_listener_and_connection(self, network: Network) -> None:
         client, server = await self.pair(network)
         network.close()
         await client.until(lambda c: c.reason is not None)

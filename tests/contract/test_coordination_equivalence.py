@@ -63,7 +63,7 @@ steps = st.lists(st.tuples(st.integers(0, SESSIONS - 1), st.one_of(transactions,
 
 
 class Recorder:
-    """Runs the steps one at a time and writes down all that can be seen, with zxids replaced by their rank."""
+    """Runs the steps one at a time and records everything that is visible, with zxids replaced by their rank."""
 
     def __init__(self, sessions: list[Coordination]) -> None:
         self._sessions = sessions
@@ -79,16 +79,16 @@ class Recorder:
                 self.seen.append(await self._outcome(getattr(session, step.kind)(step.path, watch)))
             else:
                 self.seen.append(await self._outcome(session.multi(step)))
-            # Whatever the step caused reaches every session before the next one: a read of each shows it.
+            # A read of every session makes sure that the effects of the step have reached it before the next one.
             for other in self._sessions:
                 await other.exists("/")
             self.seen.append("next")
 
     def _watcher(self, index: int) -> Any:
-        def heard(event: WatchEvent) -> None:
+        def received(event: WatchEvent) -> None:
             self.seen.append((index, event))
 
-        return heard
+        return received
 
     async def _outcome(self, call: Awaitable[Any]) -> Any:
         try:
@@ -118,7 +118,7 @@ async def record(new: Any, steps: list[tuple[int, Any]]) -> tuple[list[Any], lis
         await session.start()
     recorder = Recorder(sessions)
     await recorder.run(steps)
-    # What the end of one session tells another that is about to end as well is nobody's promise.
+    # What a session sees of the end of another, when it is about to end as well, is not defined.
     seen = list(recorder.seen)
     for session in sessions:
         await session.close()

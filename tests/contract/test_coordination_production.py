@@ -16,9 +16,9 @@ from ottla_broker.ports.coordination import Coordination
 from tests.contract.coordination_contract import CoordinationContract
 
 EMBEDDED_TIMEOUT_MS = 1000
-"""Only of abandoned sessions."""
+"""Of abandoned sessions only."""
 ZOOKEEPER_TIMEOUT_MS = 5000
-"""A session ends when nothing is heard of it for so long, as may happen on a machine that does much else."""
+"""A session expires after so long without a message, as may happen on a busy machine."""
 
 
 class EmbeddedHarness:
@@ -40,7 +40,7 @@ class ZooKeeperHarness:
         return ZooKeeperCoordination(self.connect, session_timeout_ms=ZOOKEEPER_TIMEOUT_MS)
 
     async def expire(self, coordination: Coordination) -> None:
-        # Whoever knows id and password may take a session over, and close it.
+        # Id and password are enough to attach to a session, and to close it.
         other = self.new()
         await other.start((coordination.session_id, coordination.session_password))
         await other.close()
@@ -59,5 +59,5 @@ class TestZooKeeperCoordination(CoordinationContract):
     @pytest.fixture
     async def harness(self, zookeeper: ZooKeeperServer) -> AsyncIterator[ZooKeeperHarness]:
         yield ZooKeeperHarness(zookeeper)
-        # Let the threads of abandoned connections hand over their last word before the loop closes.
+        # The threads of abandoned connections may still call the loop before it closes.
         await asyncio.sleep(0)

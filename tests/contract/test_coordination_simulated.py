@@ -9,7 +9,7 @@ import pytest
 from ottla_broker.ports.coordination import Coordination, SessionEvent
 from simulation.coordination import SimulatedCoordination, Store
 from simulation.world import World
-from tests.contract.coordination_contract import CoordinationContract, Heard
+from tests.contract.coordination_contract import CoordinationContract, Received
 from tests.contract.test_loop_simulated import world_of_this_loop
 
 
@@ -32,15 +32,15 @@ class TestSimulatedCoordination(CoordinationContract):
     async def harness(self, request: pytest.FixtureRequest) -> SimulatedHarness:
         return SimulatedHarness(world_of_this_loop(request.param))
 
-    async def test_calls_wait_while_suspended_and_missed_watches_are_told_after(
+    async def test_calls_wait_while_suspended_and_missed_watches_fire_after_reconnecting(
         self, harness: SimulatedHarness
     ) -> None:
         away, writing = harness.new(), harness.new()
         await away.start()
         await writing.start()
         await writing.create("/a", b"0")
-        watched: Heard[object] = Heard()
-        sessions: Heard[SessionEvent] = Heard()
+        watched: Received[object] = Received()
+        sessions: Received[SessionEvent] = Received()
         away.add_session_listener(sessions)
         await away.get("/a", watched)
         harness.store.disconnect(away, 1.0)
@@ -52,18 +52,18 @@ class TestSimulatedCoordination(CoordinationContract):
         assert len(watched.events) == 1
         assert sessions.events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
 
-    async def test_a_connection_that_stays_away_too_long_costs_the_session(self, harness: SimulatedHarness) -> None:
+    async def test_a_session_expires_when_it_does_not_reconnect_in_time(self, harness: SimulatedHarness) -> None:
         away = harness.new()
         await away.start()
         before = away.session_id
-        sessions: Heard[SessionEvent] = Heard()
+        sessions: Received[SessionEvent] = Received()
         away.add_session_listener(sessions)
         harness.store.disconnect(away, 10.0)
         await sessions.until(3)
         assert sessions.events == [SessionEvent.SUSPENDED, SessionEvent.EXPIRED, SessionEvent.CONNECTED]
         assert away.session_id != before
 
-    async def test_a_crashed_process_keeps_its_session_until_the_timeout(self, harness: SimulatedHarness) -> None:
+    async def test_the_session_of_a_crashed_process_exists_until_its_timeout(self, harness: SimulatedHarness) -> None:
         dying, observer = harness.new(), harness.new()
         await dying.start()
         await observer.start()

@@ -37,7 +37,7 @@ class TestDirectoryDisk(DiskContract):
     ) -> None:
         healthy = await disk.open("healthy", create=True)
         await healthy.append([b"x"])
-        # /dev/full answers every write with ENOSPC, and cannot be cut; reads of it and of others go on.
+        # Every write to /dev/full fails with ENOSPC, and it cannot be truncated; reads succeed.
         (tmp_path / "full").symlink_to("/dev/full")
         full = await disk.open("full")
         with pytest.raises(OSError) as caught:
@@ -51,7 +51,7 @@ class TestDirectoryDisk(DiskContract):
             await disk.write_file("checkpoint", b"")
         assert await healthy.read(0, 9) == b"x"
 
-    async def test_the_head_of_a_long_queue_is_answered_while_the_rest_is_written(
+    async def test_the_first_appends_of_a_long_queue_complete_while_the_rest_is_written(
         self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         file = await disk.open("long", create=True)
@@ -74,7 +74,7 @@ class TestDirectoryDisk(DiskContract):
         assert sizes == [POST_BYTES, POST_BYTES, POST_BYTES // 2]
         assert await file.read(0, len(blocks) * POST_BYTES) == b"".join(blocks)
 
-    async def test_nothing_waits_for_a_file_that_is_written_out(
+    async def test_no_call_waits_while_a_file_is_written_out(
         self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held = HeldWriteOut(monkeypatch)
@@ -92,7 +92,7 @@ class TestDirectoryDisk(DiskContract):
         await under_way
         await closed
 
-    async def test_a_disk_that_is_given_up_waits_for_nothing_that_is_written_out(
+    async def test_taking_a_disk_offline_does_not_wait_for_write_out(
         self, disk: DirectoryDisk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held = HeldWriteOut(monkeypatch)
@@ -130,7 +130,7 @@ class TestDirectoryDisk(DiskContract):
         with pytest.raises(OSError):
             os.fstat(part.fd)
 
-    async def test_close_cancels_what_still_waits(self, disk: DirectoryDisk) -> None:
+    async def test_close_cancels_waiting_calls(self, disk: DirectoryDisk) -> None:
         file = await disk.open("a", create=True)
         futures = [file.append([b"x" * 1000]) for _ in range(2000)]
         disk.close()

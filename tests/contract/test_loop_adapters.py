@@ -28,13 +28,13 @@ class TestSocketNetwork(NetworkContract):
         yield network
         network.close()
 
-    async def test_what_is_cut_off_its_file_before_it_is_sent_ends_the_connection(
+    async def test_a_range_that_is_truncated_before_it_is_sent_closes_the_connection(
         self, network: SocketNetwork, tmp_path: Path
     ) -> None:
-        """The peer would else be given what is written there next, as what was there before."""
+        """Otherwise the peer would get the bytes that are written there next."""
         disk = DirectDisk(str(tmp_path))
         file = await disk.open("a", create=True)
-        size = 12_000_000  # more than the sockets hold
+        size = 12_000_000  # more than the socket buffers hold
         await file.append([b"x" * size])
         client, server = await self.pair(network)
         server.connection.pause()

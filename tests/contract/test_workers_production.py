@@ -38,7 +38,7 @@ class TestProcessWorkers(WorkersContract):
     async def test_a_child_that_dies_fails_its_job_and_the_next_job_gets_another(
         self, workers: ProcessWorkers, disk: DirectoryDisk
     ) -> None:
-        others = children()  # a session's ZooKeeper, say
+        others = children()  # such as the ZooKeeper of the test session
         await write_torn_log(disk, "t-0")
         await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
         ours = children() - others
@@ -53,7 +53,7 @@ class TestProcessWorkers(WorkersContract):
     async def test_no_child_runs_before_the_first_job(self, disk: DirectoryDisk) -> None:
         others = children()
         workers = ProcessWorkers(JOBS)
-        assert not children() - others  # what an earlier test left behind may end at any time
+        assert not children() - others  # a child of an earlier test may end at any time
         await write_torn_log(disk, "t-0")
         await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
         assert children() - others
@@ -75,7 +75,7 @@ class TestDividedWorkers(WorkersContract):
         yield disk
         disk.close()
 
-    async def test_what_a_client_waits_for_does_not_wait_for_long_jobs(
+    async def test_a_job_that_a_client_waits_for_does_not_wait_for_long_jobs(
         self, workers: DividedWorkers, disk: DirectoryDisk
     ) -> None:
         for number in range(20):
@@ -89,12 +89,14 @@ class TestDividedWorkers(WorkersContract):
         assert len(others) >= 2, "each kind has a process of its own"
         await asyncio.gather(*long)
 
-    async def test_where_cores_are_short_long_jobs_give_way(self, workers: DividedWorkers, disk: DirectoryDisk) -> None:
+    async def test_long_jobs_have_a_lower_priority_when_cores_are_short(
+        self, workers: DividedWorkers, disk: DirectoryDisk
+    ) -> None:
         others = children()
         await write_torn_log(disk, "t-0")
         await workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
         broker = psutil.Process().nice()
-        assert [child.nice() for child in children() - others] == [min(broker + 10, 19)]  # 19: the nicest there is
+        assert [child.nice() for child in children() - others] == [min(broker + 10, 19)]  # 19 is the maximum
         batch = bytes(build_batch([Record(0, 1000, b"k", b"v")]))
         await workers.run(PREPARE_JOB, disk.path, batch, tuple(RecordRules(codec=Codec.GZIP)), 1000)
         assert sorted(child.nice() for child in children() - others) == [broker, min(broker + 10, 19)]

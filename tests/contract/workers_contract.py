@@ -1,4 +1,4 @@
-"""What every adapter of the Workers port promises. Subclass and provide `workers` (with the jobs of
+"""The tests that every adapter of the Workers port has to pass. Subclass and provide `workers` (with the jobs of
 `ottla_broker.jobs`), and `disk`: a Disk over an empty log directory that the jobs reach by `disk.path`.
 """
 
@@ -16,7 +16,7 @@ from ottla_broker.storage.log.recovery import Recovered
 
 
 async def write_torn_log(disk: Disk, directory: str) -> int:
-    """A partition of ten batches and the beginning of an eleventh; gives the offset after the tenth."""
+    """A partition of ten batches and the start of an eleventh; returns the offset after the tenth."""
     await disk.make_directory(directory)
     file = await disk.open(f"{directory}/00000000000000000000.log", create=True)
     for number in range(10):
@@ -36,7 +36,7 @@ async def write_keyed_log(disk: Disk, directory: str) -> None:
 
 
 async def plan_of(disk: Disk, directory: str) -> CompactionPlan:
-    """To compact all of it."""
+    """A plan that compacts all of it."""
     sizes = {name: size for name, _, size in await disk.list(directory)}
     return CompactionPlan(
         directory=directory,
@@ -84,7 +84,7 @@ class WorkersContract:
         results = await asyncio.gather(*[workers.run("recover-log", disk.path, name, 0, 4096, False) for name in names])
         assert [result.next_offset for result in results] == [10] * 8
 
-    async def test_a_job_that_asks_goes_on_with_the_answer(self, workers: Workers, disk: Disk) -> None:
+    async def test_a_job_that_asks_a_question_gets_the_answer(self, workers: Workers, disk: Disk) -> None:
         await write_keyed_log(disk, "t-0")
         questions = []
 
@@ -100,7 +100,9 @@ class WorkersContract:
         assert (cleaned.end, cleaned.records_read, cleaned.records_kept) == (10, 10, 2)
         assert not await disk.exists("t-0/00000000000000000000.log")
 
-    async def test_what_the_answer_raises_ends_the_job_and_the_next_runs(self, workers: Workers, disk: Disk) -> None:
+    async def test_an_exception_of_the_answer_ends_the_job_and_the_next_one_runs(
+        self, workers: Workers, disk: Disk
+    ) -> None:
         await write_keyed_log(disk, "t-0")
         await write_torn_log(disk, "t-1")
 
@@ -109,10 +111,10 @@ class WorkersContract:
 
         with pytest.raises(ValueError, match="no such segment"):
             await workers.run("compact-log", disk.path, await plan_of(disk, "t-0"), answer=answer)
-        # At once: whatever worked on the failed job is being ended.
+        # At once, while the worker of the failed job ends.
         assert (await workers.run("recover-log", disk.path, "t-1", 0, 4096, False)).next_offset == 10
 
-    async def test_close_cancels_what_is_pending(self, workers: Workers, disk: Disk) -> None:
+    async def test_close_cancels_pending_jobs(self, workers: Workers, disk: Disk) -> None:
         await write_torn_log(disk, "t-0")
         future = workers.run("recover-log", disk.path, "t-0", 0, 4096, False)
         workers.close()

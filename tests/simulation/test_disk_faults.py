@@ -203,7 +203,7 @@ def test_a_disk_can_fail_at_every_call(count: int) -> None:
     with_disk(1, use)
 
 
-def test_a_disk_that_is_given_up_ends_when_its_call_returns() -> None:
+def test_a_disk_that_is_taken_offline_ends_when_its_call_returns() -> None:
     async def use(world: World, machine: Machine, image: DiskImage) -> None:
         disk = start(machine)
         assert await disk.lock()

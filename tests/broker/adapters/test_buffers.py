@@ -1,11 +1,11 @@
-"""Receive buffers: few of them go round, and those that somebody holds stop nobody."""
+"""Receive buffers: few are in use, and those that somebody keeps do not prevent others."""
 
 from __future__ import annotations
 
 from ottla_broker.adapters.buffers import BufferPool
 
 
-def test_as_many_buffers_as_are_in_use_go_round() -> None:
+def test_the_pool_keeps_as_many_buffers_as_are_in_use() -> None:
     pool = BufferPool(limit_bytes=1 << 20)
     seen = set()
     for _ in range(50):
@@ -27,7 +27,7 @@ def test_a_slice_keeps_its_buffer() -> None:
     assert bytes(held) == b"0123456789"
 
 
-def test_buffers_that_connections_keep_do_not_hide_the_free_ones() -> None:
+def test_free_buffers_are_found_when_connections_keep_others() -> None:
     pool = BufferPool(limit_bytes=1 << 20)
     kept = [pool.take(8192) for _ in range(40)]
     del kept[20:24]
@@ -38,7 +38,7 @@ def test_buffers_that_connections_keep_do_not_hide_the_free_ones() -> None:
     assert len(kept) == 36
 
 
-def test_more_than_the_limit_is_served_and_not_kept() -> None:
+def test_buffers_beyond_the_limit_are_created_and_not_kept() -> None:
     pool = BufferPool(limit_bytes=16384)
     held = [pool.take(8192) for _ in range(5)]
     assert len({id(buffer) for buffer in held}) == 5

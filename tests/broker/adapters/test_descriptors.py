@@ -1,4 +1,4 @@
-"""A process that has no descriptor left, with real limits: in a child, so that nobody else is short of them."""
+"""A process without free descriptors, with real limits: in a child process, to leave the test process its own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def main():
         taken.append(os.open(os.devnull, os.O_RDONLY))
     sockets[0].setblocking(False)
     await loop.sock_connect(sockets[0], ("127.0.0.1", clients.port))
-    assert await loop.sock_recv(sockets[0], 1) == b""  # closed: these descriptors are for files and brokers
+    assert await loop.sock_recv(sockets[0], 1) == b""  # closed: the rest is for files and brokers
     assert not accepted
     sockets[1].setblocking(False)
     await loop.sock_connect(sockets[1], ("127.0.0.1", brokers.port))
@@ -94,8 +94,8 @@ asyncio.run(asyncio.wait_for(main(), 60))
 
 
 @pytest.mark.parametrize("what", [_BRIEF_CALLS, _CONNECTIONS], ids=["files", "connections"])
-def test_a_process_without_a_descriptor_left_goes_on(what: str, tmp_path: Path) -> None:
-    """Checkpoints, syncs and deletions find the ones that are kept back; a client's connection is closed before the
-    last ones are gone, another broker's is not; an open is refused and the lane goes on after it."""
+def test_a_process_without_free_descriptors_still_syncs_and_probes_its_disk(what: str, tmp_path: Path) -> None:
+    """Checkpoints, syncs and deletions use the reserve; a client's connection is closed before the last descriptors are
+    used, another broker's is not; opening a file is refused and the lane goes on."""
     run = subprocess.run([sys.executable, "-c", _BEGIN + what, str(tmp_path)], capture_output=True, check=False)
     assert run.returncode == 0, run.stderr.decode()

@@ -1,4 +1,4 @@
-"""What an operator finds in the log: one line per event, and in each the broker that it is about."""
+"""The lines of the log: one per event, with the broker that it is about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla_broker.adapters import process_logging
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What loggers below "ottla.test" and ZooKeeper's write, in a process of several brokers."""
+    """The output of the loggers below "ottla.test" and of ZooKeeper's, in a process of several brokers."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(process_logging.LineFormatter())
@@ -65,7 +65,7 @@ def test_tasks_and_timers_of_a_broker_report_about_it(written: io.StringIO) -> N
     assert lines[4:] == ["fleet] ottla.test: both"]
 
 
-def test_nothing_that_is_reported_makes_a_second_line(written: io.StringIO) -> None:
+def test_every_record_is_one_line(written: io.StringIO) -> None:
     logger = logging.getLogger("ottla.test")
     logger.info("client %s", "x\n2026-01-01T00:00:00.000Z INFO [broker 1] ottla: forged\x1b[31m")
     try:
@@ -90,5 +90,5 @@ def test_the_zookeeper_client_names_its_broker_and_does_not_repeat_itself(writte
     ]
 
 
-def test_text_that_is_no_line_of_ours_is_its_own_message() -> None:
+def test_text_in_another_format_is_its_own_message() -> None:
     assert process_logging.message_of("Killed") == "Killed"
