@@ -35,7 +35,7 @@ from ottla_broker.ports.coordination import (
     WatchEvent,
     WatchKind,
 )
-from tests.contract.coordination_contract import Heard
+from tests.contract.coordination_contract import Received
 
 SESSION_TIMEOUT_MS = 10_000
 RESTART_TIMEOUT_MS = 40_000
@@ -142,7 +142,7 @@ class Surroundings:
         self.wire = wire
         self.cut_off = cut_off
         self.steady = steady
-        self.told: Heard[SessionEvent] = Heard()
+        self.told: Received[SessionEvent] = Received()
         cut_off.add_session_listener(self.told)
 
 
@@ -170,12 +170,12 @@ async def test_watches_survive_a_lost_connection_and_tell_what_was_missed(surrou
     wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
     for name in ("changed", "deleted", "parent", "quiet"):
         await cut_off.create(f"/{name}")
-    heard: Heard[WatchEvent] = Heard()
+    heard: Received[WatchEvent] = Received()
     await cut_off.get("/changed", heard)
     await cut_off.exists("/deleted", heard)
     assert await cut_off.exists("/created", heard) is None
     await cut_off.children("/parent", heard)
-    quiet: Heard[WatchEvent] = Heard()
+    quiet: Received[WatchEvent] = Received()
     await cut_off.get("/quiet", quiet)
     await cut_off.children("/quiet", quiet)
     assert await cut_off.exists("/still-absent", quiet) is None
@@ -213,7 +213,7 @@ async def test_watches_survive_a_lost_connection_and_tell_what_was_missed(surrou
 @pytest.mark.java
 async def test_watches_survive_two_lost_connections_in_a_row(surroundings: Surroundings) -> None:
     wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
-    heard: Heard[WatchEvent] = Heard()
+    heard: Received[WatchEvent] = Received()
     assert await cut_off.exists("/a", heard) is None
     for round_number in (1, 2):
         wire.cut()
@@ -249,7 +249,7 @@ async def test_an_event_right_behind_the_answer_is_heard_though_the_loops_thread
 
     monkeypatch.setattr(KazooClient, "_call", held_up)
     monkeypatch.setattr(ZooKeeperCoordination, "_on_watch", fire)
-    heard: Heard[WatchEvent] = Heard()
+    heard: Received[WatchEvent] = Received()
     assert await coordination.children("/", heard) == []
     assert await heard.until(1) == [WatchEvent(WatchKind.CHILDREN, "/")]
     await coordination.close()
@@ -278,7 +278,7 @@ async def test_servers_that_drop_packets_cost_no_session(zookeeper: ZooKeeperSer
     with black_hole() as first, black_hole() as second, black_hole() as third:
         hosts = ",".join(f"127.0.0.1:{port}" for port in (first, await wire.open(), second, third))
         session = ZooKeeperCoordination(hosts + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
-        told: Heard[SessionEvent] = Heard()
+        told: Received[SessionEvent] = Received()
         await session.start()
         session.add_session_listener(told)
         before = session.session_id
@@ -297,7 +297,7 @@ async def test_a_server_that_falls_silent_is_left_though_requests_are_made_all_t
     """kazoo took every request that it sent for a sign of life."""
     wire = Wire(zookeeper.port)
     session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=6000)
-    told: Heard[SessionEvent] = Heard()
+    told: Received[SessionEvent] = Received()
     await session.start()
     session.add_session_listener(told)
     before = session.session_id
@@ -321,7 +321,7 @@ async def test_a_ping_goes_out_after_a_third_of_the_session_timeout_and_is_answe
     zookeeper: ZooKeeperServer, chroot: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session ends one timeout after its last ping: the rarer they are, the sooner a killed broker is replaced."""
-    waits: Heard[float] = Heard()
+    waits: Received[float] = Received()
     select = SequentialThreadingHandler.select
     loop = asyncio.get_running_loop()
 
@@ -333,7 +333,7 @@ async def test_a_ping_goes_out_after_a_third_of_the_session_timeout_and_is_answe
     monkeypatch.setattr(SequentialThreadingHandler, "select", noted)
     wire = Wire(zookeeper.port)
     session = ZooKeeperCoordination(f"127.0.0.1:{await wire.open()}{chroot}", session_timeout_ms=6000)
-    told: Heard[SessionEvent] = Heard()
+    told: Received[SessionEvent] = Received()
     await session.start()
     session.add_session_listener(told)
     before = session.session_id
@@ -353,7 +353,7 @@ async def test_a_ping_goes_out_after_a_third_of_the_session_timeout_and_is_answe
 @pytest.mark.java
 async def test_thousands_of_watches_are_set_again(surroundings: Surroundings) -> None:
     wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
-    heard: Heard[WatchEvent] = Heard()
+    heard: Received[WatchEvent] = Received()
     await cut_off.create("/a")
     paths = [f"/a/{'x' * 80}-{number}" for number in range(4000)]
     for first in range(0, 4000, 1000):
@@ -372,7 +372,7 @@ async def test_thousands_of_watches_are_set_again(surroundings: Surroundings) ->
 @pytest.mark.java
 async def test_a_write_whose_answer_is_lost_ends_in_connection_loss(surroundings: Surroundings) -> None:
     wire, cut_off, steady, told = surroundings.wire, surroundings.cut_off, surroundings.steady, surroundings.told
-    seen: Heard[WatchEvent] = Heard()
+    seen: Received[WatchEvent] = Received()
     await steady.exists("/a", seen)
     wire.swallow_answers()
     write = cut_off.create("/a", b"mine")
@@ -409,7 +409,7 @@ async def test_a_server_that_restarts_keeps_session_and_ephemeral_nodes(tmp_path
     await loop.run_in_executor(None, server.start)
     try:
         coordination = ZooKeeperCoordination(server.connect, session_timeout_ms=RESTART_TIMEOUT_MS)
-        told: Heard[SessionEvent] = Heard()
+        told: Received[SessionEvent] = Received()
         await coordination.start()
         coordination.add_session_listener(told)
         await coordination.create("/e", b"kept", ephemeral=True)
@@ -454,7 +454,7 @@ async def test_a_chroot_is_made_when_absent_and_hides_everything_above(zookeeper
     outside = ZooKeeperCoordination(zookeeper.connect, session_timeout_ms=SESSION_TIMEOUT_MS)
     await inside.start()
     await outside.start()
-    heard: Heard[WatchEvent] = Heard()
+    heard: Received[WatchEvent] = Received()
     await inside.exists("/a", heard)
     await inside.children("/", heard)
     assert await inside.create("/n_", b"x", sequence=True) == "/n_0000000000"
@@ -492,7 +492,7 @@ async def test_a_write_that_zookeeper_would_hang_up_on_is_refused_by_name(
     zookeeper: ZooKeeperServer, chroot: str
 ) -> None:
     coordination = ZooKeeperCoordination(zookeeper.connect + chroot, session_timeout_ms=SESSION_TIMEOUT_MS)
-    told: Heard[SessionEvent] = Heard()
+    told: Received[SessionEvent] = Received()
     await coordination.start()
     coordination.add_session_listener(told)
     with pytest.raises(CoordinationError, match=r"the write of /a takes \d+ bytes, ZooKeeper takes 1048575"):

@@ -1,0 +1,365 @@
+"""One connection of the Network port, on a non-blocking socket that the loop's readiness callbacks read and write.
+
+Receiving: bytes are read into a pooled buffer (`buffers.py`) and complete frames are slices of it; only the incomplete
+frame at the end of a full buffer is copied. Sending: everything that is queued in one turn of the loop is sent in one
+system call; file ranges are sent with sendfile, from the page cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ottla_broker.adapters.buffers import SMALLEST_BYTES, BufferPool
+from ottla_broker.ports.network import Chunk, ConnectionHandler, HandlerFactory
+
+_LENGTH = struct.Struct(">i")
+_LARGEST_IDLE_BUFFER = 256 * 1024
+_MAX_SENDMSG_CHUNKS = 64
+_SENDFILE_BYTES = 4 * 1024 * 1024
+
+
+class SocketConnection:
+    """See `ottla_broker.ports.network.Connection`. `on_end` is called once it is closed."""
+
+    __slots__ = (
+        "_buffer",
+        "_closing",
+        "_end",
+        "_fd",
+        "_flush_is_scheduled",
+        "_handler",
+        "_is_closed",
+        "_is_delivering",
+        "_is_reading",
+        "_is_writing",
+        "_loop",
+        "_max_frame_bytes",
+        "_on_end",
+        "_paused",
+        "_pool",
+        "_queue",
+        "_room_hint",
+        "_socket",
+        "_start",
+        "_unsent",
+        "_view",
+        "local",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        factory: HandlerFactory,
+        max_frame_bytes: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        pool: BufferPool,
+        on_end: Callable[[SocketConnection], object],
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._on_end = on_end
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._max_frame_bytes = max_frame_bytes
+        self.peer: tuple[str, int] = sock.getpeername()[:2]
+        self.local: tuple[str, int] = sock.getsockname()[:2]
+        self._buffer = self._pool.take(SMALLEST_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._room_hint = SMALLEST_BYTES
+        self._paused = False
+        self._closing = False
+        self._is_closed = False
+        self._is_reading = False
+        self._is_writing = False
+        self._is_delivering = False
+        self._flush_is_scheduled = False
+        self._queue: deque[Chunk] = deque()
+        self._unsent = 0
+        self._handler: ConnectionHandler = factory(self)
+        if not self._paused and not self._is_closed:
+            self._watch_reads()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._unsent
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    # Receiving
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._paused or self._is_closed or self._closing:
+            return
+        self._paused = False
+        if self._end - self._start >= 4:
+            # Received frames come first, in another turn of the loop: resume may be called from on_frame.
+            self._loop.call_soon(self._deliver_and_watch)
+        else:
+            self._watch_reads()
+
+    def _watch_reads(self) -> None:
+        if not self._is_reading and not self._is_closed:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _deliver_and_watch(self) -> None:
+        if self._is_closed or self._paused or self._is_delivering:
+            return
+        self._deliver()
+        if not self._paused and not self._is_closed:
+            self._watch_reads()
+
+    def _on_readable(self) -> None:
+        try:
+            count = self._socket.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end_connection(reason_of(error))
+            return
+        if count == 0:
+            partial = self._end - self._start
+            self._end_connection(f"the peer closed within a frame ({partial} bytes of it received)" if partial else "")
+            return
+        self._end += count
+        self._deliver()
+
+    def _deliver(self) -> None:
+        self._is_delivering = True
+        needed = 4
+        while True:
+            start = self._start
+            available = self._end - start
+            if available < 4:
+                needed = 4
+                break
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length < 0 or length > self._max_frame_bytes:
+                self._end_connection(f"a frame of {length} bytes; allowed are 0 to {self._max_frame_bytes}")
+                break
+            needed = 4 + length
+            if available < needed:
+                break
+            self._start = start + needed
+            self._handler.on_frame(self._view[start + 4 : start + needed])
+            if self._paused or self._is_closed:
+                break
+        self._is_delivering = False
+        if not self._is_closed:
+            self._make_room(needed)
+
+    def _make_room(self, needed: int) -> None:
+        """Ensures that the frame in progress fits into the buffer and that there is room to receive."""
+        capacity = len(self._buffer)
+        pending = self._end - self._start
+        if self._end == capacity and self._room_hint < _LARGEST_IDLE_BUFFER:
+            self._room_hint *= 2  # a full buffer: the peer sends faster than we read
+        fits = self._start + needed <= capacity
+        if fits and (pending >= 4 or capacity - self._end >= capacity >> 2):
+            return
+        fresh = self._pool.take(max(needed, self._room_hint))
+        view = memoryview(fresh)
+        view[:pending] = self._view[self._start : self._end]
+        self._buffer = fresh
+        self._view = view
+        self._start = 0
+        self._end = pending
+
+    # Sending
+
+    def send(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
+        if self._is_closed:
+            for chunk in chunks:
+                _drop(chunk)
+            return
+        queue = self._queue
+        size = 0
+        for chunk in chunks:
+            size += _size(chunk)
+            queue.append(chunk)
+        self._unsent += size
+        if self._is_writing:
+            return
+        if now:
+            self._flush()
+        elif not self._flush_is_scheduled:
+            self._flush_is_scheduled = True
+            self._loop.call_soon(self._flush_scheduled)
+
+    def close_after_send(self) -> None:
+        self.pause()
+        self._closing = True
+        if not self._queue and not self._flush_is_scheduled:
+            self._end_connection("")
+
+    def _flush_scheduled(self) -> None:
+        self._flush_is_scheduled = False
+        if self._queue:
+            self._flush()
+        elif self._closing:
+            self._end_connection("")
+
+    def _flush(self) -> None:
+        if self._is_closed:
+            return
+        queue = self._queue
+        try:
+            while queue:
+                first = queue[0]
+                if isinstance(first, bytes | bytearray | memoryview):
+                    sent = self._send_buffers()
+                else:
+                    sent = self._send_file_range(first)
+                if not sent:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._end_connection(reason_of(error))
+            return
+        if queue:
+            if not self._is_writing:
+                self._is_writing = True
+                self._loop.add_writer(self._fd, self._flush)
+            return
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+        self._unsent = 0
+        if self._closing:
+            self._end_connection("")
+        else:
+            self._handler.on_sent()
+
+    def _send_buffers(self) -> bool:
+        """Sends the buffers at the head of the queue. True when it sent all that it tried to send."""
+        queue = self._queue
+        buffers: list[bytes | bytearray | memoryview] = []
+        more_follows = False
+        total = 0
+        for chunk in queue:
+            if not isinstance(chunk, bytes | bytearray | memoryview):
+                more_follows = True
+                break
+            if len(buffers) == _MAX_SENDMSG_CHUNKS:
+                more_follows = True
+                break
+            buffers.append(chunk)
+            total += len(chunk)
+        flags = socket.MSG_MORE if more_follows else 0
+        single = len(buffers) == 1
+        sent = self._socket.send(buffers[0], flags) if single else self._socket.sendmsg(buffers, (), flags)
+        self._unsent -= sent
+        if sent == total:
+            if len(buffers) == len(queue):
+                queue.clear()
+            else:
+                for _ in buffers:
+                    queue.popleft()
+            return True
+        for buffer in buffers:
+            size = len(buffer)
+            if sent < size:
+                queue[0] = memoryview(buffer)[sent:]
+                break
+            sent -= size
+            queue.popleft()
+        return False
+
+    def _send_file_range(self, chunk: Chunk) -> bool:
+        fd = getattr(chunk, "fd", None)
+        if fd is None:  # a range of another adapter: sends its bytes
+            self._queue[0] = chunk.read()  # type: ignore[union-attr]
+            chunk.release()  # type: ignore[union-attr]
+            return True
+        pending = _PendingRange(chunk) if not isinstance(chunk, _PendingRange) else chunk
+        self._queue[0] = pending  # type: ignore[assignment]
+        while pending.length:
+            pending.check()
+            sent = os.sendfile(self._fd, pending.fd, pending.position, min(pending.length, _SENDFILE_BYTES))
+            if sent == 0:
+                raise OSError(errno.EIO, "a file is shorter than the range being sent")
+            pending.position += sent
+            pending.length -= sent
+            self._unsent -= sent
+        pending.release()
+        self._queue.popleft()
+        return True
+
+    # Ending
+
+    def close(self) -> None:
+        self._end_connection("")
+
+    def _end_connection(self, reason: str) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_reading:
+            self._loop.remove_reader(self._fd)
+            self._is_reading = False
+        if self._is_writing:
+            self._loop.remove_writer(self._fd)
+            self._is_writing = False
+        for chunk in self._queue:
+            _drop(chunk)
+        self._queue.clear()
+        self._unsent = 0
+        self._socket.close()
+        self._on_end(self)
+        self._loop.call_soon(self._notify_closed, reason)
+
+    def _notify_closed(self, reason: str) -> None:
+        self._view = memoryview(b"")
+        self._buffer = bytearray()
+        self._handler.on_close(reason)
+
+
+class _PendingRange:
+    """A file range that is being sent, from a position on."""
+
+    __slots__ = ("_range", "check", "fd", "length", "position")
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._range = chunk
+        self.check: Callable[[], None] = chunk.check  # type: ignore[union-attr]
+        self.fd: int = chunk.fd  # type: ignore[union-attr]
+        self.position: int = chunk.position  # type: ignore[union-attr]
+        self.length: int = chunk.length  # type: ignore[union-attr]
+
+    def release(self) -> None:
+        self._range.release()  # type: ignore[union-attr]
+
+
+def _size(chunk: Chunk) -> int:
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        return len(chunk)
+    return chunk.length
+
+
+def _drop(chunk: Chunk) -> None:
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        chunk.release()
+
+
+def reason_of(error: OSError) -> str:
+    """A failed call on a socket in words."""
+    return error.strerror or type(error).__name__
