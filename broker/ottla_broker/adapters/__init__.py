@@ -1,1 +1,1 @@
-"""Production adapters of the ports: sockets, files, threads and child processes stand here and nowhere else."""
+"""Production adapters of the ports: sockets, files, threads and child processes are used here and nowhere else."""

@@ -25,13 +25,13 @@ async def test_a_background_task_runs_again_after_it_has_failed(broker: BrokerSt
     broker.clock.on_task_failure = lambda name, error: failures.append(str(error))
     done = asyncio.Event()
 
-    async def chore() -> None:
+    async def work() -> None:
         if not failures:
             raise ValueError("one bad log")
         done.set()
 
     manager = await broker.start()
-    manager.background_tasks._every(1, chore)
+    manager.background_tasks._every(1, work)
     async with asyncio.timeout(60):
         await done.wait()
     assert failures == ["one bad log"]

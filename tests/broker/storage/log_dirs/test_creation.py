@@ -53,7 +53,7 @@ async def test_a_log_is_refused_when_it_belongs_to_another_topic_id(make_storage
 
 
 @pytest.mark.parametrize("is_repeated", [True, False])
-async def test_a_new_topic_starts_empty_when_its_deleted_namesake_could_not_be_renamed(
+async def test_a_new_topic_starts_empty_when_the_deleted_topic_of_its_name_could_not_be_renamed(
     make_storage: MakeStorage, monkeypatch: pytest.MonkeyPatch, is_repeated: bool
 ) -> None:
     """The longer name of the renamed directory needs room too."""

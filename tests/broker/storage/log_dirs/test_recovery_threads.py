@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.records.ids import TopicPartition
-from ottla_broker.storage.log_dirs import recovery_threads as log_recovery
+from ottla_broker.storage.log_dirs import recovery_threads
 from ottla_broker.storage.log_dirs.settings import LogManagerSettings
 from tests.broker.storage.log_dirs.brokers import TOPIC_ID, MakeStorage
 from tests.broker.storage.logs import batch, written
@@ -24,9 +24,9 @@ async def test_long_tails_are_recovered_in_workers_that_report_progress(
         for number in range(50):
             log.append_as_leader(batch(b"%d" % number), 0)
         await written(log)
-    monkeypatch.setattr(log_recovery, "_WORKER_RECOVERY_BYTES", 100)
-    monkeypatch.setattr(log_recovery, "_JOB_BYTES", 100)
-    monkeypatch.setattr(log_recovery, "_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(recovery_threads, "_WORKER_RECOVERY_BYTES", 100)
+    monkeypatch.setattr(recovery_threads, "_JOB_BYTES", 100)
+    monkeypatch.setattr(recovery_threads, "_REPORT_INTERVAL_S", 0.0)
     manager = await broker.restart()
     for partition in range(4):
         again = manager.get(TopicPartition("t", partition))
@@ -51,7 +51,7 @@ async def test_as_many_recoveries_run_for_each_directory_as_num_recovery_threads
     manager = await broker.start()
     for partition in range(12):
         await manager.get_or_create(TopicPartition("t", partition), TOPIC_ID, True)
-    monkeypatch.setattr(log_recovery, "_WORKER_RECOVERY_BYTES", 0)
+    monkeypatch.setattr(recovery_threads, "_WORKER_RECOVERY_BYTES", 0)
     broker.stop()
     broker.create_manager()
     running: list[tuple[str, asyncio.Future[Any]]] = []

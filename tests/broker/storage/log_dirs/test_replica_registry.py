@@ -130,7 +130,7 @@ async def test_an_older_log_becomes_a_stray_when_its_topic_was_created_again_mea
     assert names(broker, 0) == ["t-0.stray"]
 
 
-async def test_a_new_topic_is_not_catching_up_when_its_deleted_namesake_was(broker: BrokerStorage) -> None:
+async def test_a_new_topic_is_not_catching_up_when_the_deleted_topic_of_its_name_was(broker: BrokerStorage) -> None:
     fail(broker, 0)
     await broker.manager.recreate(T0, TOPIC_ID, broker.paths[1], is_catching_up=True)
     await broker.manager.delete(T0)
@@ -254,7 +254,7 @@ async def test_a_future_log_is_deleted_when_its_replica_was_recreated_since(
     await broker.workers.wait_closed()
 
 
-async def test_a_new_topic_is_not_catching_up_when_the_deletion_of_its_namesake_had_no_room(
+async def test_a_new_topic_is_not_catching_up_when_the_deletion_of_its_predecessor_had_no_room(
     broker: BrokerStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No directory had room for the registry when the earlier topic was deleted."""
