@@ -34,7 +34,7 @@ class DirectoryReopening:
 
     Args:
         directories: the live directories; one that is reopened is added.
-        identity: of this broker.
+        identity: the broker that the directories belong to.
         creating: the partitions whose logs are being created.
         may_format: `ottla.log.dirs.format`, None without the key.
         on_reopened: notifies the broker: the directory, its logs, and whether each has every record that it had. In the
