@@ -150,7 +150,7 @@ class Node:
             listed_apis=self.dispatcher.listed_apis,
         )
         for endpoint in self.config.listeners.bound:
-            self.ports[endpoint.name] = await self.server.bind(endpoint)
+            self.ports[endpoint.listener] = await self.server.bind(endpoint)
         self.is_running = True
 
     def report_directories(self) -> None:
