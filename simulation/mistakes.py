@@ -221,7 +221,7 @@ def _same_epoch(self: LeaderAndIsr, leader: int, in_sync: tuple[int, ...], *rest
     return replace(self, leader=leader, isr=in_sync)
 
 
-_find_partitions = SessionlessContext._find_partitions
+_begin_sessionless = SessionlessContext.begin
 _check_fetch = checks.check
 _acknowledge_fetch = checks.acknowledge
 
@@ -236,7 +236,7 @@ def _acknowledge_what_diverges(items: Sequence[PartitionFetch], params: FetchPar
 
 
 def _give_later_records(self: SessionlessContext) -> None:
-    _find_partitions(self)
+    _begin_sessionless(self)
     for item in self.items:
         requested, partition = item.requested, item.partition
         if partition is None or item.error or self._params.replica_id >= 0:
@@ -379,7 +379,7 @@ MISTAKES = (
         "some fetches of consumers skip six records",
         "fleet",
         5,
-        ((SessionlessContext, "_find_partitions", _give_later_records),),
+        ((SessionlessContext, "begin", _give_later_records),),
         is_quick=True,
     ),
     Mistake(

@@ -16,7 +16,8 @@ session (`replication.leader_session`), offsets and the in-sync set (`replicatio
 Concurrency: everything happens on the broker's loop. Only reads that the disk answers later and conversions suspend a
 fetch; `partition_reads` says what may have changed when it goes on.
 
-Values, with one exception that is made for speed: the result of a partition is an object of the generated class
-`protocol.generated.fetch.PartitionData`, which the handler sends as it is, and a requested partition is whatever has
-the attributes of `fetch_values.RequestedPartition`: the decoded request is not copied.
+Values, with one exception that is made for speed: the results of partitions and topics are objects of the generated
+classes `PartitionData` and `FetchableTopicResponse` of `protocol.generated.fetch`, which the handler sends as they are,
+and a requested partition is whatever has the attributes of `fetch_values.RequestedPartition`: neither the decoded
+request nor the response is copied.
 """

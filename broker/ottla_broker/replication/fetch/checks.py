@@ -49,7 +49,7 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
     if epoch_error:
         item.error = int(epoch_error)
     elif not partition.is_leader and (
-        replica_id >= 0 or not params.may_read_from_followers or partition.replica.is_idle
+        replica_id >= 0 or not params.capabilities.may_read_from_followers or partition.replica.is_idle
     ):
         item.error = _NOT_LEADER
     elif replica_id >= 0 and replica_id not in partition.followers:
@@ -62,7 +62,7 @@ def check(item: PartitionFetch, params: FetchParams, environment: FetchEnvironme
         _check_divergence(item, partition)
     elif offset > log.log_end_offset:
         item.error = _OFFSET_OUT_OF_RANGE
-    elif not params.reads_zstd and log.config.codec is Codec.ZSTD:
+    elif not params.capabilities.reads_zstd and log.config.codec is Codec.ZSTD:
         item.error = _UNSUPPORTED_COMPRESSION_TYPE
 
 
@@ -122,7 +122,11 @@ def is_satisfied(items: Iterable[PartitionFetch], params: FetchParams, environme
             return True
         offset = item.requested.fetch_offset
         upper = upper_offset(partition, params)
-        if offset < upper and available < min_bytes and not is_throttled(partition, params, environment):
+        if (
+            offset < upper
+            and available < min_bytes
+            and (params.replica_id < 0 or not is_throttled(partition, params, environment))
+        ):
             if min_bytes <= 1:
                 return True
             found = partition.log.bytes_between(offset, upper)
@@ -140,7 +144,7 @@ def is_throttled(partition: Partition, params: FetchParams, environment: FetchEn
     A follower that the high watermark waits for is never throttled.
     """
     throttled = partition.log.state.config.throttled_by_leader
-    if params.replica_id < 0 or not throttled:
+    if not throttled:
         return False
     replicas = environment.replicas
     return (

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ottla_broker.protocol.errors import ErrorCode
-from ottla_broker.protocol.generated.fetch import PartitionData
+from ottla_broker.protocol.generated.fetch import FetchableTopicResponse, PartitionData
 from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.fetch_values import (
-    FetchedTopic,
     FetchEnvironment,
     FetchParams,
     FetchResult,
@@ -86,9 +85,31 @@ class SessionlessContext:
         self.items: list[PartitionFetch] = []
 
     def begin(self) -> None:
-        self._find_partitions()
-        if self._params.replica_id >= 0:
-            checks.acknowledge(self.items, self._params)
+        params, environment, items = self._params, self._environment, self.items
+        replicas = environment.replicas
+        by_id = params.capabilities.uses_topic_ids
+        for topic in self._requested:
+            name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
+            by_index = replicas.topics.get(name) if name is not None else None
+            self.topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
+            for requested in topic.partitions:
+                item = PartitionFetch(name or "", requested)
+                items.append(item)
+                if name is None:
+                    item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
+                    continue
+                partition = None if by_index is None else by_index.get(requested.partition)
+                if partition is None or partition.log.state.is_failed:
+                    found = replicas.partition_or_error(name, requested.partition)
+                    item.error = int(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    continue
+                if by_id and partition.topic_id != topic.topic_id:
+                    item.error = int(ErrorCode.INCONSISTENT_TOPIC_ID)
+                    continue
+                item.partition = partition
+                checks.check(item, params, environment)
+        if params.replica_id >= 0:
+            checks.acknowledge(items, params)
 
     def check_again(self) -> None:
         for item in self.items:
@@ -118,35 +139,10 @@ class SessionlessContext:
     def result(self, results: list[PartitionData]) -> FetchResult:
         topics = []
         position = 0
-        for key, name, count in self.topics:
-            topics.append(FetchedTopic(key, name, results[position : position + count]))
+        for key, _, count in self.topics:
+            topics.append(_new_topic(key, results[position : position + count]))
             position += count
         return FetchResult(topics)
-
-    def _find_partitions(self) -> None:
-        params, environment, items = self._params, self._environment, self.items
-        replicas = environment.replicas
-        by_id = params.uses_topic_ids
-        for topic in self._requested:
-            name = replicas.topic_name(topic.topic_id) if by_id else topic.topic
-            by_index = replicas.topics.get(name) if name is not None else None
-            self.topics.append((topic.topic_id if by_id else topic.topic, name or "", len(topic.partitions)))
-            for requested in topic.partitions:
-                item = PartitionFetch(name or "", requested)
-                items.append(item)
-                if name is None:
-                    item.error = int(ErrorCode.UNKNOWN_TOPIC_ID)
-                    continue
-                partition = None if by_index is None else by_index.get(requested.partition)
-                if partition is None or partition.log.state.is_failed:
-                    found = replicas.partition_or_error(name, requested.partition)
-                    item.error = int(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                    continue
-                if by_id and partition.topic_id != topic.topic_id:
-                    item.error = int(ErrorCode.INCONSISTENT_TOPIC_ID)
-                    continue
-                item.partition = partition
-                checks.check(item, params, environment)
 
 
 class FullContext:
@@ -200,7 +196,7 @@ class FullContext:
             len(partitions.items),
             new_state,
             is_privileged=params.replica_id >= 0,
-            uses_topic_ids=params.uses_topic_ids,
+            uses_topic_ids=params.capabilities.uses_topic_ids,
             now_ms=now_ms,
         )
         result = partitions.result(results)
@@ -273,7 +269,7 @@ class IncrementalContext:
             for data in results:
                 release(data)
             return state.invalid_epoch()
-        topics: dict[TopicKey, FetchedTopic] = {}
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
         answered = list(zip(self.items, results, strict=True))
         state.rotate(answered)
         for item, data in answered:
@@ -283,7 +279,7 @@ class IncrementalContext:
             key = item.key[0]
             topic = topics.get(key)
             if topic is None:
-                topic = topics[key] = FetchedTopic(key, item.topic, [])
+                topic = topics[key] = _new_topic(key, [])
             topic.partitions.append(data)
         return FetchResult(list(topics.values()), self._session.session_id)
 
@@ -322,3 +318,9 @@ class IncrementalContext:
         if replica_id < 0:
             return True
         return log.high_watermark == log.log_end_offset and replica_id in partition.in_sync.committed
+
+
+def _new_topic(key: TopicKey, results: list[PartitionData]) -> FetchableTopicResponse:
+    if isinstance(key, bytes):
+        return FetchableTopicResponse(topic_id=key, partitions=results)
+    return FetchableTopicResponse(topic=key, partitions=results)

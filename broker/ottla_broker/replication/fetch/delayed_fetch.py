@@ -14,7 +14,7 @@ from ottla_broker.replication.fetch import checks
 from ottla_broker.replication.fetch.contexts import FetchContext
 from ottla_broker.replication.fetch.down_conversion import convert_partitions
 from ottla_broker.replication.fetch.fetch_values import FetchEnvironment, FetchParams, FetchReply, FetchResult
-from ottla_broker.replication.fetch.partition_reads import PartitionReads
+from ottla_broker.replication.fetch.partition_reads import read_partitions
 
 
 class DelayedFetch:
@@ -75,7 +75,8 @@ class DelayedFetch:
         """Answers with this result instead, unless an answer is under way."""
         if not self._is_done:
             self._is_done = True
-            self._stop_waiting()
+            if self._is_registered:
+                self._stop_waiting()
             self._reply.answer(result)
 
     def _wait(self, longest_s: float) -> None:
@@ -84,19 +85,20 @@ class DelayedFetch:
         self._environment.replicas.wheel.arm(self, longest_s)
 
     def _stop_waiting(self) -> None:
-        if self._is_registered:
-            self._is_registered = False
-            TimerWheel.disarm(self)
-            self._context.unregister(self)
+        self._is_registered = False
+        TimerWheel.disarm(self)
+        self._context.unregister(self)
 
     def _answer(self) -> None:
         self._is_done = True
-        self._stop_waiting()
-        if self._params.magic is not None:
+        if self._is_registered:
+            self._stop_waiting()
+        if self._params.capabilities.magic is not None:
             self._environment.clock.spawn(self._answer_converted(), name="fetch with conversion")
             return
         self._context.select()
-        PartitionReads(self._context.items, self._params, self._environment, self._finish).start()
+        params = self._params
+        read_partitions(self._context.items, params, self._environment, self._finish, [], params.max_bytes)
 
     def _finish(self, results: list[PartitionData]) -> None:
         self._reply.answer(self._context.result(results))

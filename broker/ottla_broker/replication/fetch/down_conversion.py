@@ -70,10 +70,10 @@ class _Conversions:
     __slots__ = ("_cuts_first_batch", "_environment", "_has_data", "_left_bytes", "_magic", "_share_bytes")
 
     def __init__(self, params: FetchParams, environment: FetchEnvironment, partitions: int) -> None:
-        assert params.magic is not None
+        assert params.capabilities.magic is not None
         self._environment = environment
-        self._magic = params.magic
-        self._cuts_first_batch = params.cuts_first_batch
+        self._magic = params.capabilities.magic
+        self._cuts_first_batch = params.capabilities.cuts_first_batch
         self._left_bytes = params.max_bytes
         self._share_bytes = max(PARTITION_BYTES, RESULT_BYTES // max(partitions, 1))
         self._has_data = False

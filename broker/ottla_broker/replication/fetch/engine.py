@@ -86,7 +86,7 @@ class FetchEngine:
     ) -> FetchContext | ErrorCode:
         """The context of an incremental request. One that leaves no partition closes the session."""
         sessions = self.sessions
-        session = sessions.find(session_id, session_epoch, uses_topic_ids=params.uses_topic_ids)
+        session = sessions.find(session_id, session_epoch, uses_topic_ids=params.capabilities.uses_topic_ids)
         if isinstance(session, ErrorCode):
             return session
         state = session.content

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ottla_broker.protocol.generated.fetch import PartitionData
+from ottla_broker.protocol.generated.fetch import FetchableTopicResponse
 from ottla_broker.replication.leader_session import NO_SESSION
 from ottla_broker.replication.partition import Waiter
 
@@ -57,6 +57,26 @@ class ForgottenPartitions(Protocol):
     def partitions(self) -> Sequence[int]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FetchCapabilities:
+    """What the version of a request means for reading.
+
+    Args:
+        uses_topic_ids: the request names topic ids (KIP-516).
+        may_read_from_followers: the client understands KIP-392.
+        reads_zstd: the client understands zstd (KIP-110).
+        magic: the message format that records are converted to, None: they are sent as stored.
+        cuts_first_batch: with `magic`: no limit for the whole result, and a batch that is too large is cut (before
+            KIP-74).
+    """
+
+    uses_topic_ids: bool
+    may_read_from_followers: bool
+    reads_zstd: bool
+    magic: int | None
+    cuts_first_batch: bool
+
+
 class FetchParams:
     """What a request says of all its partitions.
 
@@ -70,31 +90,22 @@ class FetchParams:
         rack: the consumer's rack (KIP-392), "" where it names none or replica.selector.class does not use it.
         listener: the listener that the client uses; a follower that is not on it is not its closest replica.
         reports_high_watermark: the follower gets a changed high watermark at once, because consumers read from it.
-        uses_topic_ids: the request names topic ids (KIP-516).
-        may_read_from_followers: the client understands KIP-392.
-        reads_zstd: the client understands zstd (KIP-110).
-        magic: the message format that records are converted to, None: they are sent as stored.
-        cuts_first_batch: with `magic`: no limit for the whole result, and a batch that is too large is cut (before
-            KIP-74).
+        capabilities: of the request's version.
         received_at: Clock.monotonic in seconds.
     """
 
     __slots__ = (
-        "cuts_first_batch",
+        "capabilities",
         "isolation_level",
         "listener",
-        "magic",
         "max_bytes",
         "max_wait_ms",
-        "may_read_from_followers",
         "min_bytes",
         "rack",
-        "reads_zstd",
         "received_at",
         "replica_epoch",
         "replica_id",
         "reports_high_watermark",
-        "uses_topic_ids",
     )
 
     def __init__(
@@ -108,11 +119,7 @@ class FetchParams:
         rack: str,
         listener: str,
         reports_high_watermark: bool,
-        uses_topic_ids: bool,
-        may_read_from_followers: bool,
-        reads_zstd: bool,
-        magic: int | None,
-        cuts_first_batch: bool,
+        capabilities: FetchCapabilities,
         received_at: float,
     ) -> None:
         self.replica_id = replica_id
@@ -124,23 +131,8 @@ class FetchParams:
         self.rack = rack
         self.listener = listener
         self.reports_high_watermark = reports_high_watermark
-        self.uses_topic_ids = uses_topic_ids
-        self.may_read_from_followers = may_read_from_followers
-        self.reads_zstd = reads_zstd
-        self.magic = magic
-        self.cuts_first_batch = cuts_first_batch
+        self.capabilities = capabilities
         self.received_at = received_at
-
-
-class FetchedTopic:
-    """The results of one topic's partitions, in the order to send; `name` is "" when its id is unknown here."""
-
-    __slots__ = ("key", "name", "partitions")
-
-    def __init__(self, key: TopicKey, name: str, partitions: list[PartitionData]) -> None:
-        self.key = key
-        self.name = name
-        self.partitions = partitions
 
 
 class FetchResult:
@@ -148,7 +140,7 @@ class FetchResult:
 
     __slots__ = ("error_code", "session_id", "topics")
 
-    def __init__(self, topics: list[FetchedTopic], session_id: int = NO_SESSION, error_code: int = 0) -> None:
+    def __init__(self, topics: list[FetchableTopicResponse], session_id: int = NO_SESSION, error_code: int = 0) -> None:
         self.topics = topics
         self.session_id = session_id
         self.error_code = error_code

@@ -71,8 +71,66 @@ def release(data: PartitionData) -> None:
         chunk.release()
 
 
-class PartitionReads:
-    """One pass over the items of a fetch; calls `finish` once with a result for each item, in their order."""
+def read_partitions(
+    items: Sequence[PartitionFetch],
+    params: FetchParams,
+    environment: FetchEnvironment,
+    finish: Callable[[list[PartitionData]], None],
+    results: list[PartitionData],
+    left_bytes: int,
+    start: int = 0,
+) -> None:
+    """Reads the items; calls `finish` once with a result for each, in their order, possibly later.
+
+    Args:
+        results: those of the items before `start`.
+        left_bytes: what is left of max_bytes.
+        start: the position of the first item to read; more than 0 after a wait for the disk.
+    """
+    for position in range(start, len(items)):
+        item = items[position]
+        if start:
+            _check_again(item, params, environment)
+        data = new_result(item, params)
+        results.append(data)
+        partition = item.partition
+        if data.error_code or item.diverging is not None or partition is None or item.preferred >= 0:
+            continue
+        offset = item.requested.fetch_offset
+        upper = checks.upper_offset(partition, params)
+        is_first = left_bytes == params.max_bytes
+        if (
+            offset >= upper
+            or (left_bytes <= 0 and not is_first)
+            or (params.replica_id >= 0 and checks.is_throttled(partition, params, environment))
+        ):
+            continue
+        max_bytes = min(item.requested.partition_max_bytes, left_bytes)
+        try:
+            read = partition.log.read(offset, max_bytes, upper, at_least_one_batch=is_first)
+        except KafkaError as error:
+            fail_result(data, error)
+            continue
+        if isinstance(read, asyncio.Future):
+            if not read.done():
+                suspended = _SuspendedReads(items, params, environment, results, finish)
+                read.add_done_callback(partial(suspended.on_read, position, left_bytes, partition, upper))
+                return
+            size, aborted = _take_future(read, item, data, partition, upper, params, environment)
+        else:
+            size, aborted = _take(read, item, data, partition, upper, params, environment)
+        left_bytes -= size
+        if aborted is not None:
+            suspended = _SuspendedReads(items, params, environment, results, finish)
+            aborted.add_done_callback(partial(suspended.on_aborted, position, left_bytes))
+            return
+    if start:
+        _drop_stale(results)
+    finish(results)
+
+
+class _SuspendedReads:
+    """A pass that waits for the disk."""
 
     __slots__ = ("_environment", "_finish", "_items", "_params", "_results")
 
@@ -81,82 +139,36 @@ class PartitionReads:
         items: Sequence[PartitionFetch],
         params: FetchParams,
         environment: FetchEnvironment,
+        results: list[PartitionData],
         finish: Callable[[list[PartitionData]], None],
     ) -> None:
         self._items = items
         self._params = params
         self._environment = environment
+        self._results = results
         self._finish = finish
-        self._results: list[PartitionData] = []
 
-    def start(self) -> None:
-        """Reads until the disk has to be waited for, or all is read."""
-        self._read_from(0, self._params.max_bytes)
-
-    def _read_from(self, start: int, left_bytes: int) -> None:
-        """Reads the items from position `start` on; more than 0 after a wait. `left_bytes` are left of max_bytes."""
-        items, results = self._items, self._results
-        params, environment = self._params, self._environment
-        for position in range(start, len(items)):
-            item = items[position]
-            if start:
-                self._check_again(item)
-            data = new_result(item, params)
-            results.append(data)
-            partition = item.partition
-            if data.error_code or item.diverging is not None or partition is None or item.preferred >= 0:
-                continue
-            offset = item.requested.fetch_offset
-            upper = checks.upper_offset(partition, params)
-            is_first = left_bytes == params.max_bytes
-            if (
-                offset >= upper
-                or (left_bytes <= 0 and not is_first)
-                or checks.is_throttled(partition, params, environment)
-            ):
-                continue
-            max_bytes = min(item.requested.partition_max_bytes, left_bytes)
-            try:
-                read = partition.log.read(offset, max_bytes, upper, at_least_one_batch=is_first)
-            except KafkaError as error:
-                fail_result(data, error)
-                continue
-            if isinstance(read, asyncio.Future):
-                if not read.done():
-                    read.add_done_callback(partial(self._on_read, position, left_bytes, partition, upper))
-                    return
-                size, aborted = self._take_future(read, item, data, partition, upper)
-            else:
-                size, aborted = self._take(read, item, data, partition, upper)
-            left_bytes -= size
-            if aborted is not None:
-                aborted.add_done_callback(partial(self._on_aborted, position, left_bytes))
-                return
-        if start:
-            self._drop_stale()
-        self._finish(results)
-
-    def _on_read(
+    def on_read(
         self, position: int, left_bytes: int, partition: Partition, upper: int, read: asyncio.Future[LogRead]
     ) -> None:
         if read.cancelled():
             return
         item = self._items[position]
-        self._check_again(item)
+        _check_again(item, self._params, self._environment)
         if item.error or item.diverging is not None or item.preferred >= 0:
             if read.exception() is None:
                 for chunk in read.result().chunks:
                     chunk.release()
             self._results[-1] = new_result(item, self._params)
-            self._read_from(position + 1, left_bytes)
+            self._read_on(position + 1, left_bytes)
             return
-        size, aborted = self._take_future(read, item, self._results[-1], partition, upper)
+        size, aborted = _take_future(read, item, self._results[-1], partition, upper, self._params, self._environment)
         if aborted is not None:
-            aborted.add_done_callback(partial(self._on_aborted, position, left_bytes - size))
+            aborted.add_done_callback(partial(self.on_aborted, position, left_bytes - size))
             return
-        self._read_from(position + 1, left_bytes - size)
+        self._read_on(position + 1, left_bytes - size)
 
-    def _on_aborted(self, position: int, left_bytes: int, found: _Aborted) -> None:
+    def on_aborted(self, position: int, left_bytes: int, found: _Aborted) -> None:
         if found.cancelled():
             return
         data = self._results[-1]
@@ -166,58 +178,77 @@ class PartitionReads:
         else:
             # Without the list the consumer would take aborted records for committed ones.
             fail_result(data, error)
-        self._read_from(position + 1, left_bytes)
+        self._read_on(position + 1, left_bytes)
 
-    def _check_again(self, item: PartitionFetch) -> None:
-        """After a wait: records that another leader epoch wrote must not leave as those of the requested one."""
-        if item.partition is not None and not item.error:
-            item.diverging, item.preferred = None, -1
-            checks.check(item, self._params, self._environment)
+    def _read_on(self, start: int, left_bytes: int) -> None:
+        read_partitions(self._items, self._params, self._environment, self._finish, self._results, left_bytes, start)
 
-    def _drop_stale(self) -> None:
-        """Drops what was read before a wait and truncated since. Sent as it is, it would end the connection."""
-        for data in self._results:
-            if any(chunk.is_stale for chunk in _file_ranges(data)):
-                fail_result(data, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was truncated meanwhile"))
 
-    def _take_future(
-        self, read: asyncio.Future[LogRead], item: PartitionFetch, data: PartitionData, partition: Partition, upper: int
-    ) -> tuple[int, _Aborted | None]:
-        error = read.exception()
-        if error is None:
-            return self._take(read.result(), item, data, partition, upper)
-        fail_result(data, error)
+def _check_again(item: PartitionFetch, params: FetchParams, environment: FetchEnvironment) -> None:
+    """After a wait: records that another leader epoch wrote must not leave as those of the requested one."""
+    if item.partition is not None and not item.error:
+        item.diverging, item.preferred = None, -1
+        checks.check(item, params, environment)
+
+
+def _drop_stale(results: Iterable[PartitionData]) -> None:
+    """Drops what was read before a wait and truncated since. Sent as it is, it would end the connection."""
+    for data in results:
+        if any(chunk.is_stale for chunk in _file_ranges(data)):
+            fail_result(data, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was truncated meanwhile"))
+
+
+def _take_future(
+    read: asyncio.Future[LogRead],
+    item: PartitionFetch,
+    data: PartitionData,
+    partition: Partition,
+    upper: int,
+    params: FetchParams,
+    environment: FetchEnvironment,
+) -> tuple[int, _Aborted | None]:
+    error = read.exception()
+    if error is None:
+        return _take(read.result(), item, data, partition, upper, params, environment)
+    fail_result(data, error)
+    return 0, None
+
+
+def _take(
+    read: LogRead,
+    item: PartitionFetch,
+    data: PartitionData,
+    partition: Partition,
+    upper: int,
+    params: FetchParams,
+    environment: FetchEnvironment,
+) -> tuple[int, _Aborted | None]:
+    """The bytes taken, and the aborted transactions when they are read later."""
+    size: int = read.size
+    if not size:
         return 0, None
-
-    def _take(
-        self, read: LogRead, item: PartitionFetch, data: PartitionData, partition: Partition, upper: int
-    ) -> tuple[int, _Aborted | None]:
-        """The bytes taken, and the aborted transactions when they are read later."""
-        size: int = read.size
-        if not size:
-            return 0, None
-        data.records = tuple(read.chunks)
-        params = self._params
-        if params.replica_id >= 0:
-            self._count_replication(partition, size)
-            return size, None
-        partition.bytes_out(size)
-        if partition.log.state.has_aborted_transactions and params.isolation_level == READ_COMMITTED:
-            aborted = partition.log.aborted_in(read, item.requested.fetch_offset, upper)
-            if isinstance(aborted, asyncio.Future):
-                return size, aborted
-            data.aborted_transactions = _aborted(aborted)
+    data.records = tuple(read.chunks)
+    if params.replica_id >= 0:
+        _count_replication(partition, size, params.replica_id, environment)
         return size, None
+    partition.bytes_out(size)
+    if partition.log.state.has_aborted_transactions and params.isolation_level == READ_COMMITTED:
+        aborted = partition.log.aborted_in(read, item.requested.fetch_offset, upper)
+        if isinstance(aborted, asyncio.Future):
+            return size, aborted
+        data.aborted_transactions = _aborted(aborted)
+    return size, None
 
-    def _count_replication(self, partition: Partition, size: int) -> None:
-        replicas = self._environment.replicas
-        quotas = replicas.quotas
-        quotas.bytes_out.inc(size)
-        if self._params.replica_id in partition.adding:
-            quotas.reassigned_out.inc(size)
-        throttled = partition.log.state.config.throttled_by_leader
-        if throttled and throttled.has(partition.index, replicas.broker_id):
-            quotas.leader.record(size)
+
+def _count_replication(partition: Partition, size: int, replica_id: int, environment: FetchEnvironment) -> None:
+    replicas = environment.replicas
+    quotas = replicas.quotas
+    quotas.bytes_out.inc(size)
+    if replica_id in partition.adding:
+        quotas.reassigned_out.inc(size)
+    throttled = partition.log.state.config.throttled_by_leader
+    if throttled and throttled.has(partition.index, replicas.broker_id):
+        quotas.leader.record(size)
 
 
 def _file_ranges(data: PartitionData) -> Iterable[FileRange]:

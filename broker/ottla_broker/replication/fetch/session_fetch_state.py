@@ -148,7 +148,7 @@ class SessionFetchState:
         self, requested: Iterable[RequestedTopic], forgotten: Iterable[ForgottenPartitions], params: FetchParams
     ) -> None:
         """Takes an incremental request over: first what it names, then what it forgets."""
-        by_id = params.uses_topic_ids
+        by_id = params.capabilities.uses_topic_ids
         for topic in requested:
             name = topic.topic_id if by_id else topic.topic
             for one in topic.partitions:

@@ -42,13 +42,12 @@ import logging
 
 from ottla_broker.protocol.errors import ErrorCode
 from ottla_broker.protocol.generated.fetch import (
-    FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from ottla_broker.replication.fetch.fetch_values import FetchParams, FetchResult
+from ottla_broker.replication.fetch.fetch_values import FetchCapabilities, FetchParams, FetchResult
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
 
@@ -65,13 +64,31 @@ _FIRST_VERSION_WITH_ZSTD = 10
 _FIRST_VERSION_WITH_RACKS = 11
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_HINTS = 16
+_LAST_VERSION = 17
 
 
 def handle(services: Services, context: RequestContext, request: FetchRequest, respond: Respond[FetchResponse]) -> None:
-    """Answers through `respond` once, possibly later."""
+    """Responds through `respond` once, possibly later."""
     engine = services.fetch_engine
-    services.fetch_engine.fetch(
-        _params(services, context, request, engine.chooses_by_rack),
+    state = request.replica_state
+    replica_id = request.replica_id if state is None else state.replica_id
+    max_bytes = min(request.max_bytes, services.config["fetch.max.bytes"])
+    params = FetchParams(
+        replica_id,
+        -1 if state is None else state.replica_epoch,
+        request.max_wait_ms,
+        # Who waits for more than a response may hold would wait out its time with every fetch, whatever there is.
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.isolation_level,
+        request.rack_id if engine.chooses_by_rack and replica_id < 0 else "",
+        context.connection.listener,
+        engine.chooses_by_rack and replica_id >= 0,
+        _CAPABILITIES[context.api_version],
+        context.received_at,
+    )
+    engine.fetch(
+        params,
         request.session_id,
         request.session_epoch,
         request.topics,
@@ -91,29 +108,17 @@ def magic_of_version(version: int) -> int | None:
     return 0 if version <= 1 else 1
 
 
-def _params(services: Services, context: RequestContext, request: FetchRequest, chooses_by_rack: bool) -> FetchParams:
-    version = context.api_version
-    state = request.replica_state
-    replica_id = request.replica_id if state is None else state.replica_id
-    max_bytes = min(request.max_bytes, services.config["fetch.max.bytes"])
-    return FetchParams(
-        replica_id,
-        -1 if state is None else state.replica_epoch,
-        request.max_wait_ms,
-        # Who waits for more than a response may hold would wait out its time with every fetch, whatever there is.
-        min(request.min_bytes, max_bytes),
-        max_bytes,
-        request.isolation_level,
-        request.rack_id if chooses_by_rack and replica_id < 0 else "",
-        context.listener,
-        chooses_by_rack and replica_id >= 0,
-        version >= _FIRST_VERSION_WITH_TOPIC_IDS,
-        version >= _FIRST_VERSION_WITH_RACKS,
-        version >= _FIRST_VERSION_WITH_ZSTD,
-        magic_of_version(version),
-        version <= _LAST_VERSION_THAT_CUTS,
-        context.received_at,
+_CAPABILITIES = tuple(
+    FetchCapabilities(
+        uses_topic_ids=version >= _FIRST_VERSION_WITH_TOPIC_IDS,
+        may_read_from_followers=version >= _FIRST_VERSION_WITH_RACKS,
+        reads_zstd=version >= _FIRST_VERSION_WITH_ZSTD,
+        magic=magic_of_version(version),
+        cuts_first_batch=version <= _LAST_VERSION_THAT_CUTS,
     )
+    for version in range(_LAST_VERSION + 1)
+)
+"""By version."""
 
 
 class _Reply:
@@ -130,15 +135,7 @@ class _Reply:
         version = self._context.api_version
         if version < _FIRST_VERSION_WITH_STORAGE_ERRORS:
             _replace_storage_errors(result)
-        topics = []
-        for topic in result.topics:
-            one = FetchableTopicResponse(partitions=topic.partitions)
-            if isinstance(topic.key, bytes):
-                one.topic_id = topic.key
-            else:
-                one.topic = topic.key
-            topics.append(one)
-        response = FetchResponse(error_code=result.error_code, session_id=result.session_id, responses=topics)
+        response = FetchResponse(error_code=result.error_code, session_id=result.session_id, responses=result.topics)
         if version >= _FIRST_VERSION_WITH_HINTS:
             self._add_leader_hints(result, response)
         self._respond(response)
@@ -152,7 +149,9 @@ class _Reply:
         for topic in result.topics:
             for data in topic.partitions:
                 if data.error_code in _WITH_LEADER_HINT:
-                    leader, epoch = current_leader(self._services, topic.name, data.partition_index)
+                    # The id was resolved to a name before: an unknown one has another error.
+                    name = self._services.replica_manager.topic_name(topic.topic_id) or ""
+                    leader, epoch = current_leader(self._services, name, data.partition_index)
                     data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
                     hints = hints or NodeHints(self._services, self._context.listener)
                     hints.add(leader)

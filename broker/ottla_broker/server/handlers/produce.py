@@ -45,7 +45,7 @@ from ottla_broker.replication.delayed import DelayedProduce
 from ottla_broker.replication.partition import Partition
 from ottla_broker.server.handler_api import RequestContext, Respond, Services
 from ottla_broker.server.handlers.shared.leader_hints import NodeHints, current_leader
-from ottla_broker.storage.log.append_checks import PreparationNeeded
+from ottla_broker.storage.log.append_checks import AppendInfo, PreparationNeeded
 
 logger = logging.getLogger("ottla.server")
 
@@ -75,179 +75,125 @@ _OLD_FORMAT = KafkaError(ErrorCode.INVALID_RECORD, "from version 3 on a produce 
 def handle(
     services: Services, context: RequestContext, request: ProduceRequest, respond: Respond[ProduceResponse]
 ) -> None:
-    """Answers through `respond` once; with None for acks=0."""
+    """Responds through `respond` once; with None for acks=0."""
     manager = services.replica_manager
     if manager.held and manager.moves.wait_for_swap(
         request.topic_data, partial(handle, services, context, request, respond)
     ):
         return
-    if request.acks not in (1, -1, 0):
+    acks = request.acks
+    if acks not in (1, -1, 0):
         respond(_refusal_of_all(request, ErrorCode.INVALID_REQUIRED_ACKS))
         return
-    _Produce(services, context, request, respond).start()
+    version = context.api_version
+    is_transactional = request.transactional_id is not None
+    response = ProduceResponse(responses=[])
+    delayed = DelayedProduce(partial(_finish, services, context, respond, response, acks))
+    delayed.pending = 1  # this function, until it has handled every partition
+    queued: _QueuedBatches | None = None
+    for topic in request.topic_data:
+        name = topic.name
+        by_index = manager.topics.get(name)
+        is_read_only = name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT
+        entries: list[PartitionProduceResponse] = []
+        response.responses.append(TopicProduceResponse(name=name, partition_responses=entries))
+        for data in topic.partition_data:
+            index = data.index
+            entry = PartitionProduceResponse(index=index)
+            entries.append(entry)
+            partition = None if by_index is None else by_index.get(index)
+            # The reader gives slices of the frame.
+            records: memoryview | None = data.records  # type: ignore[assignment]
+            if partition is None or is_read_only or partition.log.state.is_failed:
+                _refuse(entry, _obstacle(services, name, index, partition, is_read_only), context, acks, name)
+                continue
+            if (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
+                _refuse(entry, error, context, acks, name)
+                continue
+            assert records is not None
+            try:
+                info = partition.append(records, acks, False, is_transactional)
+            except KafkaError as refusal:
+                _refuse(entry, refusal, context, acks, name, partition)
+            except PreparationNeeded:
+                if version >= _FIRST_VERSION_OF_FORMAT_2 and records[_MAGIC_OFFSET] < 2:
+                    _refuse(entry, _OLD_FORMAT, context, acks, name)
+                    continue
+                if queued is None:
+                    queued = _QueuedBatches(services, context, acks, is_transactional, delayed)
+                queued.add(partition, records, entry)
+            else:
+                _on_appended(partition, info, acks, entry, delayed)
+    if acks == -1 and delayed.pending > 1:
+        # 0 and 1 wait for this broker's own disk alone: a write, or its failure, always ends that.
+        manager.wheel.arm(delayed, max(0, request.timeout_ms) / 1000)
+    delayed.one_done()
 
 
-class _Produce:
-    """One produce request from its arrival to its response.
+def _on_appended(
+    partition: Partition, info: AppendInfo, acks: int, entry: PartitionProduceResponse, delayed: DelayedProduce
+) -> None:
+    """Fills the entry of an appended batch; the request waits for what `acks` says, if that has not happened yet."""
+    log = partition.log
+    last = info.last_offset
+    entry.error_code = 0
+    entry.base_offset = info.first_offset
+    entry.log_append_time_ms = info.log_append_time_ms
+    entry.log_start_offset = log.log_start_offset
+    if acks >= 0:
+        if log.log_end_offset <= last:
+            partition.acks_leader.add(last + 1, delayed, entry)
+    elif log.high_watermark <= last:
+        partition.acks_all.add(last + 1, delayed, entry)
+    else:
+        entry.error_code = partition.acknowledgement()
 
-    A batch is appended at once, or after its turn in the append queue of its partition; either way `_append` says what
-    follows: the entry of the response has its offsets, and the request waits for what `acks` asks for, if that has not
-    happened yet. What waits is one `DelayedProduce`; `start` itself counts as pending until every partition has been
-    looked at.
-    """
 
-    __slots__ = ("_acks", "_context", "_delayed", "_is_transactional", "_request", "_respond", "_response", "_services")
+class _QueuedBatches:
+    """The partitions of one request whose batches go through the append queues, in order with others of theirs."""
+
+    __slots__ = ("_acks", "_context", "_delayed", "_is_transactional", "_services")
 
     def __init__(
-        self, services: Services, context: RequestContext, request: ProduceRequest, respond: Respond[ProduceResponse]
+        self, services: Services, context: RequestContext, acks: int, is_transactional: bool, delayed: DelayedProduce
     ) -> None:
         self._services = services
         self._context = context
-        self._request = request
-        self._respond = respond
-        self._acks = request.acks
-        self._is_transactional = request.transactional_id is not None
-        self._response = ProduceResponse(responses=[])
-        self._delayed: DelayedProduce | None = None
+        self._acks = acks
+        self._is_transactional = is_transactional
+        self._delayed = delayed
 
-    def start(self) -> None:
-        """Appends or queues every batch; responds, or waits."""
-        manager = self._services.replica_manager
-        version = self._context.api_version
-        responses = self._response.responses
-        for topic in self._request.topic_data:
-            name = topic.name
-            by_index = manager.topics.get(name)
-            is_read_only = name in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT
-            entries: list[PartitionProduceResponse] = []
-            responses.append(TopicProduceResponse(name=name, partition_responses=entries))
-            for data in topic.partition_data:
-                index = data.index
-                entry = PartitionProduceResponse(index=index)
-                entries.append(entry)
-                partition = None if by_index is None else by_index.get(index)
-                # The reader gives slices of the frame.
-                records: memoryview | None = data.records  # type: ignore[assignment]
-                if partition is None or is_read_only or partition.log.state.is_failed:
-                    self._refuse(entry, name, self._obstacle(name, index, partition, is_read_only))
-                elif (records is None or version < _FIRST_VERSION_WITH_ZSTD) and (error := _misfit(records, version)):
-                    self._refuse(entry, name, error)
-                else:
-                    assert records is not None
-                    try:
-                        self._append(partition, records, entry, False)
-                    except PreparationNeeded:
-                        self._queue(partition, records, entry)
-        self._wait_or_finish()
-
-    def _obstacle(self, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
-        """Why nothing can be appended to a partition."""
-        if is_read_only and partition is not None:
-            return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
-        found = self._services.replica_manager.partition_or_error(name, index)
-        return KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _append(
-        self, partition: Partition, records: memoryview, entry: PartitionProduceResponse, is_prepared: bool
-    ) -> None:
-        """Appends a batch and fills its entry; raises PreparationNeeded where it goes through the append queue."""
-        acks = self._acks
-        try:
-            info = partition.append(records, acks, is_prepared, self._is_transactional)
-        except KafkaError as error:
-            self._refuse(entry, partition.topic, error, partition)
-            return
-        log = partition.log.state
-        last = info.last_offset
-        entry.error_code = 0
-        entry.base_offset = info.first_offset
-        entry.log_append_time_ms = info.log_append_time_ms
-        entry.log_start_offset = log.log_start_offset
-        if acks >= 0:
-            if log.log_end_offset <= last:
-                partition.acks_leader.add(last + 1, self._delayed or self._delay(), entry)
-        elif log.high_watermark <= last:
-            partition.acks_all.add(last + 1, self._delayed or self._delay(), entry)
-        else:
-            entry.error_code = partition.acknowledgement()
-
-    def _queue(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
-        """Has a batch prepared, in order with the others of its partition."""
-        if self._context.api_version >= _FIRST_VERSION_OF_FORMAT_2 and records[_MAGIC_OFFSET] < 2:
-            self._refuse(entry, partition.topic, _OLD_FORMAT)
-            return
-        delayed = self._delayed or self._delay()
-        delayed.pending += 1
+    def add(self, partition: Partition, records: memoryview, entry: PartitionProduceResponse) -> None:
+        self._delayed.pending += 1
         # What the response says when the time is up before the batch is ready.
         entry.error_code = _TIMED_OUT
         entry.base_offset = -1
-        self._services.append_queues.add(partition, records, partial(self._on_ready, delayed, partition, entry))
+        self._services.append_queues.add(partition, records, partial(self._on_ready, partition, entry))
 
     def _on_ready(
-        self,
-        delayed: DelayedProduce,
-        partition: Partition,
-        entry: PartitionProduceResponse,
-        outcome: memoryview | KafkaError,
+        self, partition: Partition, entry: PartitionProduceResponse, outcome: memoryview | KafkaError
     ) -> None:
         try:
             if isinstance(outcome, KafkaError):
-                self._refuse(entry, partition.topic, outcome, partition)
-            else:
-                self._append(partition, outcome, entry, True)
+                raise outcome
+            info = partition.append(outcome, self._acks, True, self._is_transactional)
+        except KafkaError as error:
+            _refuse(entry, error, self._context, self._acks, partition.topic, partition)
         except Exception as error:
             # The batches behind it in the queue are appended all the same.
             logger.exception("a prepared batch of %s cannot be appended", partition.topic_partition)
             self._context.close_connection(f"internal error in PRODUCE: {error!r}")
-        delayed.one_done()
+        else:
+            _on_appended(partition, info, self._acks, entry, self._delayed)
+        self._delayed.one_done()
 
-    def _delay(self) -> DelayedProduce:
-        """The request waits from now on."""
-        delayed = self._delayed = DelayedProduce(self._finish)
-        delayed.pending = 1
-        return delayed
 
-    def _wait_or_finish(self) -> None:
-        delayed = self._delayed
-        if delayed is None:
-            # With acks=0 and a refused batch the connection is closed: there is no response.
-            if self._acks or not self._has_errors():
-                self._finish()
-            return
-        if self._acks == -1:  # 0 and 1 wait for this broker's own disk alone: a write, or its failure, ends that
-            self._services.replica_manager.wheel.arm(delayed, max(0, self._request.timeout_ms) / 1000)
-        delayed.one_done()
-
-    def _has_errors(self) -> bool:
-        return any(entry.error_code for topic in self._response.responses for entry in topic.partition_responses)
-
-    def _refuse(
-        self, entry: PartitionProduceResponse, topic: str, error: KafkaError, refused_by: Partition | None = None
-    ) -> None:
-        """`refused_by` had the records and did not append them."""
-        if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
-            entry.log_start_offset = refused_by.log.log_start_offset
-        entry.error_code = int(error.code)
-        entry.base_offset = -1
-        entry.error_message = error.message
-        if isinstance(error, RecordsRejected):
-            entry.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in error.record_errors
-            ]
-        if self._acks == 0:
-            self._context.close_connection(
-                f"a produce request with acks=0 got {error.code.name} for {topic}-{entry.index}"
-            )
-
-    def _finish(self) -> None:
-        if self._acks == 0:
-            self._respond(None)
-            return
-        version = self._context.api_version
-        if version >= _FIRST_VERSION_WITH_HINTS or version < _FIRST_VERSION_WITH_STORAGE_ERRORS:
-            _adapt(self._services, self._context, self._response)
-        self._respond(self._response)
+def _obstacle(services: Services, name: str, index: int, partition: Partition | None, is_read_only: bool) -> KafkaError:
+    """Why nothing can be appended to a partition."""
+    if is_read_only and partition is not None:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients do not write to {name}")
+    found = services.replica_manager.partition_or_error(name, index)
+    return KafkaError(found if isinstance(found, ErrorCode) else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _misfit(records: memoryview | None, version: int) -> KafkaError | None:
@@ -257,6 +203,45 @@ def _misfit(records: memoryview | None, version: int) -> KafkaError | None:
     if len(records) > _CODEC_OFFSET and records[_MAGIC_OFFSET] == 2 and records[_CODEC_OFFSET] & 7 == _ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     return None
+
+
+def _refuse(
+    entry: PartitionProduceResponse,
+    error: KafkaError,
+    context: RequestContext,
+    acks: int,
+    topic: str,
+    refused_by: Partition | None = None,
+) -> None:
+    """`refused_by` had the records and did not append them. With acks=0 the connection is closed."""
+    if refused_by is not None and error.code not in _KNOWN_REFUSALS and not isinstance(error, NotOneBatch):
+        entry.log_start_offset = refused_by.log.log_start_offset
+    entry.error_code = int(error.code)
+    entry.base_offset = -1
+    entry.error_message = error.message
+    if isinstance(error, RecordsRejected):
+        entry.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+    if acks == 0:
+        context.close_connection(f"a produce request with acks=0 got {error.code.name} for {topic}-{entry.index}")
+
+
+def _finish(
+    services: Services,
+    context: RequestContext,
+    respond: Respond[ProduceResponse],
+    response: ProduceResponse,
+    acks: int,
+) -> None:
+    if acks == 0:
+        respond(None)
+        return
+    version = context.api_version
+    if version >= _FIRST_VERSION_WITH_HINTS or version < _FIRST_VERSION_WITH_STORAGE_ERRORS:
+        _adapt(services, context, response)
+    respond(response)
 
 
 def _adapt(services: Services, context: RequestContext, response: ProduceResponse) -> None:
