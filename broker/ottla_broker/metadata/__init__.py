@@ -1,1 +1,1 @@
-"""What a broker knows of the cluster, as the controller tells it by UpdateMetadata."""
+"""The metadata of the cluster that the controller sends by UpdateMetadata."""

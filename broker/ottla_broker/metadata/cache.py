@@ -1,7 +1,7 @@
 """MetadataCache: the brokers and partitions of the cluster, as of the controller's latest UpdateMetadata.
 
-Lives here: the values and how a request changes them. Not here: the Metadata API (`server.handlers.metadata`), which
-partitions this broker itself holds (`replication`). No port is used; everything happens on the broker's loop.
+Lives here: the values and how a request changes them. Not here: the Metadata API (`server.handlers.metadata`), the
+replicas of this broker (`replication`). No port is used; everything happens on the broker's loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL = 2
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker listens under one listener name."""
+    """The address of a broker on one of its listeners."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class BrokerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition's state as the controller last told it."""
+    """A partition's state as of the controller's latest request."""
 
     leader: int
     leader_epoch: int
@@ -63,9 +63,11 @@ class TopicMetadata:
 
 
 class MetadataCache:
-    """Read-only for everybody but the UpdateMetadata handler.
+    """Only the UpdateMetadata handler changes it.
 
-    `version` grows with every change, so that prepared answers can be kept until it does.
+    `version` grows with every change, so that prepared responses can be kept until it does.
+
+    Source: kafka.server.metadata.ZkMetadataCache.
     """
 
     def __init__(self, broker_id: int) -> None:
@@ -77,27 +79,27 @@ class MetadataCache:
         self.topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._told = asyncio.Event()
+        self._is_updated = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
-        """True once the first UpdateMetadata has been taken in."""
-        return self._told.is_set()
+        """True once the first UpdateMetadata has been applied."""
+        return self._is_updated.is_set()
 
     async def ready(self) -> None:
-        """Returns once the first UpdateMetadata has been taken in."""
-        await self._told.wait()
+        """Returns once the first UpdateMetadata has been applied."""
+        await self._is_updated.wait()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """`listener` is called after every change, on the loop."""
         self._listeners.append(listener)
 
     def update(self, request: Any, api_version: int = 8) -> tuple[ErrorCode, list[TopicPartition]]:
-        """Takes an UpdateMetadataRequest in: (error, partitions whose topic is being deleted).
+        """Applies an UpdateMetadataRequest; gives its error, and the partitions whose topic is being deleted.
 
-        STALE_CONTROLLER_EPOCH for a controller that has been replaced. The live brokers are always the whole list;
-        partitions that are not in the request keep their state (KIP-516 for topic ids). Topics that are not in a full
-        one are gone: this broker was away, or the controller, when their deletion was told.
+        STALE_CONTROLLER_EPOCH for a former controller. The request has all live brokers; partitions that it does not
+        name keep their state. Topics that a full request does not name (KIP-516) are deleted: the request that deleted
+        them did not arrive.
         """
         if request.controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH, []
@@ -105,7 +107,7 @@ class MetadataCache:
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker(broker, api_version) for broker in _by_id(request.live_brokers)}
         deleted: list[TopicPartition] = []
-        # Apache Kafka's controllers leave `type` at 0 in ZooKeeper mode, also where they name everything.
+        # Apache Kafka's controllers send type 0 in ZooKeeper mode, also where they name everything.
         if api_version >= 8 and request.type == FULL and not request.is_kraft_controller:
             self._forget_all_but({topic.topic_name for topic in request.topic_states}, deleted)
         if api_version >= 5:
@@ -119,7 +121,7 @@ class MetadataCache:
             for name in dict.fromkeys(state.topic_name for state in request.ungrouped_partition_states):
                 self._sort(name)
         self.version += 1
-        self._told.set()
+        self._is_updated.set()
         for listener in self._listeners:
             listener()
         return ErrorCode.NONE, deleted
@@ -135,7 +137,7 @@ class MetadataCache:
                     self._names.pop(topic.topic_id, None)
             return
         if topic is not None and topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, topic_id):
-            # A topic of this name was deleted, unheard, and created again: nothing of the old one holds.
+            # A topic of this name was deleted and created again: nothing of the old one is valid.
             deleted.extend(TopicPartition(name, old) for old in topic.partitions)
             self._names.pop(topic.topic_id, None)
             topic = None
@@ -161,7 +163,7 @@ class MetadataCache:
             deleted.extend(TopicPartition(name, index) for index in topic.partitions)
 
     def _sort(self, name: str) -> None:
-        """Puts a topic's partitions in order, once for all that a request has added: it may name thousands."""
+        """Sorts a topic's partitions, once for all that a request has added: it may name thousands."""
         topic = self.topics.get(name)
         if topic is not None and any(after < before for before, after in pairwise(topic.partitions)):
             topic.partitions = dict(sorted(topic.partitions.items()))
@@ -208,7 +210,7 @@ def _broker(broker: Any, api_version: int) -> BrokerMetadata:
         endpoints = {"PLAINTEXT": BrokerEndpoint(broker.v0_host, broker.v0_port, 0)}
     else:
         endpoints = {
-            # Before version 3 an endpoint had no name; the security protocol's served as one.
+            # Before version 3 an endpoint has no listener name; its security protocol is the name.
             (
                 item.listener if api_version >= 3 else _PROTOCOL_NAMES.get(item.security_protocol, "PLAINTEXT")
             ): BrokerEndpoint(item.host, item.port, item.security_protocol)

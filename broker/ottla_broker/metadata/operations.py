@@ -1,6 +1,6 @@
 """The operations that exist on a resource, as the bit mask of AuthorizedOperations (KIP-430).
 
-Bit n stands for the AclOperation of code n. Without an authorizer everybody may do everything that a resource type
+Bit n stands for the AclOperation of code n. Without an authorizer every client may do everything that a resource type
 has, so these masks are the whole answer. Pure.
 """
 
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 NOT_ASKED: Final = -2147483648
-"""AuthorizedOperations of an answer to a request that did not ask for it."""
+"""AuthorizedOperations of a response to a request that does not want them."""
 
 
 class AclOperation(IntEnum):

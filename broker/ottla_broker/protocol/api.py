@@ -1,4 +1,4 @@
-"""The API keys of Apache Kafka 3.9, all of them; which ones have a definition, `codec.defined` tells."""
+"""All API keys of Apache Kafka 3.9. `codec.defined` gives those that have a definition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Key of an API as the request header carries it."""
+    """Key of an API, as in the request header."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,10 +1,10 @@
-"""Framing and headers around the generated messages: the one module that the rest of the broker talks to.
+"""Framing and headers around the generated messages: the only module of `protocol` that frames messages.
 
 Lives here: which API has which versions and headers, the request and response headers themselves, the length
 prefix. Not here: message bodies (`generated/`), sockets. Pure: buffers in, values out, and back.
 
-A frame is what stands behind the four-byte length on the wire. The generated module of an API is imported when it
-is first asked for.
+A frame is what follows the four-byte length on the wire. The generated module of an API is imported when it is first
+used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MERGE_BELOW_BYTES: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class ApiSpec:
-    """What the definitions say about one API; not what a broker advertises."""
+    """Versions and headers of one API by its definition; not what a broker advertises."""
 
     api_key: ApiKey
     name: str
@@ -78,7 +78,10 @@ class ApiSpec:
         return 0 if version == 0 and self.api_key == ApiKey.CONTROLLED_SHUTDOWN else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 in flexible versions, else 0. ApiVersions is always 0: the client may not know our versions yet."""
+        """1 in flexible versions, else 0.
+
+        ApiVersions is always 0: the client may not know the broker's versions yet.
+        """
         if self.api_key == ApiKey.API_VERSIONS or self.flexible_from is None:
             return 0
         return 1 if version >= self.flexible_from else 0

@@ -1,7 +1,7 @@
-"""The error codes of the wire protocol: Kafka 3.9's names and numbers, with our own words.
+"""The error codes of the wire protocol: Kafka 3.9's names and numbers, with messages of our own.
 
-Lives here: the closed list of codes and which of them a client may answer by trying again. Not here: when each is
-sent; that stands in the definition of each API, in the order in which the errors are checked.
+Lives here: the closed list of codes and which of them are retriable. Not here: when each is sent; the definition of
+each API lists its errors in the order of checking.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ class ErrorCode(IntEnum):
     """An error code as responses carry it."""
 
     retriable: bool
-    """Whether clients try the same request again."""
+    """Whether clients retry the same request."""
     message: str
-    """One sentence for people, without the particulars of the case."""
+    """One sentence for people, without the details of the case."""
 
     def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
         """One member: the number on the wire, whether clients retry, the sentence."""
@@ -148,7 +148,7 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = (60, False, "A reassignment of the partition is running.")
     DELEGATION_TOKEN_AUTH_DISABLED = (61, False, "Delegation tokens are not switched on.")
     DELEGATION_TOKEN_NOT_FOUND = (62, False, "There is no such delegation token.")
-    DELEGATION_TOKEN_OWNER_MISMATCH = (63, False, "The delegation token belongs to somebody else.")
+    DELEGATION_TOKEN_OWNER_MISMATCH = (63, False, "The delegation token belongs to another user.")
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
         False,
@@ -187,7 +187,7 @@ class ErrorCode(IntEnum):
     MEMBER_ID_REQUIRED = (79, False, "The member must join again with the member id of this answer.")
     PREFERRED_LEADER_NOT_AVAILABLE = (80, True, "The preferred leader is not available.")
     GROUP_MAX_SIZE_REACHED = (81, False, "The group has group.max.size members.")
-    FENCED_INSTANCE_ID = (82, False, "Another member has taken over the group instance id.")
+    FENCED_INSTANCE_ID = (82, False, "Another member has replaced this one under the group instance id.")
     ELIGIBLE_LEADERS_NOT_AVAILABLE = (83, True, "No replica that may become leader is available.")
     ELECTION_NOT_NEEDED = (84, True, "The leader is already the one asked for.")
     NO_REASSIGNMENT_IN_PROGRESS = (85, False, "No reassignment of the partition is running.")
@@ -199,7 +199,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = (87, False, "A record or batch breaks a rule of the format or of the topic.")
     UNSTABLE_OFFSET_COMMIT = (88, True, "An open transaction may still change these offsets.")
     THROTTLING_QUOTA_EXCEEDED = (89, True, "The quota for this kind of request is used up.")
-    PRODUCER_FENCED = (90, False, "A newer producer with the same transactional id has taken over.")
+    PRODUCER_FENCED = (90, False, "A newer producer with the same transactional id has fenced this one.")
     RESOURCE_NOT_FOUND = (91, False, "There is no such resource.")
     DUPLICATE_RESOURCE = (92, False, "The resource is named more than once, or exists.")
     UNACCEPTABLE_CREDENTIAL = (93, False, "The credential does not meet the requirements.")
@@ -236,7 +236,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = (
         120,
         False,
-        "The transaction has to be aborted; the producer can go on afterwards.",
+        "The transaction has to be aborted; the producer can continue afterwards.",
     )
     INVALID_RECORD_STATE = (121, False, "The record is in a state that does not allow this.")
     SHARE_SESSION_NOT_FOUND = (122, True, "The share session is unknown.")
@@ -251,8 +251,8 @@ class KafkaError(Exception):
     """An operation refused for a reason that has an error code.
 
     Args:
-        code: what the client is told.
-        message: the particulars, for the response's error message or the log; the code's own sentence by default.
+        code: what the client gets.
+        message: the details, for the response's error message or the log; the code's own sentence by default.
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:

@@ -1,7 +1,7 @@
 """The notation of the wire definitions, and its parser.
 
-Lives here: the grammar of `definitions/*.api`, the values it is parsed into, and the rules that a definition
-must keep. Not here: Python code for the messages (`generator.py`). Pure; reading the files is the generator's job.
+Lives here: the grammar of `definitions/*.api`, the values it is parsed into, and the rules of a definition. Not here:
+Python code for the messages (`generator`), which also reads the files. Pure.
 
 A definition file describes one API, request and response together, or a few schemas that no API carries:
 
@@ -255,7 +255,7 @@ def _open(words: list[str], api_name: str, body: tuple[Field, ...]) -> _Open:
 
 
 def _block(file: str, lines: list[_Line], index: int, depth: int) -> tuple[tuple[Field, ...], int]:
-    """Fields of the block one deeper than `depth`, and the index of the line behind it."""
+    """Fields of the block one deeper than `depth`, and the index of the line after it."""
     fields: list[Field] = []
     while index < len(lines) and lines[index].indent > depth:
         line = lines[index]
@@ -310,7 +310,7 @@ def _field(line: _Line) -> Field:
 
 
 def _close(file: str, message: _Open) -> MessageDefinition:
-    """Give every use of a shared struct its members, and check what the notation promises."""
+    """Give every use of a shared struct its members, and check the rules of the notation."""
 
     def resolve(fields: tuple[Field, ...]) -> Iterator[Field]:
         for member in fields:

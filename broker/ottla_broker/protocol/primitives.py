@@ -1,4 +1,4 @@
-"""What the generated readers and writers share: errors, variable-length integers, tag sections, records.
+"""Shared by the generated readers and writers: errors, variable-length integers, tag sections, records.
 
 Lives here: code that every generated module imports. Not here: framing and headers (`codec.py`). Pure.
 
@@ -81,7 +81,7 @@ READ_INT32S: Final = tuple(struct.Struct(f">{n}i").unpack_from for n in range(IN
 
 
 def read_uvarint(buffer: memoryview, offset: int) -> tuple[int, int]:
-    """Unsigned variable-length integer of at most 32 bits: (value, offset behind it)."""
+    """Unsigned variable-length integer of at most 32 bits: (value, offset after it)."""
     value = buffer[offset]
     offset += 1
     if value < 128:
@@ -138,7 +138,7 @@ def write_int32s(values: Sequence[int], is_flexible: bool) -> bytes:
 
 
 def skip_tags(buffer: memoryview, offset: int, count: int) -> int:
-    """Offset behind a tag section of `count` tags, none of which this side knows."""
+    """Offset after a tag section of `count` tags, all of them unknown."""
     for _ in range(count):
         _, offset = read_uvarint(buffer, offset)
         size, offset = read_uvarint(buffer, offset)

@@ -230,7 +230,7 @@ class Broker:
             LifecycleStep(starting, "claim the log directories for this broker", self._claim_log_dirs),
             LifecycleStep(starting, "read the stored configuration", self._read_stored_config),
             LifecycleStep(recovering, "load the logs", self._load_logs),
-            LifecycleStep(joining, "make what serves", self._make_serving),
+            LifecycleStep(joining, "make the parts that serve", self._make_serving),
             LifecycleStep(joining, "open the listeners", self._open_listeners),
             LifecycleStep(joining, "register", self._register),
             LifecycleStep(joining, "stand for controller", self._stand_for_controller),
@@ -371,7 +371,7 @@ class Broker:
         first = LifecycleStep(stopping, "move leadership and serve on", self._move_leadership)
         return (
             *((first,) if moves_leadership else ()),
-            LifecycleStep(stopping, "stop what serves", self._stop_serving),
+            LifecycleStep(stopping, "stop the parts that serve", self._stop_serving),
             LifecycleStep(stopping, "flush and mark the log directories clean", self._close_log_dirs),
             LifecycleStep(stopping, "forget the session", self._forget_session),
             LifecycleStep(stopping, "resign as controller, end the session", self._leave_cluster),
@@ -519,7 +519,7 @@ class Broker:
         if not self.log_manager.live_paths:
             self._fail(Failure.LAST_LOG_DIR, f"log directory {path} failed: {error}; no log directory is left")
             return
-        self._fail(Failure.LOG_DIR, f"log directory {path} failed: {error}; it is offline, the others go on")
+        self._fail(Failure.LOG_DIR, f"log directory {path} failed: {error}; it is offline, the others are used")
         if self._serving is not None:
             self._serving.replica_manager.directory_failed()
         if self._directory_events is not None:
@@ -543,7 +543,7 @@ class Broker:
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
         if isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            # The directory's failure has been told; what was under way on it ends with it.
+            # The directory's failure is known; the tasks on it end with it.
             self._logger.warning("%s: %s", name, error.message)
             return
         self._logger.error("task %r ended with an error", name, exc_info=error)

@@ -1,4 +1,4 @@
-"""For tests, ours and users': a fleet in this process, on real sockets and files.
+"""Test helpers for users and for our own tests: a cluster in this process, on real sockets and files.
 
 with cluster(brokers=3, racks=3, disks=2) as fleet:
     producer = confluent_kafka.Producer({"bootstrap.servers": fleet.bootstrap})

@@ -1,14 +1,14 @@
-"""A fleet for tests: brokers on loopback in a thread of this process, ready when the `with` block begins.
+"""A cluster for tests: brokers on loopback in a thread of this process, ready when the `with` block begins.
 
     from ottla_broker.testing import cluster
 
     with cluster(brokers=3, racks=3, disks=2) as fleet:
         producer = confluent_kafka.Producer({"bootstrap.servers": fleet.bootstrap})
         ...
-        fleet.kill(0)      # as SIGKILL would, as far as its clients and the other brokers can tell
+        fleet.kill(0)      # for its clients and the other brokers the same as SIGKILL
         fleet.start(0)
 
-Any client can be used from the test's own thread: the brokers' event loop is not its. The coordination store is the
+Any client can be used from the test's own thread: the brokers have another event loop. The coordination store is the
 embedded one unless `zookeeper` names a real one.
 """
 
@@ -31,9 +31,9 @@ from ottla_operator.model.kafka_cluster import BrokersSpec, DiskSpec, KafkaClust
 T = TypeVar("T")
 
 _ENDING_S = 5
-"""For what ends behind a broker that has stopped: its worker processes."""
+"""For the end of a stopped broker's worker processes."""
 _TIMEOUT_S = 150.0
-"""For anything that brokers do: no more than a bound, on a machine that does much else."""
+"""For anything that brokers do: only a bound, also on a busy machine."""
 
 QUICK = {
     "zookeeper.session.timeout.ms": "2000",
@@ -41,11 +41,11 @@ QUICK = {
     "offsets.topic.num.partitions": "4",
     "replica.lag.time.max.ms": "3000",
 }
-"""Broker keys of a test fleet, so that nobody waits for a death, a first rebalance or fifty logs."""
+"""Broker keys of a test cluster, so that no test waits for a session to end, a first rebalance or fifty logs."""
 
 
 class RunningCluster:
-    """A running fleet. Its methods may be called from any thread but the brokers' own."""
+    """A running cluster. Its methods may be called from any thread but the brokers' own."""
 
     def __init__(self, layout: Layout, config: Mapping[str, str], zookeeper: str) -> None:
         self._layout = layout
@@ -63,7 +63,7 @@ class RunningCluster:
 
     @property
     def data(self) -> Path:
-        """Where it keeps its files: broker-N/DISK/ are the log directories."""
+        """The directory of its files: broker-N/DISK/ are the log directories."""
         return self._layout.data
 
     def http(self, broker: int) -> str:
@@ -138,9 +138,9 @@ class RunningCluster:
         return self._run(coroutine)
 
     def _hold_ports(self) -> None:
-        """Nobody is given the port of a broker that does not listen yet, or does not run just now.
+        """Reserves the ports of brokers that do not listen yet, or do not run at the moment.
 
-        A bound socket that does not listen hinders no listener (SO_REUSEADDR) and answers no client.
+        A bound socket that does not listen blocks no listener (SO_REUSEADDR) and answers no client.
         """
         self._layout.assign_ports()
         for place in self._layout.places():
@@ -179,14 +179,14 @@ def cluster(
     data: Path | None = None,
     zookeeper: str = "",
 ) -> Iterator[RunningCluster]:
-    """A fleet for the length of a `with` block.
+    """A cluster for the length of a `with` block.
 
     Args:
         brokers: how many; their ids are 0, 1, ...
         racks: broker i is in rack "rack-<i mod racks>".
         disks: log directories per broker.
-        config: broker keys that win over Kafka's defaults and those of `QUICK`.
-        data: where to keep the files (they stay); by default a temporary directory that goes.
+        config: broker keys that override Kafka's defaults and those of `QUICK`.
+        data: where to keep the files (they stay); by default a temporary directory, which is deleted.
         zookeeper: "host:port/chroot" of a real ZooKeeper.
     """
     document = KafkaCluster(

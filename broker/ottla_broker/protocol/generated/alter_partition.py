@@ -3,7 +3,7 @@
 """AlterPartition: a leader asks the controller for another in-sync set.
 
 Behaviour
-- The answer carries the state that holds then. The leader counts a replica in only after the answer, but
+- The response carries the state that holds then. The leader adds a replica to the ISR only after the response, but
   waits for it from the request on.
 - LeaderRecoveryState 1 says that the leader was elected uncleanly and has not recovered yet.
 

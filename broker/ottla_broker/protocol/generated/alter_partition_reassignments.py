@@ -3,8 +3,8 @@
 """AlterPartitionReassignments: moves partitions to other brokers, or cancels a move.
 
 Behaviour
-- Served by the controller. Replicas is the list to end with; null cancels what is going on. A new list
-  replaces one that is still being worked on. The answer comes when the move has begun.
+- Served by the controller. Replicas is the list to end with; null cancels the reassignment. A new list
+  replaces one that is still in progress. The response is sent when the reassignment has begun.
 
 Errors, in the order of checking
 - CLUSTER_AUTHORIZATION_FAILED (31): the cluster may not be altered (whole request)

@@ -3,7 +3,7 @@
 """AlterReplicaLogDirs: moves replicas of this broker between its log directories.
 
 Behaviour
-- Answers for this broker, once the moves have begun: the copy is made in the background, and the replica is
+- Responds for this broker, once the future replicas exist: they catch up in the background, and the replica is
   served from where it was until the copy has caught up. DescribeLogDirs shows how far it is.
 - A replica that is not here yet is remembered: it will be created in that directory.
 - Naming another directory, or the one where the replica is, ends a move under way.
@@ -18,7 +18,7 @@ Errors, in the order of checking
 
 Versions
 0  First version (KIP-113).
-1  The throttled answer is sent at once, the client waits too (KIP-219).
+1  The throttled response is sent at once, the client waits too (KIP-219).
 2  Flexible (KIP-482).
 """
 

@@ -17,7 +17,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-35).
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  Flexible (KIP-482); the client's name and version (KIP-511); features, tagged (KIP-584).
 4  A supported feature may have a minimum of 0 (KAFKA-17011).
 """

@@ -4,7 +4,7 @@
 
 Behaviour
 - The controller elects other leaders for what the broker leads, takes it out of the in-sync sets of what
-  it follows, and answers with the partitions that it still leads: those without another replica in sync.
+  it follows, and responds with the partitions that it still leads: those without another replica in sync.
 - The broker asks up to controlled.shutdown.max.retries times, then stops anyway. Version 0 has a request
   header without client id.
 

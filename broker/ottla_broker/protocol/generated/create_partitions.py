@@ -4,7 +4,7 @@
 
 Behaviour
 - Served by the controller. Count is the new total. Assignments, if given, name the replicas of the new
-  partitions only. The placement goes on where the topic's creation left off.
+  partitions only. The placement continues that of the topic's creation.
 
 Errors, in the order of checking
 - NOT_CONTROLLER (41): this broker is not the controller
@@ -20,7 +20,7 @@ Errors, in the order of checking
 
 Versions
 0  First version (KIP-195).
-1  The throttled answer is sent at once, the client waits too (KIP-219).
+1  The throttled response is sent at once, the client waits too (KIP-219).
 2  Flexible (KIP-482).
 3  THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599).
 """

@@ -3,11 +3,11 @@
 """CreateTopics: creates topics, or only checks whether they could be created.
 
 Behaviour
-- Served by the controller; it answers when the partitions have leaders or the time is over. Either a
+- Served by the controller; it responds when the partitions have leaders or the time is over. Either a
   number of partitions and a replication factor, where -1 takes num.partitions and
   default.replication.factor (version 4 on), or an assignment of replicas.
 - Each topic has its own error. With validateOnly everything is checked and nothing is done. From version
-  5 on the answer shows partitions, replication factor and configuration.
+  5 on the response shows partitions, replication factor and configuration.
 
 Errors, in the order of checking
 - NOT_CONTROLLER (41): this broker is not the controller
@@ -29,9 +29,9 @@ Versions
 0  First version (KIP-4).
 1  validateOnly and ErrorMessage (KIP-4).
 2  ThrottleTimeMs (KIP-124).
-3  The throttled answer is sent at once, the client waits too (KIP-219).
+3  The throttled response is sent at once, the client waits too (KIP-219).
 4  -1 for the defaults of partitions and replication factor (KIP-464).
-5  Flexible (KIP-482); the answer describes the topic (KIP-525).
+5  Flexible (KIP-482); the response describes the topic (KIP-525).
 6  THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599).
 7  TopicId (KIP-516).
 """

@@ -16,7 +16,7 @@ Errors, in the order of checking
 
 Versions
 0  First version (KIP-229).
-1  The throttled answer is sent at once, the client waits too (KIP-219).
+1  The throttled response is sent at once, the client waits too (KIP-219).
 2  Flexible (KIP-482).
 """
 

@@ -3,7 +3,7 @@
 """DeleteTopics: deletes topics.
 
 Behaviour
-- Served by the controller; deletion goes on behind the answer, which waits until the topic is gone from
+- Served by the controller; deletion continues after the response, which waits until the topic is gone from
   the metadata or the time is over.
 - From version 6 on by name or by id. The name of a topic asked for by id is told to those who may describe
   it.
@@ -21,7 +21,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-4).
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  TOPIC_DELETION_DISABLED may be returned (KIP-322).
 4  Flexible (KIP-482).
 5  ErrorMessage; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599).

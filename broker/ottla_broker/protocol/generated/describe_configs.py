@@ -19,7 +19,7 @@ Errors, in the order of checking
 Versions
 0  First version (KIP-133).
 1  ConfigSource and Synonyms (KIP-226).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  ConfigType and Documentation (KIP-569).
 4  Flexible (KIP-482).
 """

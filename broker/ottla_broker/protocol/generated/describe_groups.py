@@ -17,7 +17,7 @@ Errors, in the order of checking
 Versions
 0  First version.
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  Authorized operations (KIP-430).
 4  GroupInstanceId (KIP-345).
 5  Flexible (KIP-482).

@@ -3,19 +3,19 @@
 """DescribeLogDirs: shows log directories with the partitions in them and their sizes.
 
 Behaviour
-- Answers for this broker. Null topics mean all. Every configured directory is answered, also one without
+- Responds for this broker. Null topics mean all. Every configured directory is answered, also one without
   partitions or an offline one. OffsetLag is how far a replica is behind the high watermark, for a future
   replica how far behind the current one.
 
 Errors, in the order of checking
-- CLUSTER_AUTHORIZATION_FAILED (31): the cluster may not be described (before version 3 an empty answer)
+- CLUSTER_AUTHORIZATION_FAILED (31): the cluster may not be described (before version 3 an empty response)
 - KAFKA_STORAGE_ERROR (56): (directory) the directory is offline
 
 Versions
 0  First version (KIP-113).
-1  The throttled answer is sent at once, the client waits too (KIP-219).
+1  The throttled response is sent at once, the client waits too (KIP-219).
 2  Flexible (KIP-482).
-3  ErrorCode for the whole answer (KIP-784).
+3  ErrorCode for the whole response (KIP-784).
 4  TotalBytes and UsableBytes (KIP-827).
 """
 

@@ -3,7 +3,7 @@
 """DescribeProducers: what partitions remember of idempotent and transactional producers (KIP-664).
 
 Behaviour
-- Any replica answers with its own state.
+- Any replica responds with its own state.
 
 Errors, in the order of checking
 - INVALID_TOPIC_EXCEPTION (17): no topic may have that name

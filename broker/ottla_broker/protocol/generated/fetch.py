@@ -3,23 +3,23 @@
 """Fetch: reads record batches, for consumers and for followers.
 
 Behaviour
-- The answer waits until MinBytes are there, MaxWaitMs are over, or something changed that the client has
+- The response waits until MinBytes are there, MaxWaitMs are over, or something changed that the client has
   to know.
 - Batches are returned as stored: the first may begin before the offset asked for, the last may be cut
   off. The first batch of the first partition with data is returned even when it is larger than the limits
   (KIP-74, version 3 on).
 - Consumers read below the high watermark, read_committed ones below the last stable offset; a follower
-  (ReplicaId, from version 15 on ReplicaState) reads to the log's end, and its offset tells the leader how
-  far it is.
-- A session (SessionId, SessionEpoch) leaves out what did not change; 0 and -1 ask for none, an answer
+  (ReplicaId, from version 15 on ReplicaState) reads to the log's end, and its offset is how far
+  it has replicated.
+- A session (SessionId, SessionEpoch) leaves out what did not change; 0 and -1 ask for none, a response
   with session id 0 gives none.
 - A fetch whose LastFetchedEpoch does not lie on the leader's history gets DivergingEpoch and no records.
   PreferredReadReplica and records never come together.
 
 Errors, in the order of checking
-- FETCH_SESSION_ID_NOT_FOUND (70): the session is unknown (whole answer)
-- INVALID_FETCH_SESSION_EPOCH (71): the session's epoch is another one (whole answer)
-- FETCH_SESSION_TOPIC_ID_ERROR (106): the session mixes topic names and ids (whole answer)
+- FETCH_SESSION_ID_NOT_FOUND (70): the session is unknown (whole response)
+- INVALID_FETCH_SESSION_EPOCH (71): the session's epoch is another one (whole response)
+- FETCH_SESSION_TOPIC_ID_ERROR (106): the session mixes topic names and ids (whole response)
 - TOPIC_AUTHORIZATION_FAILED (29): a follower's fetch without the right of a broker
 - UNKNOWN_TOPIC_ID (100): no topic of this id (version 13 on)
 - TOPIC_AUTHORIZATION_FAILED (29): the topic may not be read
@@ -39,12 +39,12 @@ Versions
 0  First version: message format 0.
 1  ThrottleTimeMs (KIP-13).
 2  Message format 1 (KIP-32).
-3  MaxBytes for the whole answer; the order of partitions counts (KIP-74).
+3  MaxBytes for the whole response; the order of partitions counts (KIP-74).
 4  IsolationLevel, LastStableOffset, AbortedTransactions; record format 2 (KIP-98).
 5  LogStartOffset in both directions (KIP-107).
 6  KAFKA_STORAGE_ERROR may be returned (KIP-112).
 7  Sessions (KIP-227).
-8  The throttled answer is sent at once, the client waits too (KIP-219).
+8  The throttled response is sent at once, the client waits too (KIP-219).
 9  CurrentLeaderEpoch (KIP-320).
 10 zstd may be returned (KIP-110).
 11 RackId and PreferredReadReplica (KIP-392).

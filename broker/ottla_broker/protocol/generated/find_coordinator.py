@@ -3,7 +3,7 @@
 """FindCoordinator: names the broker that coordinates a group or a transactional id.
 
 Behaviour
-- Any broker answers. Key type 0 is a group, 1 a transactional id, 2 a share group. The key's hash picks a
+- Any broker responds. Key type 0 is a group, 1 a transactional id, 2 a share group. The key's hash picks a
   partition of __consumer_offsets or __transaction_state, whose leader is the coordinator. The topic is
   created when it is missing, and COORDINATOR_NOT_AVAILABLE is answered meanwhile.
 - Host and port are those of the listener that the request came through; node -1, an empty host and port
@@ -20,7 +20,7 @@ Errors, in the order of checking
 Versions
 0  First version: groups alone.
 1  KeyType (KIP-98); ThrottleTimeMs and ErrorMessage (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  Flexible (KIP-482).
 4  Several keys at a time (KIP-699).
 5  TRANSACTION_ABORTABLE may be returned (KIP-890).

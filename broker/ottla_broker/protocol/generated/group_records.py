@@ -3,7 +3,7 @@
 """Keys and values of the records in __consumer_offsets, as Apache Kafka 3.9 writes them.
 
 Each key and each value is preceded by its version as an int16, which is not part of the schema; a key's version
-also tells its kind: 0 and 1 an offset commit, 2 the metadata of a group. A null value is a tombstone.
+also gives its kind: 0 and 1 an offset commit, 2 the metadata of a group. A null value is a tombstone.
 
 OffsetCommitValue: 1 has an expiry of its own (OffsetCommit versions 2 to 4 with a retention time), 2 has not, 3 adds
 the leader epoch (KIP-320) and is what is written today, 4 is flexible and is only read.

@@ -3,10 +3,10 @@
 """InitProducerId: gives a producer its id and epoch.
 
 Behaviour
-- Without transactional id any broker answers with a fresh id and epoch 0. With one the request goes to
+- Without transactional id any broker responds with a fresh id and epoch 0. With one the request goes to
   the transaction coordinator, which fences earlier producers, ends their open transaction and raises the
   epoch.
-- A producer that knows its id and epoch sends them (version 3 on) to go on after an error.
+- A producer that knows its id and epoch sends them (version 3 on) to continue after an error.
 
 Errors, in the order of checking
 - TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53): the transactional id may not be written
@@ -21,7 +21,7 @@ Errors, in the order of checking
 
 Versions
 0  First version (KIP-98).
-1  The throttled answer is sent at once, the client waits too (KIP-219).
+1  The throttled response is sent at once, the client waits too (KIP-219).
 2  Flexible (KIP-482).
 3  ProducerId and ProducerEpoch in the request (KIP-360).
 4  PRODUCER_FENCED may be returned (KIP-588).

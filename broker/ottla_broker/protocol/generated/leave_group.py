@@ -18,7 +18,7 @@ Errors, in the order of checking
 Versions
 0  First version.
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  Several members, also by GroupInstanceId (KIP-345).
 4  Flexible (KIP-482).
 5  Reason (KIP-800).

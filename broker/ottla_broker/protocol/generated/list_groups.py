@@ -13,7 +13,7 @@ Errors, in the order of checking
 Versions
 0  First version.
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  Flexible (KIP-482).
 4  StatesFilter and GroupState (KIP-518).
 5  TypesFilter and GroupType (KIP-848).

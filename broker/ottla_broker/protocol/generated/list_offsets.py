@@ -27,7 +27,7 @@ Versions
 0  First version: a list of offsets.
 1  One offset and its timestamp, exact by record (KIP-79).
 2  IsolationLevel (KIP-98); ThrottleTimeMs (KIP-124).
-3  The throttled answer is sent at once, the client waits too (KIP-219).
+3  The throttled response is sent at once, the client waits too (KIP-219).
 4  CurrentLeaderEpoch and LeaderEpoch (KIP-320).
 5  OFFSET_NOT_AVAILABLE may be returned (KIP-207).
 6  Flexible (KIP-482).

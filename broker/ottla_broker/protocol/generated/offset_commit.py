@@ -3,7 +3,7 @@
 """OffsetCommit: stores the offsets up to which a group has consumed.
 
 Behaviour
-- Goes to the group's coordinator, which appends to __consumer_offsets with acks=-1 and answers when that
+- Goes to the group's coordinator, which appends to __consumer_offsets with acks=-1 and responds when that
   is done. Version 0 stores in ZooKeeper.
 - Members commit with generation and member id; a consumer outside a group with generation -1 and an empty
   member id, which is allowed while the group has no members.
@@ -19,7 +19,7 @@ Errors, in the order of checking
 - COORDINATOR_LOAD_IN_PROGRESS (14): the group is being loaded
 - ILLEGAL_GENERATION (22): a generation for a group that does not exist
 - UNKNOWN_MEMBER_ID (25): the member is not in the group
-- FENCED_INSTANCE_ID (82): another member has taken over the group instance id (version 7 on)
+- FENCED_INSTANCE_ID (82): another member has replaced this one under the group instance id (version 7 on)
 - ILLEGAL_GENERATION (22): another generation than the group's
 - REBALANCE_IN_PROGRESS (27): the members are joining or syncing
 - OFFSET_METADATA_TOO_LARGE (12): metadata longer than offset.metadata.max.bytes
@@ -31,8 +31,8 @@ Versions
 1  Generation, member and commit timestamp; offsets in __consumer_offsets (KAFKA-1012).
 2  RetentionTimeMs in place of the commit timestamp (KAFKA-1634).
 3  ThrottleTimeMs (KIP-124).
-4  The throttled answer is sent at once, the client waits too (KIP-219).
-5  RetentionTimeMs is gone: offsets.retention.minutes rules (KIP-211).
+4  The throttled response is sent at once, the client waits too (KIP-219).
+5  RetentionTimeMs is removed: offsets.retention.minutes applies (KIP-211).
 6  CommittedLeaderEpoch (KIP-320).
 7  GroupInstanceId (KIP-345).
 8  Flexible (KIP-482).

@@ -25,7 +25,7 @@ Versions
 1  Offsets in __consumer_offsets (KAFKA-1012).
 2  Null topics mean all; ErrorCode for the group (KIP-88).
 3  ThrottleTimeMs (KIP-124).
-4  The throttled answer is sent at once, the client waits too (KIP-219).
+4  The throttled response is sent at once, the client waits too (KIP-219).
 5  CommittedLeaderEpoch (KIP-320).
 6  Flexible (KIP-482).
 7  RequireStable (KIP-447).

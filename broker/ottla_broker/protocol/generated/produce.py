@@ -5,7 +5,7 @@
 Behaviour
 - A batch is stored as it came, apart from base offset and leader epoch; one batch per partition from
   format 2 on.
-- acks=1 answers after the append, acks=-1 when every replica in sync has the records or the time is over,
+- acks=1 responds after the append, acks=-1 when every replica in sync has the records or the time is over,
   acks=0 is never answered: an error closes the connection instead, so that the client asks for metadata
   again.
 - Partitions are independent: each has its own error, and base offset -1 with it. A batch that an
@@ -49,7 +49,7 @@ Versions
 3  TransactionalId; record format 2 only (KIP-98).
 4  KAFKA_STORAGE_ERROR may be returned (KIP-112).
 5  LogStartOffset (KIP-107).
-6  The throttled answer is sent at once, the client waits too (KIP-219).
+6  The throttled response is sent at once, the client waits too (KIP-219).
 7  zstd is allowed (KIP-110).
 8  RecordErrors and ErrorMessage (KIP-467).
 9  Flexible (KIP-482).

@@ -8,7 +8,7 @@ Behaviour
 
 Errors, in the order of checking
 - ILLEGAL_SASL_STATE (34): the connection is authenticated already, or the listener has no SASL
-- UNSUPPORTED_SASL_MECHANISM (33): the mechanism is not offered; the answer lists those that are
+- UNSUPPORTED_SASL_MECHANISM (33): the mechanism is not offered; the response lists those that are
 
 Versions
 0  First version (KIP-43).

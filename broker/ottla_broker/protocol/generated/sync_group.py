@@ -3,7 +3,7 @@
 """SyncGroup: brings the leader's assignment to every member.
 
 Behaviour
-- The leader sends all assignments, the others an empty list; the answers wait until the leader's list is
+- The leader sends all assignments, the others an empty list; the responses wait until the leader's list is
   stored, and each carries the member's own part. A member that the leader left out gets empty bytes.
 
 Errors, in the order of checking
@@ -14,7 +14,7 @@ Errors, in the order of checking
 - NOT_COORDINATOR (16): another broker coordinates the group
 - REBALANCE_IN_PROGRESS (27): the group is being loaded
 - UNKNOWN_MEMBER_ID (25): the group or the member is not known
-- FENCED_INSTANCE_ID (82): another member has taken over the group instance id (version 3 on)
+- FENCED_INSTANCE_ID (82): another member has replaced this one under the group instance id (version 3 on)
 - ILLEGAL_GENERATION (22): another generation than the group's
 - INCONSISTENT_GROUP_PROTOCOL (23): another protocol type or name than the group's (version 5 on)
 - REBALANCE_IN_PROGRESS (27): a new rebalance has begun: join again
@@ -22,7 +22,7 @@ Errors, in the order of checking
 Versions
 0  First version.
 1  ThrottleTimeMs (KIP-124).
-2  The throttled answer is sent at once, the client waits too (KIP-219).
+2  The throttled response is sent at once, the client waits too (KIP-219).
 3  GroupInstanceId (KIP-345).
 4  Flexible (KIP-482).
 5  ProtocolType and ProtocolName in both directions (KIP-559).

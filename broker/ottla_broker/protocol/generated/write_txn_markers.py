@@ -3,7 +3,7 @@
 """WriteTxnMarkers: a transaction coordinator has the end of transactions written into their partitions.
 
 Behaviour
-- Goes to the partitions' leaders. One marker (a control batch) for each producer and partition; it is answered when
+- Goes to the partitions' leaders. One marker (a control batch) for each producer and partition; the response is sent when
   every in-sync replica has it.
 - A marker may be sent again: it is written again, and ends nothing.
 

@@ -10,7 +10,7 @@ Every module of an API has the classes of its messages and
     write_request(version, request) -> list[Chunk]               write_response(version, response) -> list[Chunk]
 
 and a module of schemas outside an API the same four per schema, named `read_<schema>` and so on. Readers raise
-DecodeError, writers EncodeError. Trailing bytes are the caller's matter, `..._at` tells where the message ended.
+DecodeError, writers EncodeError. The caller checks trailing bytes: `..._at` gives the end of the message.
 
 What the classes look like
 - Slotted, keyword-only constructor, equality by value, repr. Attributes are Kafka's field names in snake_case.
@@ -22,7 +22,7 @@ What the classes look like
   wire is the same as a struct of defaults.
 
 How the code is shaped
-Every layout (one or more versions whose bytes are alike) gets one function without calls per struct: nested arrays
+Every layout (one or more versions with equal bytes) gets one function without calls per struct: nested arrays
 become nested loops. Neighbouring fields of fixed width, the length of the next variable field and the usually empty
 tag section's count are read by one precompiled Struct straight into the attributes of the object. A writer collects
 parts in one list and joins them once, or at every `records` value.

@@ -1,4 +1,4 @@
-"""What reader, writer and classes need to know about a field: names, widths, defaults, layouts.
+"""Facts about fields for readers, writers and classes: names, widths, defaults, layouts.
 
 Pure functions of the definitions, and `Code`, the page that Python is written on.
 """

@@ -1,4 +1,4 @@
-"""Emits the writer of one layout; the shape of the code is told in the package's docstring."""
+"""Emits the writer of one layout; the package's docstring describes the shape of the code."""
 
 from __future__ import annotations
 

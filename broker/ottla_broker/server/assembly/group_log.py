@@ -1,8 +1,7 @@
-"""The log behind `__consumer_offsets` on this broker's own replicas: the production `GroupLog`.
+"""ReplicatedGroupLog: the group coordinator's log on this broker's replicas of `__consumer_offsets`.
 
-Stands between the coordinator and the ReplicaManager. Appends go the way of a produce request with a deadline;
-loading reads the local log to its end, records above the high watermark included: they are this leader's history.
-Ports used: Clock.
+Implements `groups.log.GroupLog` with the ReplicaManager. An append is what a produce request does, with a timeout;
+loading reads the local log to its end, also records above the high watermark: they are this leader's history.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.groups")
 
 _WRITE_POLL_S = 0.01
-"""Pause before the end of the log is looked at again while the lane is still writing it."""
+"""Pause before the log end is checked again while the disk is still writing it."""
 
 
 class _Acknowledgement:
-    """What an AckQueue writes the outcome of one append into."""
+    """An AckQueue writes the outcome of one append into it."""
 
     __slots__ = ("base_offset", "error_code")
 
@@ -86,14 +85,19 @@ class ReplicatedGroupLog:
         return future
 
     async def read(self, partition: int, leader_epoch: int) -> AsyncGenerator[LoadedBatch, None]:
-        """Raises KafkaError as soon as this broker does not lead in that epoch any more. A batch that cannot be read
-        is logged and skipped: one bad batch shall not hide all groups."""
+        """Reads a partition's batches from its start to its end.
+
+        A batch that cannot be read is logged and skipped: one bad batch does not hide all groups.
+
+        Raises:
+            KafkaError: this broker is no longer the leader in that epoch.
+        """
         log = self._leader(partition, leader_epoch).log
-        # What this replica took in as a follower may still be on its way to the disk.
+        # What this replica fetched as a follower may not be on its disk yet.
         offset, end = log.log_start_offset, log.assigned_offset
         while True:
             log = self._leader(partition, leader_epoch).log
-            end = min(end, log.assigned_offset)  # there may have been no room for it
+            end = min(end, log.assigned_offset)  # the directory may be full
             if offset >= end:
                 return
             if offset >= log.log_end_offset:
@@ -123,13 +127,13 @@ class ReplicatedGroupLog:
 
 
 def follow_group_leadership(replica_manager: ReplicaManager, coordinator: GroupCoordinator) -> None:
-    """Tells the coordinator which partitions of `__consumer_offsets` this broker leads."""
+    """Reports to the coordinator which partitions of `__consumer_offsets` this broker leads."""
 
     def on_change(leaders: Sequence[Partition], others: Sequence[Partition]) -> None:
         for partition in others:
             if partition.topic == OFFSETS_TOPIC:
-                is_gone = replica_manager.partition(OFFSETS_TOPIC, partition.index) is None
-                coordinator.on_resignation(partition.index, None if is_gone else partition.leader_epoch)
+                is_removed = replica_manager.partition(OFFSETS_TOPIC, partition.index) is None
+                coordinator.on_resignation(partition.index, None if is_removed else partition.leader_epoch)
         for partition in leaders:
             if partition.topic == OFFSETS_TOPIC:
                 coordinator.on_election(partition.index, partition.leader_epoch)

@@ -36,6 +36,6 @@ async def _own_name(own_name: Callable[[], Awaitable[str]]) -> str:
         return await own_name()
     except OSError as error:
         raise RegistrationRefused(
-            "advertised.listeners: no host is given, and the machine's own name cannot be told to clients "
+            "advertised.listeners: no host is given, and the machine's own name has no address "
             f"({error.strerror or error}); set a host there, or in listeners"
         ) from error

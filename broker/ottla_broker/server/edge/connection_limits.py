@@ -1,12 +1,14 @@
-"""How many connections the broker takes: Apache Kafka's quotas of connections (ConnectionQuotas of 3.9).
+"""Decides which connections the broker accepts.
 
-    max.connections                          of the broker. At the limit a listener accepts nothing: who connects waits.
-                                             The listener of the brokers goes on when there is another one; then the
-                                             client that has been idle for longest gives way (KIP-402).
-    listener.name.X.max.connections          of one listener; no listener is excepted.
-    max.connection.creation.rate             accepted per second, by the broker (but for the brokers' listener); after
-                                             listener.name.X., by one listener (KIP-612). The next one waits.
+    max.connections                          of the broker. At the limit a listener accepts nothing: new connections
+                                             wait. With more than one listener the inter-broker listener still accepts,
+                                             and the client connection that is idle for longest is closed (KIP-402).
+    listener.name.X.max.connections          of one listener, without exception.
+    max.connection.creation.rate             accepted per second, by the broker (without the inter-broker listener);
+                                             after listener.name.X., by one listener (KIP-612). The next one waits.
     max.connections.per.ip, ….overrides      of one address; more are closed at once.
+
+Source: kafka.network.ConnectionQuotas.
 
 Decisions only. Not here: listeners and connections (`socket_server`).
 """
@@ -33,7 +35,10 @@ _NO_RATE = 2**31 - 1
 
 
 class ConnectionLimits:
-    """See the module. Counts what it is told of; `privileged` are the listeners of brokers and of the controller."""
+    """See the module.
+
+    `opened` and `closed` keep the counts; `privileged` are the inter-broker and controller listeners.
+    """
 
     def __init__(self, config: BrokerConfig, privileged: Collection[str | None]) -> None:
         self._config = config
@@ -50,7 +55,7 @@ class ConnectionLimits:
         return self._of_listener.total()
 
     def is_protected(self, listener: str) -> bool:
-        """Whether clients cannot take the listener's connections: with a single listener nothing tells them apart."""
+        """Whether clients cannot use up the listener's connections: with a single listener all are alike."""
         return listener in self._privileged and len(self._config.listeners.bound) > 1
 
     def opened(self, listener: str, address: str, now: float) -> None:
@@ -91,7 +96,7 @@ class ConnectionLimits:
 
     @property
     def excess(self) -> int:
-        """How many clients have to give way: a broker came over the limit, or the limit was lowered."""
+        """How many client connections to close: a broker connected over the limit, or the limit was lowered."""
         most: int = self._config[_MAX]
         return max(self.total - most, 0)
 
@@ -101,7 +106,7 @@ class ConnectionLimits:
         return [host for host, _ in self._given_overrides()]
 
     def resolved(self, addresses: Mapping[str, Collection[str]]) -> None:
-        """Takes the addresses of the `override_hosts`."""
+        """Sets the addresses of the `override_hosts`."""
         self._overrides = {
             plain(address): most for host, most in self._given_overrides() for address in addresses.get(host, ())
         }
@@ -125,7 +130,7 @@ class ConnectionLimits:
 
 
 def plain(address: str) -> str:
-    """An address as everybody writes it: that of a client of IPv4 on a socket of both families too.
+    """An address in its usual form, also of an IPv4 client on a socket of both families.
 
     >>> plain("::ffff:10.0.0.1"), plain("10.0.0.1"), plain("0:0::1")
     ('10.0.0.1', '10.0.0.1', '::1')
