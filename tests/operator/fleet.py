@@ -307,22 +307,22 @@ class Fleet:
 
     def restart_operator(self) -> None:
         """A new process: it knows only what the API server has."""
-        store = ObjectCache()
-        self.store = store
+        cache = ObjectCache()
+        self.cache = cache
         for obj in list(self.kubernetes.objects.values()):
-            store.put(copy.deepcopy(obj))
+            cache.put(copy.deepcopy(obj))
 
         def see(event: str, obj: Obj) -> None:
             if event == "DELETED":
-                store.remove(obj)
+                cache.remove(obj)
             else:
-                store.put(obj)
+                cache.put(obj)
 
         self.kubernetes.on_change = see
         self.time = 0.0
         self.task = ClusterTask(
             KEY,
-            store,
+            cache,
             self.kubernetes,
             self.environment,
             self.images,

@@ -1,11 +1,15 @@
-"""How the operator runs: kopf's watches fill a store, one task per cluster and one per cluster's topics act on it.
+"""How the operator runs: kopf's watches fill a cache; one task for each cluster and one for its topics act on it.
 
-store         what the watches and our own writes have shown, never older than what we wrote
-cluster_task  wait -> snapshot -> decide -> write the differences -> at most one deletion -> status
-topic_task    batches of KafkaTopics of one cluster
-lease         who may write at all
-release       what uninstalling does: no topic waits for an operator that is gone
-operator      all of it put together
-supervisor    which tasks there are, their back-off and their liveness
-handlers      the only module that knows kopf
+    handlers          the only module that knows kopf: watch events and settings
+    object_cache      the newest version of each object, from watches and from the answers to our own writes
+    supervisor        the tasks, their back-off and the liveness probe
+    cluster_task      snapshot -> decide -> write what differs -> at most one deletion -> status
+    cluster_observer  reads the snapshot;  object_writer  writes objects;  event_writer  writes Events
+    topic_task        batches of the KafkaTopics of one cluster;  topic_queue, topic_writer
+    kafka_connection  the Kafka client of a cluster
+    lease             which operator may write
+    release           before an uninstallation: no KafkaTopic waits for an operator that is gone
+    operator          all of it put together
+
+Everything runs in one event loop. A task never runs twice at a time, and `planning`, `roller` and `topics` decide.
 """

@@ -1,4 +1,4 @@
-"""How long a failure waits before the next try; each key has its own count."""
+"""The time before the next try after failures in a row: it doubles with each, up to five minutes."""
 
 from __future__ import annotations
 

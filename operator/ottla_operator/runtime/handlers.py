@@ -1,7 +1,7 @@
-"""kopf, and nothing else of the operator: watches into the supervisor, and the settings that keep kopf from writing.
+"""The handlers of kopf: watch events go to the supervisor, and settings keep kopf from writing anything.
 
-Only on.startup, on.cleanup, on.probe and on.event are used. An index, timer, daemon or change handler would put
-annotations and finalizers on users' objects, and an index costs time quadratic in the number of objects.
+Only on.startup, on.cleanup, on.probe and on.event are used. An index, timer, daemon or change handler would write
+annotations and finalizers to users' objects, and the time of an index is quadratic in the number of objects.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ INACTIVITY_S = 70.0
 REQUEST_TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 10.0
 
-See = Callable[[str | None, Obj], None]
+OnEvent = Callable[[str | None, Obj], None]
 
 
 def make_registry(
-    see: See,
+    on_event: OnEvent,
     stuck_tasks: Callable[[], list[str]],
     started: Callable[[], Awaitable[None]],
     stopped: Callable[[], Awaitable[None]],
@@ -45,7 +45,13 @@ def make_registry(
     reads_nodes: bool,
     is_namespaced: bool,
 ) -> kopf.OperatorRegistry:
-    """All handlers of the operator. `see` is called with every event, `started` before the first."""
+    """All handlers of the operator.
+
+    Args:
+        on_event: called with every watch event.
+        stuck_tasks: the tasks that make no progress, for the liveness probe.
+        started: called before the first event.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)
@@ -77,20 +83,20 @@ def make_registry(
         return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
     for kind in watched_kinds(reads_nodes=reads_nodes):
-        kopf.on.event(*_place(kind), registry=registry, id=kind.plural)(_observer(kind, see))
+        kopf.on.event(*_place(kind), registry=registry, id=kind.plural)(_observer(kind, on_event))
     return registry
 
 
 def watched_kinds(*, reads_nodes: bool) -> tuple[ResourceKind, ...]:
-    """The kinds whose events reach the supervisor."""
+    """The kinds that are watched."""
     return (KAFKA_CLUSTER, KAFKA_TOPIC, *OWNED_KINDS, *((NODE,) if reads_nodes else ()))
 
 
-def _observer(kind: ResourceKind, see: See) -> Callable[..., Awaitable[None]]:
+def _observer(kind: ResourceKind, on_event: OnEvent) -> Callable[..., Awaitable[None]]:
     async def observe(event: Mapping[str, Any], **_: Any) -> None:
         metadata = {key: value for key, value in event["object"]["metadata"].items() if key != "managedFields"}
         obj = {**event["object"], "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-        see(event["type"], obj)  # managedFields are half of an object, and nobody here reads them
+        on_event(event["type"], obj)  # managedFields are half of an object and not needed
 
     return observe
 

@@ -1,7 +1,7 @@
-"""Who may write: a Lease of coordination.k8s.io, as other controllers hold one.
+"""The Lease of coordination.k8s.io that allows an operator to write, as in other controllers.
 
-Of several operators one works; the others watch and wait. An operator that cannot renew stops writing before another
-may begin.
+Of several operators one writes; the others watch and wait. An operator that cannot renew its lease stops writing before
+another one may take it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ottla_operator.effects.ports import ApiError, KubernetesApi
 DURATION_S = 15
 RENEW_S = 5.0
 NAME = "ottla-operator"
-"""Unless the operator is given another one: two of one namespace serve different namespaces."""
+"""The default name. Two operators of one namespace that serve different namespaces need different names."""
 
 
 def next_lease(live: Obj | None, namespace: str, holder: str, now: str, name: str = NAME) -> Obj | None:
-    """The lease as `holder` would write it, None while somebody else's runs.
+    """The lease as `holder` would write it; None while the lease of another holder has not expired.
 
     >>> lease = next_lease(None, "ottla", "a", "2026-01-01T00:00:00Z")
     >>> lease["spec"]["holderIdentity"], next_lease(lease, "ottla", "b", "2026-01-01T00:00:14Z")
@@ -51,7 +51,7 @@ def _time(text: str) -> datetime:
 
 
 class LeaseHolder:
-    """Takes and keeps the lease. `lost` is called when it could not be renewed in time."""
+    """Acquires and renews the lease."""
 
     def __init__(
         self, api: KubernetesApi, namespace: str, holder: str, now: Callable[[], str], *, name: str = NAME
@@ -68,11 +68,11 @@ class LeaseHolder:
         return self._held.is_set()
 
     async def wait(self) -> None:
-        """Until we may write."""
+        """Waits until the lease is held."""
         await self._held.wait()
 
     async def run(self, lost: Callable[[], Awaitable[None]]) -> None:
-        """For ever; ends after `lost`."""
+        """Acquires and renews the lease; calls `lost` and returns when it could not be renewed in time."""
         loop = asyncio.get_running_loop()
         renewed = loop.time()
         while True:
@@ -86,7 +86,7 @@ class LeaseHolder:
             await asyncio.sleep(RENEW_S if self._held.is_set() else RENEW_S / 2)
 
     async def try_once(self) -> bool:
-        """One attempt to take or renew; whether it is ours now."""
+        """Tries once to acquire or renew the lease. Returns whether it is held."""
         try:
             live = await self._api.get(LEASE, self._namespace, self._name)
             wanted = next_lease(live, self._namespace, self._holder, self._now(), self._name)
@@ -99,7 +99,7 @@ class LeaseHolder:
         return True
 
     async def release(self) -> None:
-        """Lets the next operator begin at once."""
+        """Shortens the lease, so that the next operator can acquire it at once."""
         if not self._held.is_set():
             return
         self._held.clear()

@@ -1,8 +1,8 @@
-"""What we know of the API server: the newest of what watches delivered and what our own writes were answered with.
+"""The newest known version of each object, from watch events and from the answers to our own writes.
 
-A watch may lag behind our writes. An event older than what a write returned is dropped, and so is an event of an object
-that we saw deleted; a pass therefore reads its own writes. Resource versions are compared as numbers, which the API
-defines for objects of one kind.
+A watch may be behind our writes. An event that is older than the answer to a write is dropped, and so is an event of an
+object that is known to be deleted; so a reconciliation reads its own writes. Resource versions are compared as numbers,
+which the Kubernetes API defines for objects of one kind.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ TOMBSTONES = 10_000
 
 
 class ObjectCache:
-    """Objects by kind, namespace and name, with the objects of each cluster at hand."""
+    """Objects by kind, namespace and name, indexed by cluster and by topic."""
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[Key, Obj]] = {}
         self._of_cluster: dict[Key, dict[str, dict[str, Obj]]] = {}
         self._of_topic: dict[tuple[Key, str], dict[str, Obj]] = {}
         self._deleted: OrderedDict[str, float] = OrderedDict()
-        """By uid: the newest version that is known to be gone."""
+        """By uid: the newest version that is known to be deleted."""
 
     def put(self, obj: Obj) -> bool:
-        """Takes an object as a watch or a write gave it; False when it tells nothing new."""
+        """Stores an object of a watch event or an answer; False when a version as new is known."""
         if _version(obj) <= self._deleted.get(uid_of(obj), -1):
             return False
         key = _key(obj)
@@ -49,10 +49,12 @@ class ObjectCache:
         return True
 
     def remove(self, obj: Obj, *, is_final: bool = False) -> bool:
-        """Notes that an object is gone, as `obj` shows it last.
+        """Removes an object. `obj` is its last version; False when another object has its name.
 
-        For a watch by label an object is gone, too, when somebody takes its label away, and it comes back with a newer
-        version. `is_final`: it does not exist any more, and nothing later is news of it.
+        A watch by label also reports an object as deleted when its label is removed; it may come back later.
+
+        Args:
+            is_final: the object no longer exists, so no later version of it is accepted.
         """
         uid = uid_of(obj)
         if uid:
@@ -68,9 +70,11 @@ class ObjectCache:
         return True
 
     def keep_only(self, kind: ResourceKind, known: frozenset[str], found: frozenset[str]) -> list[Obj]:
-        """Forgets objects that a list did not have: `known` are the uids before the list, `found` those in it.
+        """Removes the objects that a list did not have: a broken watch does not report what was deleted meanwhile.
 
-        A watch that broke off tells nothing of what was deleted meanwhile.
+        Args:
+            known: the uids in the cache before the list.
+            found: the uids in the list.
         """
         gone = [obj for obj in self.all(kind) if uid_of(obj) in known and uid_of(obj) not in found]
         for obj in gone:
@@ -85,7 +89,7 @@ class ObjectCache:
         return {kind: dict(objects) for kind, objects in self._of_cluster.get(cluster, {}).items()}
 
     def of_topic(self, cluster: Key, topic: str) -> list[Obj]:
-        """The KafkaTopics of a cluster that name a topic, those that are being deleted among them."""
+        """The KafkaTopics of a cluster that name a topic, terminating ones too."""
         return list(self._of_topic.get((cluster, topic), {}).values())
 
     def all(self, kind: ResourceKind) -> Iterator[Obj]:

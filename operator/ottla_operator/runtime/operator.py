@@ -12,20 +12,23 @@ from ottla_operator.effects.kubernetes_api import KubernetesClient
 from ottla_operator.effects.ports import ApiError, Environment
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
-from ottla_operator.runtime.cluster_task import RESYNC_S
+from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import make_registry, watched_kinds
 from ottla_operator.runtime.lease import NAME, LeaseHolder
 from ottla_operator.runtime.object_cache import ObjectCache
 from ottla_operator.runtime.supervisor import TaskSupervisor
 
 WATCHES_BEGIN_S = 10.0
-"""What is deleted between our first list and the beginning of a watch is seen by a list after this time."""
+"""A second list after this time finds what was deleted between the first list and the start of a watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """`watch_namespace` "" watches all namespaces. `namespace` holds the
-    lease of the name `lease`, `identity` names this process in it."""
+    """The settings of one operator process.
+
+    `watch_namespace`: "" watches all namespaces. `namespace`: the namespace of the lease. `identity`: the name of this
+    process in the lease.
+    """
 
     images: ContainerImages
     namespace: str
@@ -42,7 +45,7 @@ class Operator:
     def __init__(self, settings: OperatorSettings, environment: Environment) -> None:
         self._settings = settings
         self._environment = environment
-        self._store = ObjectCache()
+        self._cache = ObjectCache()
         self._stop = asyncio.Event()
         self._has_listed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,7 +62,7 @@ class Operator:
             self._api, settings.namespace, settings.identity, self._environment.now, name=settings.lease
         )
         self._supervisor = TaskSupervisor(
-            self._store,
+            self._cache,
             self._api,
             self._environment,
             settings.images,
@@ -67,7 +70,7 @@ class Operator:
             may_write=self._may_write,
         )
         registry = make_registry(
-            self._supervisor.see,
+            self._supervisor.on_event,
             self._supervisor.stuck_tasks,
             self._started,
             self._stopped,
@@ -76,7 +79,7 @@ class Operator:
         )
         await kopf.operator(
             registry=registry,
-            identity=settings.identity,  # type: ignore[arg-type] # else kopf asks for the user's name, and ours has none
+            identity=settings.identity,  # type: ignore[arg-type] # else kopf looks the user up, and the image has none
             standalone=True,
             clusterwide=not settings.watch_namespace,
             namespaces=[settings.watch_namespace] if settings.watch_namespace else [],
@@ -110,16 +113,16 @@ class Operator:
         await self._api.close()
 
     async def _may_write(self) -> None:
-        """Until we hold the lease and have seen everything that there is.
+        """Waits until this process holds the lease and has listed every object.
 
-        The watches begin one after the other: a pass between them would take what is not seen yet for missing.
+        The watches start one after the other: a reconciliation between them would take unseen objects for missing.
         """
         assert self._lease is not None, "run makes it"
         await self._has_listed.wait()
         await self._lease.wait()
 
     async def _resync(self) -> None:
-        """Lists everything at the start, once more when the watches have begun, and then every ten minutes."""
+        """Lists every object at the start, once more when the watches have started, and then every ten minutes."""
         assert self._supervisor is not None, "run makes it"
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
         while True:

@@ -1,4 +1,4 @@
-"""Uninstalling: no KafkaTopic may wait for an operator that no longer exists."""
+"""Before an uninstallation: removes our finalizer from KafkaTopics, so that none waits for an operator that is gone."""
 
 from __future__ import annotations
 
@@ -23,10 +23,15 @@ async def release_topics(
     sleep: Callable[[float], Awaitable[None]],
     lease: str = NAME,
 ) -> int:
-    """Takes the lease away from a running operator, waits until it has stopped, and takes our finalizers off.
+    """Takes the lease from a running operator, waits until it has stopped, and removes our finalizers.
 
-    Gives the number of topics released. A new operator may begin half a minute later. Raises ApiError, that of a single
-    topic after all others are released.
+    A new operator can acquire the lease half a minute later.
+
+    Returns:
+        The number of KafkaTopics that had the finalizer.
+
+    Raises:
+        ApiError: for one KafkaTopic, after all others are done; or for the lease or the list.
     """
     await _take_lease(api, lease_namespace, lease, now(), HOLD_S)
     await sleep(DURATION_S)
@@ -44,7 +49,7 @@ async def release_topics(
 
 
 async def _take_lease(api: KubernetesApi, namespace: str, name: str, now: str, seconds: int) -> None:
-    """By force. A renewal that came between is tried over."""
+    """Takes the lease whoever holds it. Tries again after a renewal in between."""
     for attempt in range(ATTEMPTS):
         live = await api.get(LEASE, namespace, name)
         base = live if live is not None else new(LEASE, namespace, name, {})

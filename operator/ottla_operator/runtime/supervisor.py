@@ -1,7 +1,7 @@
-"""Which tasks run: one per KafkaCluster, and one for the topics of each cluster that a KafkaTopic names.
+"""The tasks of the operator: one for each KafkaCluster, and one for the topics of each cluster that a KafkaTopic names.
 
-A failure backs off for its own key only, from 1 s to 5 min. Every step is noted, so that a probe can tell that a task
-stands still.
+Watch events fill the object cache and wake the tasks that an object may matter to. A failure backs off for its own
+cluster only, from 1 s to 5 min. Every step is noted, so that the liveness probe notices a task that is stuck.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable
 from ottla_operator.model.kafka_topic import declared_topic
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import back_off_s
-from ottla_operator.runtime.cluster_task import RESYNC_S, ClusterTask
+from ottla_operator.runtime.cluster_observer import RESYNC_S
+from ottla_operator.runtime.cluster_task import ClusterTask
 from ottla_operator.runtime.object_cache import Key, ObjectCache, cluster_of
 from ottla_operator.runtime.topic_task import TopicTask
 
-STANDSTILL_S = 600.0
+STUCK_S = 600.0
 WITHOUT_KAFKA_S = 5.0
-"""How often a fleet is asked that does not answer."""
+"""How often brokers are asked while none answers."""
 
 
 @dataclass(slots=True)
@@ -46,11 +47,11 @@ class _Running:
 
 
 class TaskSupervisor:
-    """Takes what the watches show (`see`) and keeps the tasks. Nothing is written before `may_write` returns."""
+    """Gets watch events (`on_event`) and runs the tasks. Nothing is written before `may_write` returns."""
 
     def __init__(
         self,
-        store: ObjectCache,
+        cache: ObjectCache,
         api: KubernetesApi,
         environment: Environment,
         images: ContainerImages,
@@ -58,7 +59,7 @@ class TaskSupervisor:
         reads_nodes: bool,
         may_write: Callable[[], Awaitable[None]],
     ) -> None:
-        self._store = store
+        self._cache = cache
         self._api = api
         self._environment = environment
         self._images = images
@@ -68,31 +69,31 @@ class TaskSupervisor:
         self._topics: dict[Key, tuple[_Running, TopicTask]] = {}
         self._log = logging.getLogger("ottla.operator")
 
-    def see(self, event: str | None, obj: Obj) -> None:
-        """One event of a watch: `event` is ADDED, MODIFIED, DELETED, or None for what was there at the start."""
+    def on_event(self, event: str | None, obj: Obj) -> None:
+        """Handles one watch event: ADDED, MODIFIED, DELETED, or None for an object of the first list."""
         kind = obj["kind"]
         before = None
         if kind == NODE.kind:
-            before = self._store.get(NODE, "", name_of(obj))
+            before = self._cache.get(NODE, "", name_of(obj))
         elif kind == KAFKA_TOPIC.kind:
-            before = self._store.get(KAFKA_TOPIC, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
-        if not (self._store.remove(obj) if event == "DELETED" else self._store.put(obj)):
+            before = self._cache.get(KAFKA_TOPIC, str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
+        if not (self._cache.remove(obj) if event == "DELETED" else self._cache.put(obj)):
             return
         if kind == KAFKA_TOPIC.kind:
-            self._mark_documents_of(before)
+            self._queue_documents_of(before)
         if kind != NODE.kind or event == "DELETED" or before is None or not _has_same_labels(before, obj):
-            self._mark(obj)
+            self._wake(obj)
 
-    def _mark(self, obj: Obj) -> None:
-        """Makes the tasks look that an object may matter to."""
+    def _wake(self, obj: Obj) -> None:
+        """Wakes the tasks that an object may matter to."""
         if obj["kind"] == NODE.kind:
             for running in self._clusters.values():
                 running.dirty.set()
             return
         if obj["kind"] == KAFKA_TOPIC.kind:
             if (key := cluster_of(obj)) is not None:
-                self._topic_task(key).put(name_of(obj))
-            self._mark_documents_of(obj)
+                self._topic_task(key).queue.put(name_of(obj))
+            self._queue_documents_of(obj)
             return
         key = (str(dig(obj, "metadata", "namespace") or ""), name_of(obj))
         if obj["kind"] != KAFKA_CLUSTER.kind:
@@ -100,36 +101,36 @@ class TaskSupervisor:
             if owner is None:
                 return
             key = owner
-        if self._store.get(KAFKA_CLUSTER, *key) is not None:
+        if self._cache.get(KAFKA_CLUSTER, *key) is not None:
             self._cluster(key).dirty.set()
-        if obj["kind"] == KAFKA_CLUSTER.kind:  # it came, went, or was paused
+        if obj["kind"] == KAFKA_CLUSTER.kind:  # created, deleted or paused
             if key in self._clusters:
                 self._clusters[key].dirty.set()
             if key in self._topics:
-                self._topics[key][1].put_all()
+                self._topics[key][1].queue_all()
 
-    def _mark_documents_of(self, document: Obj | None) -> None:
-        """Makes the other documents be looked at that name the topic of this one: it may be theirs now."""
+    def _queue_documents_of(self, document: Obj | None) -> None:
+        """Queues the KafkaTopics that name the same topic as this one: another of them may have it now."""
         if document is not None and (key := cluster_of(document)) in self._topics:
             self._topics[key][1].queue_documents_of(declared_topic(document))
 
     async def resync(self, kinds: Sequence[ResourceKind], namespace: str | None) -> None:
-        """Compares the store with what the API server lists, and looks at every topic again. Reads only."""
+        """Compares the cache with what the API server lists, and wakes the tasks of what differs. Reads only."""
         for kind in kinds:
             labels = "" if kind in (KAFKA_CLUSTER, KAFKA_TOPIC, NODE) else CLUSTER
-            before = frozenset(uid_of(obj) for obj in self._store.all(kind))
+            before = frozenset(uid_of(obj) for obj in self._cache.all(kind))
             listed = await self._api.list(kind, namespace if kind.namespaced else None, labels)
-            for obj in self._store.keep_only(kind, before, frozenset(uid_of(obj) for obj in listed)):
-                self._mark(obj)
+            for obj in self._cache.keep_only(kind, before, frozenset(uid_of(obj) for obj in listed)):
+                self._wake(obj)
             for obj in listed:
-                self.see(None, obj)
+                self.on_event(None, obj)
 
     def stuck_tasks(self) -> list[str]:
         """The tasks that have made no step for ten minutes."""
         now = asyncio.get_running_loop().time()
         running = [("cluster", key, item) for key, item in self._clusters.items()]
         running += [("topics", key, item) for key, (item, _) in self._topics.items()]
-        return [f"{what} {key[0]}/{key[1]}" for what, key, item in running if now - item.step_at > STANDSTILL_S]
+        return [f"{what} {key[0]}/{key[1]}" for what, key, item in running if now - item.step_at > STUCK_S]
 
     async def close(self) -> None:
         tasks = [item.task for item in self._clusters.values()] + [item.task for item, _ in self._topics.values()]
@@ -151,21 +152,21 @@ class TaskSupervisor:
     def _topic_task(self, key: Key) -> TopicTask:
         found = self._topics.get(key)
         if found is None:
-            topics = TopicTask(key, self._store, self._api, self._environment, lambda: self._broker_ids(key))
+            topics = TopicTask(key, self._cache, self._api, self._environment, lambda: self._broker_ids(key))
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._run_topics(key, topics), name=f"topics {key[0]}/{key[1]}")
             found = self._topics[key] = (_Running(task, asyncio.Event(), loop.time()), topics)
         return found[1]
 
     def _broker_ids(self, key: Key) -> list[int]:
-        stateful_sets = self._store.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
+        stateful_sets = self._cache.of_cluster(key).get(STATEFUL_SET.kind, {}).values()
         return sorted(int(number) for obj in stateful_sets if (number := label(obj, BROKER_ID) or "").isdecimal())
 
     async def _run_cluster(self, key: Key, dirty: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         cluster = ClusterTask(
             key,
-            self._store,
+            self._cache,
             self._api,
             self._environment,
             self._images,
@@ -176,7 +177,7 @@ class TaskSupervisor:
         try:
             while True:
                 running = self._clusters[key]
-                running.step_at = math.inf  # to wait for the lease is not to stand still
+                running.step_at = math.inf  # waiting for the lease is not being stuck
                 await self._may_write()
                 running.step_at = loop.time()
                 dirty.clear()
@@ -189,13 +190,13 @@ class TaskSupervisor:
                     self._log.warning("cluster %s/%s: %s; again in %.0f s", *key, error, pause)
                     await asyncio.sleep(pause)
                     continue
-                except Exception:  # a mistake of ours; the other clusters go on
+                except Exception:  # a bug; the other clusters go on
                     failures += 1
                     pause = back_off_s(failures)
-                    self._log.exception("cluster %s/%s: a pass failed; again in %.0f s", *key, pause)
+                    self._log.exception("cluster %s/%s: reconciliation failed; again in %.0f s", *key, pause)
                     await asyncio.sleep(pause)
                     continue
-                if pause is None:  # the cluster is gone; one of its name may come again
+                if pause is None:  # the cluster is gone; another of its name may be created
                     await cluster.close()
                     running.step_at = math.inf
                     await dirty.wait()
@@ -218,23 +219,23 @@ class TaskSupervisor:
                 running.step_at = math.inf
                 await self._may_write()
                 running.step_at = loop.time()
-                due = min(resync_at, topics.due_at, ask_at if topics.has_stalled else math.inf)
-                due = min(due, loop.time() + STANDSTILL_S / 2)
+                due = min(resync_at, topics.queue.due_at, ask_at if topics.queue.has_stalled else math.inf)
+                due = min(due, loop.time() + STUCK_S / 2)
                 try:
                     async with asyncio.timeout(max(0.0, due - loop.time())):
-                        await topics.wait()
+                        await topics.queue.wait()
                 except TimeoutError:
                     if loop.time() >= resync_at:
-                        topics.put_all()
+                        topics.queue_all()
                         resync_at = loop.time() + RESYNC_S
-                topics.put_due()
+                topics.queue.queue_due()
                 try:
                     await topics.reconcile_batch(may_ask=loop.time() >= ask_at)
                     failures = 0
                 except KafkaUnavailable as error:
                     self._log.info("topics of %s/%s wait: %s", *key, error)
                     ask_at = loop.time() + WITHOUT_KAFKA_S
-                except Exception as error:  # a mistake of ours
+                except Exception as error:  # a bug
                     failures += 1
                     pause = back_off_s(failures)
                     self._log.warning("topics of %s/%s: %r; again in %.0f s", *key, error, pause)
@@ -244,5 +245,5 @@ class TaskSupervisor:
 
 
 def _has_same_labels(before: Obj, after: Obj) -> bool:
-    """Nodes tell every few minutes that they live, and of one nothing but its labels is asked."""
+    """Whether a node's labels are the same: its heartbeats change nothing that matters here."""
     return bool(dig(before, "metadata", "labels") == dig(after, "metadata", "labels"))

@@ -14,7 +14,7 @@ from ottla_operator.api.objects import Obj, ResourceKind
 from ottla_operator.effects.ports import ApiError, Environment
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import FIRST_BACK_OFF_S
-from ottla_operator.runtime.cluster_task import RESYNC_S
+from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.handlers import watched_kinds
 from ottla_operator.runtime.object_cache import Key, ObjectCache
 from ottla_operator.runtime.operator import WATCHES_BEGIN_S
@@ -91,7 +91,7 @@ class OperatorProcess:
             self._list(self._kinds[kind])
 
     def _see(self, event: str | None, obj: Obj) -> None:
-        self.supervisor.see(event, obj)
+        self.supervisor.on_event(event, obj)
 
     def _list(self, kind: ResourceKind) -> None:
         for obj in list(self._kubernetes.objects.values()):

@@ -36,7 +36,7 @@ from ottla_operator.api.objects import (
 from ottla_operator.planning.config import FILE
 from ottla_operator.planning.snapshot import ContainerImages
 from ottla_operator.runtime.back_off import LONGEST_BACK_OFF_S
-from ottla_operator.runtime.cluster_task import RESYNC_S
+from ottla_operator.runtime.cluster_observer import RESYNC_S
 from ottla_operator.runtime.supervisor import TaskSupervisor
 from ottla_operator.topics.decisions import TopicDescription
 from simulation.loop import VirtualTimeLoop

@@ -533,7 +533,7 @@ async def test_volumes_grow_where_the_class_allows_it_without_a_roll() -> None:
 @pytest.mark.parametrize(
     ("told", "reason", "named"),
     [
-        ({}, "Resizing", "nothing has begun to resize it"),
+        ({}, "Resizing", "no resizing has begun"),
         ({"conditions": [("Resizing", "")]}, "Resizing", "Resizing"),
         (
             {"conditions": [("FileSystemResizePending", "Waiting for user to (re-)start a pod")]},

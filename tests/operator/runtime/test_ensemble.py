@@ -401,7 +401,7 @@ async def test_a_configuration_with_which_servers_do_not_find_each_other_is_take
         changed.setattr(zookeeper_objects, "LOGBACK", "<configuration/>")
         for server in (1, 2, 3):  # as a bad release would have left them
             fleet.kubernetes.remove(POD, f"orders-zookeeper-{server}-0")
-            snapshot = await fleet.task._snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
+            snapshot = await fleet.task.snapshot(fleet.kubernetes.there(KAFKA_CLUSTER, "orders"))
             wanted = zookeeper.decide_zookeeper(snapshot).stateful_sets[server]
             fleet.kubernetes.edit(STATEFUL_SET, f"orders-zookeeper-{server}", spec=wanted["spec"])
         bad = wanted["spec"]["template"]["metadata"]["annotations"][names.CONFIG]

@@ -36,7 +36,7 @@ class World:
             reads_nodes=True,
             may_write=self.wait,
         )
-        self.kubernetes.on_change = self.supervisor.see
+        self.kubernetes.on_change = self.supervisor.on_event
         for index, zone in enumerate(("zone-a", "zone-b", "zone-c")):
             self.kubernetes.put(node(f"n{index}", zone))
 
@@ -112,7 +112,7 @@ async def test_a_topic_that_came_before_its_cluster_is_created_once_the_brokers_
 
 async def test_a_topic_that_waits_for_brokers_is_tried_again_without_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker registers with Kafka after its pod was seen; nothing in Kubernetes changes then."""
-    monkeypatch.setattr(topic_task, "WAITING_FOR_FLEET_S", 0.05)
+    monkeypatch.setattr(topic_task, "REQUEUE_S", 0.05)
     world = World()
     world.allowed.set()
     world.kubernetes.put(copy.deepcopy(CLUSTER))
@@ -219,7 +219,7 @@ async def test_a_deletion_that_the_watch_missed_is_found_by_the_resync() -> None
     await world.until(lambda: world.is_ready("orders"))
     world.kubernetes.on_change = None
     world.kubernetes.remove(SERVICE, "orders-broker-1")
-    world.kubernetes.on_change = world.supervisor.see
+    world.kubernetes.on_change = world.supervisor.on_event
     await world.supervisor.resync([KAFKA_CLUSTER, SERVICE, NODE], None)
     await world.until(lambda: "orders-broker-1" in world.kubernetes.names(SERVICE))
     await world.supervisor.close()

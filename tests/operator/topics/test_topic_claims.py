@@ -212,7 +212,7 @@ async def test_nothing_is_deleted_while_the_documents_cannot_be_read(
     monkeypatch.setattr(topics.fleet.kubernetes, "list", failing)
     _remove(topics, "flights")
     await topics.settle()
-    assert _deletions(topics) == [] and topics.is_listed() and topics.task.has_waiting
+    assert _deletions(topics) == [] and topics.is_listed() and topics.task.queue.has_requeued
     monkeypatch.setattr(topics.fleet.kubernetes, "list", read)
     await topics.settle()
     assert _deletions(topics) == ["flights"] and not topics.is_listed()
@@ -293,7 +293,7 @@ async def test_a_topic_that_existed_unseen_is_adopted(topics: Topics) -> None:
     topics.kafka.topics_there["flights"] = EXISTING
     topics.kafka.unseen = {"flights"}
     topics.apply()
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     await topics.task.reconcile_batch()
     topics.kafka.unseen = set()
     topics.restart()
@@ -307,7 +307,7 @@ async def test_a_topic_that_existed_unseen_is_adopted(topics: Topics) -> None:
 async def test_a_record_is_confirmed_before_the_finalizer_and_the_creation(topics: Topics) -> None:
     topics.kafka.refusals["flights"] = "PolicyViolation: not today"
     topics.apply()
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     await topics.task.reconcile_batch()
     written = [verb for verb, kind, _ in topics.fleet.kubernetes.writes if kind == "KafkaTopic"]
     assert written == ["status", "finalizers", "status"]
@@ -361,8 +361,8 @@ async def test_a_document_is_released_at_once_when_its_policy_becomes_retain_tho
         await topics.settle()
     assert topics.ready() == ("False", "Terminating") and "deletionPolicy: Retain" in topics.message()
     topics.apply(deletionPolicy="Retain")
-    topics.task.put("flights")
-    topics.task.put("other")
+    topics.task.queue.put("flights")
+    topics.task.queue.put("other")
     with pytest.raises(KafkaUnavailable):
         await topics.task.reconcile_batch()
     assert not topics.is_listed() and topics.is_listed("other")
@@ -393,9 +393,9 @@ async def test_only_what_needs_the_fleet_waits_for_it(topics: Topics) -> None:
     }
     assert _finalizers(topics, "kept") == []
     topics.fleet.edit("spec.paused", True)
-    topics.task.put_all()
+    topics.task.queue_all()
     await topics.task.reconcile_batch()
-    assert topics.ready("new") == ("False", "Paused") and len(topics.task) == 0
+    assert topics.ready("new") == ("False", "Paused") and len(topics.task.queue) == 0
 
 
 async def test_a_paused_cluster_says_on_a_terminating_document_what_it_waits_for(topics: Topics) -> None:

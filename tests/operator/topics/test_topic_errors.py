@@ -10,7 +10,8 @@ import pytest
 from ottla_operator.api.objects import EVENT, KAFKA_TOPIC, Obj, name_of
 from ottla_operator.effects.ports import ApiError
 from ottla_operator.runtime import topic_task
-from ottla_operator.runtime.topic_task import SETTLES, WAITING_FOR_FLEET_S, TopicTask
+from ottla_operator.runtime.topic_queue import REQUEUE_S, SETTLES
+from ottla_operator.runtime.topic_task import TopicTask
 from ottla_operator.topics.decisions import TopicChange
 from tests.operator.fleet import KEY
 from tests.operator.topics.test_topic_task import Topics, document
@@ -21,13 +22,13 @@ def _with_a_clock(topics: Topics) -> list[float]:
     now = [0.0]
     fleet = topics.fleet
     topics.task = TopicTask(
-        KEY, fleet.store, fleet.kubernetes, fleet.environment, lambda: [0, 1, 2], monotonic=lambda: now[0]
+        KEY, fleet.cache, fleet.kubernetes, fleet.environment, lambda: [0, 1, 2], monotonic=lambda: now[0]
     )
     return now
 
 
 async def _rest(topics: Topics) -> None:
-    while len(topics.task):
+    while len(topics.task.queue):
         await topics.task.reconcile_batch()
 
 
@@ -50,7 +51,7 @@ async def test_a_topic_for_which_the_brokers_answer_an_error_stops_no_other(topi
     topics.apply(document("good"))
     await topics.settle()
     assert topics.ready("good")[0] == "True" and topics.ready("strange") == ("False", "TopicAuthorizationFailed")
-    assert topics.task.has_waiting
+    assert topics.task.queue.has_requeued
     topics.kafka.errors.clear()
     await topics.settle()
     assert topics.ready("strange")[0] == "True"
@@ -72,18 +73,18 @@ async def test_a_document_whose_write_is_refused_stops_no_other(
     now = _with_a_clock(topics)
     topics.apply(document("bad"))
     topics.apply(document("good"))
-    topics.task.put_all()
+    topics.task.queue_all()
     await _rest(topics)
-    assert topics.ready("good")[0] == "True" and topics.task.has_waiting
+    assert topics.ready("good")[0] == "True" and topics.task.queue.has_requeued
     topics.apply(document("later"))
-    topics.task.put("later")
+    topics.task.queue.put("later")
     await _rest(topics)
     assert topics.ready("later")[0] == "True"
     monkeypatch.undo()
-    now[0] = topics.task.due_at
-    topics.task.put_due()
+    now[0] = topics.task.queue.due_at
+    topics.task.queue.queue_due()
     await _rest(topics)
-    assert topics.ready("bad")[0] == "True" and not topics.task.has_waiting
+    assert topics.ready("bad")[0] == "True" and not topics.task.queue.has_requeued
 
 
 async def test_an_event_that_cannot_be_written_stops_nothing(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +116,7 @@ async def test_a_document_over_which_the_operator_stumbles_stops_no_other(
     topics.apply(document("bad"))
     topics.apply(document("good"))
     await topics.settle()
-    assert topics.ready("good")[0] == "True" and topics.task.has_waiting
+    assert topics.ready("good")[0] == "True" and topics.task.queue.has_requeued
 
 
 async def test_a_namespace_that_cannot_be_read_delays_deletions_only(
@@ -143,22 +144,22 @@ async def test_a_refused_topic_is_shown_and_tried_ever_more_seldom(topics: Topic
     limit = "PolicyViolation: 20000 partitions are more than max.partitions.per.request (4000)"
     topics.kafka.refusals["flights"] = limit
     topics.apply(partitions=20000)
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     await _rest(topics)
     assert topics.ready() == ("False", "PolicyViolation") and "(4000)" in topics.message()
     waits = []
     topics.fleet.kubernetes.writes.clear()
     for _ in range(8):
-        waits.append(topics.task.due_at - now[0])
-        now[0] = topics.task.due_at
-        topics.task.put_due()
+        waits.append(topics.task.queue.due_at - now[0])
+        now[0] = topics.task.queue.due_at
+        topics.task.queue.queue_due()
         await _rest(topics)
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300] and topics.fleet.kubernetes.writes == []
     topics.kafka.refusals.clear()
     topics.apply(partitions=12)
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     await _rest(topics)
-    assert topics.ready()[0] == "True" and not topics.task.has_waiting
+    assert topics.ready()[0] == "True" and not topics.task.queue.has_requeued
 
 
 async def test_a_change_that_never_shows_is_not_asked_for_once_a_second_for_ever(
@@ -176,11 +177,11 @@ async def test_a_change_that_never_shows_is_not_asked_for_once_a_second_for_ever
 
     monkeypatch.setattr(topics.kafka, "change", ignoring)
     topics.apply(partitions=24)
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     await _rest(topics)
     assert len(asked) == SETTLES + 1 and topics.ready() == ("False", "Changing")
-    assert topics.task.due_at == now[0] + WAITING_FOR_FLEET_S
-    now[0] = topics.task.due_at
-    topics.task.put_due()
+    assert topics.task.queue.due_at == now[0] + REQUEUE_S
+    now[0] = topics.task.queue.due_at
+    topics.task.queue.queue_due()
     await _rest(topics)
-    assert topics.task.due_at == now[0] + 2 * WAITING_FOR_FLEET_S
+    assert topics.task.queue.due_at == now[0] + 2 * REQUEUE_S

@@ -39,7 +39,7 @@ class Topics:
 
     def restart(self) -> None:
         self.fleet.restart_operator()
-        self.task = TopicTask(KEY, self.fleet.store, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
+        self.task = TopicTask(KEY, self.fleet.cache, self.fleet.kubernetes, self.fleet.environment, lambda: [0, 1, 2])
 
     def apply(self, document: dict[str, Any] = FLIGHTS, **spec: Any) -> None:
         name = document["metadata"]["name"]
@@ -52,8 +52,8 @@ class Topics:
     async def settle(self) -> None:
         for _ in range(10):
             writes = len(self.fleet.kubernetes.writes)
-            self.task.put_all()
-            while len(self.task):
+            self.task.queue_all()
+            while len(self.task.queue):
                 await self.task.reconcile_batch()
             if len(self.fleet.kubernetes.writes) == writes:
                 return
@@ -111,7 +111,7 @@ async def test_the_finalizer_stands_before_the_topic_is_created(topics: Topics) 
 
 
 async def _one_batch(topics: Topics) -> None:
-    topics.task.put_all()
+    topics.task.queue_all()
     await topics.task.reconcile_batch()
 
 
@@ -153,10 +153,10 @@ async def test_more_replicas_than_brokers_are_a_condition(topics: Topics) -> Non
 async def test_a_topic_is_created_once_there_are_enough_brokers_though_no_event_tells(topics: Topics) -> None:
     topics.apply(replicas=4)
     await topics.settle()
-    assert topics.task.has_waiting
+    assert topics.task.queue.has_requeued
     topics.fleet.edit("spec.brokers.replicas", 4)
     await topics.fleet.converge()
-    topics.task.put_waiting()
+    topics.task.queue.queue_requeued()
     await topics.task.reconcile_batch()
     assert topics.kafka.topics_there["flights"].replicas == 4
 
@@ -165,11 +165,11 @@ async def test_a_refused_change_is_tried_again(topics: Topics) -> None:
     topics.kafka.refusals["flights"] = "RequestTimedOutError: busy"
     topics.apply()
     await topics.settle()
-    assert topics.ready()[0] == "False" and topics.task.has_waiting
+    assert topics.ready()[0] == "False" and topics.task.queue.has_requeued
     topics.kafka.refusals.clear()
-    topics.task.put_waiting()
+    topics.task.queue.queue_requeued()
     await topics.settle()
-    assert topics.ready()[0] == "True" and not topics.task.has_waiting
+    assert topics.ready()[0] == "True" and not topics.task.queue.has_requeued
 
 
 async def test_drift_is_changed_back(topics: Topics) -> None:
@@ -290,10 +290,10 @@ async def _two_documents_of_one_topic(topics: Topics, name: str, **metadata: str
 async def test_a_fleet_that_does_not_answer_keeps_documents_queued(topics: Topics) -> None:
     topics.apply()
     topics.kafka.answers = False
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     with pytest.raises(KafkaUnavailable):
         await topics.task.reconcile_batch()
-    assert len(topics.task) == 1
+    assert len(topics.task.queue) == 1
     assert topics.ready() == ("False", "WaitingForKafka")
     topics.kafka.answers = True
     await topics.settle()
@@ -304,10 +304,10 @@ async def test_a_change_that_is_not_answered_in_time_is_seen_with_the_next_look(
     """The fleet answers and is at work: nothing to tell of, and one write when it is done."""
     topics.kafka.is_slow = True
     topics.apply()
-    topics.task.put("flights")
+    topics.task.queue.put("flights")
     with pytest.raises(KafkaUnavailable):
         await topics.task.reconcile_batch()
-    assert topics.there()["status"] == {"topicName": "flights", "adopted": False} and len(topics.task) == 1
+    assert topics.there()["status"] == {"topicName": "flights", "adopted": False} and len(topics.task.queue) == 1
     topics.kafka.is_slow = False
     await topics.task.reconcile_batch()
     assert topics.ready() == ("True", "AsDeclared") and len(topics.kafka.requests) == 1
@@ -337,12 +337,12 @@ async def test_batches_are_in_order_of_arrival_each_document_once(topics: Topics
         document = copy.deepcopy(FLIGHTS)
         document["metadata"]["name"] = f"t{number:03}"
         topics.apply(document)
-        topics.task.put(f"t{number:03}")
-        topics.task.put("t000")
-    assert len(topics.task) == BATCH + 20
+        topics.task.queue.put(f"t{number:03}")
+        topics.task.queue.put("t000")
+    assert len(topics.task.queue) == BATCH + 20
     await topics.task.reconcile_batch()
     created = [change.topic for change in topics.kafka.requests]
-    assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task) == 20
+    assert created == [f"t{number:03}" for number in range(BATCH)] and len(topics.task.queue) == 20
 
 
 async def test_an_operator_killed_between_any_two_writes_still_knows_whose_the_topic_is() -> None:

@@ -1,0 +1,263 @@
+"""Reads what decisions about one KafkaCluster need, into one `Snapshot`.
+
+Objects come from the cache; storage classes, the Secret, missing pods and new nodes from the API server; reports and
+metadata from brokers and ZooKeeper servers. Everything is read before the first decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ottla_operator.api import names
+from ottla_operator.api.condition_reasons import ZOOKEEPER_READY
+from ottla_operator.api.fleet import BrokerReport, ClusterMetadata, DynamicValue, ServerReport
+from ottla_operator.api.objects import (
+    CLAIM,
+    EVENT,
+    NODE,
+    POD,
+    SECRET,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    Obj,
+    dig,
+    has_condition,
+    is_owned_by,
+    is_terminating,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, Environment, KafkaUnavailable, KubernetesApi
+from ottla_operator.model.kafka_cluster import parse_cluster
+from ottla_operator.planning.config import internal_address
+from ottla_operator.planning.identity import adds_brokers, decide_identities
+from ottla_operator.planning.snapshot import ContainerImages, ContestedFields, Snapshot
+from ottla_operator.planning.zookeeper import needs_reports
+from ottla_operator.runtime.kafka_connection import KafkaConnection
+from ottla_operator.runtime.object_cache import Key, ObjectCache
+
+REQUEUE_AFTER_S = 30.0
+"""How often brokers are asked for log directories and partitions when nothing else happens. This is no API call."""
+RESYNC_S = 600.0
+MAX_EVENT_READS = 5
+MESSAGE_LENGTH = 300
+
+
+@dataclass(slots=True)
+class _SlowFacts:
+    """What is read seldom: storage classes by name, and whether the Secret of ZooKeeper's super user exists.
+
+    `cluster`: the uid of the KafkaCluster that it was read for; the Secret is deleted with the cluster.
+    """
+
+    cluster: str
+    storage_classes: dict[str, Obj]
+    has_super_secret: bool
+    read_at: float
+
+
+class ClusterObserver:
+    """Takes the snapshots of one KafkaCluster."""
+
+    def __init__(
+        self,
+        key: Key,
+        cache: ObjectCache,
+        api: KubernetesApi,
+        environment: Environment,
+        images: ContainerImages,
+        kafka: KafkaConnection,
+        *,
+        reads_nodes: bool,
+        monotonic: Callable[[], float],
+        log: logging.Logger,
+    ) -> None:
+        self._key = key
+        self._cache = cache
+        self._api = api
+        self._environment = environment
+        self._images = images
+        self._kafka = kafka
+        self._reads_nodes = reads_nodes
+        self._monotonic = monotonic
+        self._slow_facts: _SlowFacts | None = None
+        self._dynamic_values: Mapping[int, Sequence[DynamicValue]] | None = None
+        self._log = log
+
+    async def snapshot(
+        self,
+        resource: Obj,
+        contested: Mapping[tuple[str, str], ContestedFields],
+        refused_elections: frozenset[tuple[str, int]],
+    ) -> Snapshot:
+        """All that is known about the cluster now. Raises ApiError when the API server does not answer."""
+        cluster, problems = parse_cluster(resource)
+        objects = self._cache.of_cluster(self._key)
+        facts = await self._read_slow_facts(resource)
+        snapshot = Snapshot(
+            cluster=cluster,
+            problems=tuple(problems),
+            resource=resource,
+            objects=objects,
+            images=self._images,
+            now=self._environment.now(),
+            nodes=self._cache.nodes() if self._reads_nodes else None,
+            storage_classes=facts.storage_classes,
+            has_super_secret=facts.has_super_secret,
+            contested=contested,
+        )
+        if self._reads_nodes and adds_brokers(snapshot):
+            # A broker never changes its rack, and the watch of nodes may be behind that of clusters: when nodes are
+            # labelled just before a cluster is applied, all brokers would get the racks that were seen first.
+            snapshot = replace(snapshot, nodes=tuple(await self._api.list(NODE, None, "")))
+        servers, (reports, kafka) = await asyncio.gather(self._ask_servers(snapshot), self._ask_brokers(snapshot))
+        snapshot = replace(snapshot, creation_failures=await self._creation_failures(snapshot))
+        if kafka is not None:
+            await self._read_dynamic_values(kafka, snapshot)
+        return replace(
+            snapshot,
+            servers=servers,
+            reports=reports,
+            kafka=kafka,
+            dynamic_values=self._dynamic_values,
+            surplus_replicas=await self._read_surplus_replicas(snapshot, kafka),
+            refused_elections=refused_elections,
+        )
+
+    def note_super_secret(self) -> None:
+        """Records that the Secret of ZooKeeper's super user has been created."""
+        if self._slow_facts is not None:
+            self._slow_facts.has_super_secret = True
+
+    async def _creation_failures(self, snapshot: Snapshot) -> dict[str, str]:
+        """Why Kubernetes creates no pod, by StatefulSet. Events are read only for missing pods."""
+        found: dict[str, str] = {}
+        missing = [
+            obj
+            for obj in snapshot.all(STATEFUL_SET)
+            if is_owned_by(obj, snapshot.resource) and snapshot.pod(names.pod_of(name_of(obj))) is None
+        ]
+        for obj in missing[:MAX_EVENT_READS]:
+            try:
+                selector = f"involvedObject.uid={uid_of(obj)},reason=FailedCreate"
+                found_events = await self._api.list(EVENT, self._key[0], "", selector)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                return {}  # without the right to list Events the reason is not known
+            if found_events:
+                newest = max(found_events, key=_last_seen)
+                found[name_of(obj)] = str(newest.get("message", "")).rpartition(" error: ")[2][:MESSAGE_LENGTH]
+        return found
+
+    async def _read_dynamic_values(self, view: ClusterMetadata, snapshot: Snapshot) -> None:
+        """Asks the registered brokers for their dynamic values; of the others the last answer counts."""
+        ids = snapshot.broker_ids()
+        client = self._kafka.client
+        assert client is not None, "it has just answered"
+        try:
+            answered = await client.dynamic_values([number for number in ids if number in view.brokers])
+        except KafkaUnavailable as error:
+            self._log.info("no broker reports its dynamic configuration: %s", error)
+            return
+        known = self._dynamic_values or {}
+        self._dynamic_values = {number: values for number, values in {**known, **answered}.items() if number in ids}
+
+    async def _read_surplus_replicas(
+        self, snapshot: Snapshot, kafka: ClusterMetadata | None
+    ) -> dict[int, tuple[str, ...]]:
+        """The replicas in the log directories of the brokers to remove."""
+        held: dict[int, tuple[str, ...]] = {}
+        known = snapshot.broker_ids()
+        client = self._kafka.client
+        if kafka is None or client is None or len(known) <= snapshot.cluster.brokers.replicas:
+            return held
+        for broker_id in decide_identities(snapshot).surplus:
+            if broker_id in kafka.brokers:
+                try:
+                    held[broker_id] = tuple(await client.replicas_on(broker_id))
+                except KafkaUnavailable as error:
+                    self._log.info("broker %d does not report its replicas: %s", broker_id, error)
+        return held
+
+    async def _read_slow_facts(self, resource: Obj) -> _SlowFacts:
+        """Storage classes and the Secret: read at the start, when a new class is named, and every ten minutes.
+
+        More often while the ensemble is not ready: its pods do not start without the Secret.
+        """
+        wanted = {
+            str(disk["storageClassName"])
+            for disk in dig(resource, "spec", "brokers", "disks") or []
+            if isinstance(disk, dict) and disk.get("storageClassName")
+        }
+        for claim in self._cache.of_cluster(self._key).get(CLAIM.kind, {}).values():
+            if name := dig(claim, "spec", "storageClassName"):
+                wanted.add(str(name))  # only claims name the default class
+        now = self._monotonic()
+        facts = self._slow_facts
+        known = facts is not None and facts.cluster == uid_of(resource) and wanted <= set(facts.storage_classes)
+        if (
+            facts is not None
+            and known
+            and now - facts.read_at < (RESYNC_S if _is_ensemble_ready(resource) else REQUEUE_AFTER_S)
+        ):
+            return facts
+        classes: dict[str, Obj] = {}
+        for name in sorted(wanted):
+            try:
+                classes[name] = await self._api.get(STORAGE_CLASS, "", name) or {}
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                classes[name] = {}  # without the right to read it volumes do not grow
+        own_ensemble = not dig(resource, "spec", "zookeeper", "connect")
+        secret = names.zookeeper_secret(self._key[1])
+        has_secret = own_ensemble and is_owned_by(await self._api.get(SECRET, self._key[0], secret) or {}, resource)
+        self._slow_facts = _SlowFacts(uid_of(resource), classes, has_secret, now)
+        return self._slow_facts
+
+    async def _ask_servers(self, snapshot: Snapshot) -> dict[int, ServerReport]:
+        """The reports of ZooKeeper servers, asked for only until it is known which of them hold data."""
+        if not needs_reports(snapshot):
+            return {}
+        pods = {
+            server: pod
+            for server in snapshot.zookeeper_ids()
+            if (pod := snapshot.pod(names.pod_of(names.zookeeper_name(self._key[1], server)))) is not None
+            and dig(pod, "status", "podIP")
+            and not is_terminating(pod)
+        }
+        answers = await asyncio.gather(*(self._environment.server_report(pod) for pod in pods.values()))
+        return {server: report for server, report in zip(pods, answers, strict=True) if report is not None}
+
+    async def _ask_brokers(self, snapshot: Snapshot) -> tuple[dict[int, BrokerReport], ClusterMetadata | None]:
+        """The reports of the brokers, and Kafka's metadata when a broker is ready and answers."""
+        pods: dict[int, Obj] = {}
+        for broker_id in snapshot.broker_ids():
+            pod = snapshot.get(POD, names.pod_of(names.broker_name(self._key[1], broker_id)))
+            if pod is not None and dig(pod, "status", "podIP") and not is_terminating(pod):
+                pods[broker_id] = pod
+        answers = await asyncio.gather(*(self._environment.broker_report(pod) for pod in pods.values()))
+        reports = {broker_id: report for broker_id, report in zip(pods, answers, strict=True) if report is not None}
+        ready = [broker_id for broker_id, pod in pods.items() if has_condition(pod, "Ready")]
+        if not ready:
+            return reports, None
+        bootstrap = tuple(internal_address(snapshot.cluster, broker_id) for broker_id in snapshot.broker_ids())
+        try:
+            client = await self._kafka.to(bootstrap)
+            return reports, await client.view()
+        except KafkaUnavailable as error:
+            self._log.info("no broker answers: %s", error)
+            return reports, None
+
+
+def _last_seen(event: Obj) -> str:
+    return str(dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _is_ensemble_ready(resource: Obj) -> bool:
+    conditions = dig(resource, "status", "conditions") or []
+    return any(item.get("type") == ZOOKEEPER_READY and item.get("status") == "True" for item in conditions)

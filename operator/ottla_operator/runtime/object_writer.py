@@ -1,0 +1,148 @@
+"""Writes the objects of one KafkaCluster: server-side applies of what differs, and guarded deletions.
+
+An object that belongs to somebody else is never written. A deletion happens only after an uncached read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from ottla_operator.api import names
+from ottla_operator.api.comparison import differences
+from ottla_operator.api.objects import (
+    CONFIG_MAP,
+    KINDS,
+    POD,
+    Obj,
+    dig,
+    has_condition,
+    is_owned_by,
+    is_terminating,
+    name_of,
+    uid_of,
+)
+from ottla_operator.effects.ports import ApiError, KubernetesApi
+from ottla_operator.planning.difference import difference, stamped
+from ottla_operator.planning.snapshot import Deletion, Snapshot
+from ottla_operator.runtime.contested_writes import ContestedWrites
+from ottla_operator.runtime.object_cache import Key, ObjectCache
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """`foreign`: desired objects whose names belong to somebody else. `error`: the first write that failed."""
+
+    foreign: tuple[Obj, ...]
+    error: ApiError | None
+
+
+class ObjectWriter:
+    """Writes for one KafkaCluster, and puts the answers into the cache."""
+
+    def __init__(
+        self, key: Key, cache: ObjectCache, api: KubernetesApi, contested: ContestedWrites, log: logging.Logger
+    ) -> None:
+        self._key = key
+        self._cache = cache
+        self._api = api
+        self._contested = contested
+        self._log = log
+
+    async def apply(self, snapshot: Snapshot, desired: Sequence[Obj]) -> WriteResult:
+        """Applies what differs. One object that cannot be written does not stop the others."""
+        found = difference(snapshot, desired)
+        foreign = list(found.foreign)
+        failed: ApiError | None = None
+        for obj in found.create:
+            kind = KINDS[obj["kind"]]
+            try:
+                there = await self._api.get(kind, self._key[0], name_of(obj))
+                if there is None:
+                    self._cache.put(await self._api.apply(stamped(obj)))
+                elif dig(there, "metadata", "labels", names.CLUSTER) == self._key[1]:
+                    self._cache.put(there)  # ours: the watch is behind
+                elif is_owned_by(there, snapshot.resource):
+                    await self._change(obj, there)  # ours: the label by which it is watched was removed
+                else:
+                    foreign.append(obj)
+            except ApiError as error:
+                failed = failed or error
+        for obj in found.change:
+            live = snapshot.get(KINDS[obj["kind"]], name_of(obj))
+            assert live is not None, "only what exists is changed"
+            try:
+                await self._change(obj, live)
+            except ApiError as error:
+                failed = failed or error
+        return WriteResult(tuple(foreign), failed)
+
+    async def _change(self, obj: Obj, live: Obj) -> None:
+        """Applies our fields of an existing object, and notes whether others have changed them back."""
+        wanted = stamped(obj)
+        before = differences(live, wanted)
+        try:
+            answer = await self._api.apply({**wanted, "metadata": {**wanted["metadata"], "uid": uid_of(live)}})
+        except ApiError as error:
+            if error.status != 422 or not dig(obj, "metadata", "ownerReferences"):
+                raise
+            replaced = await self._replace(wanted, live)
+            if replaced is None:
+                return
+            answer = replaced
+        self._contested.note(obj, before, answer)
+        self._cache.put(answer)
+
+    async def _replace(self, wanted: Obj, live: Obj) -> Obj | None:
+        """Replaces an object whose fields of others are not valid together with ours, such as two ports of one name.
+
+        An immutable ConfigMap cannot be changed: it is deleted, and the next reconciliation creates it.
+        """
+        self._log.info(
+            "%s %s is replaced: fields of others are not valid together with ours", wanted["kind"], name_of(wanted)
+        )
+        if wanted["kind"] == CONFIG_MAP.kind:
+            if await self._api.delete(CONFIG_MAP, self._key[0], name_of(live), uid_of(live)):
+                self._cache.remove(live, is_final=True)
+            return None
+        current = await self._api.get(KINDS[wanted["kind"]], self._key[0], name_of(wanted))
+        if current is None or uid_of(current) != uid_of(live):
+            return None
+        metadata = dict(current["metadata"])
+        for part in ("labels", "annotations"):
+            metadata[part] = {**metadata.get(part, {}), **wanted["metadata"].get(part, {})}
+        return await self._api.replace({**current, **wanted, "metadata": metadata})
+
+    async def delete(self, wanted: Deletion, is_empty: Callable[[int], Awaitable[bool]]) -> None:
+        """Deletes one object, if uncached reads show that everything that the deletion relies on still holds.
+
+        Args:
+            is_empty: whether Kafka, asked now, has no replica on a broker and does not list it.
+        """
+        there = await self._api.get(wanted.kind, self._key[0], wanted.name)
+        if there is None or uid_of(there) != wanted.uid or is_terminating(there):
+            if there is not None:
+                self._cache.put(there)
+            return
+        for name in wanted.while_ready:
+            other = await self._api.get(POD, self._key[0], name)
+            if other is None or is_terminating(other) or not has_condition(other, "Ready"):
+                self._log.info("%s %s is not deleted: pod %s is not ready", wanted.kind.kind, wanted.name, name)
+                if other is not None:
+                    self._cache.put(other)
+                return
+        if wanted.while_absent is not None:
+            kind, name = wanted.while_absent
+            if (found := await self._api.get(kind, self._key[0], name)) is not None:
+                self._cache.put(found)
+                return
+        if wanted.empty_broker is not None and not await is_empty(wanted.empty_broker):
+            return
+        self._log.info("deleting %s %s: %s", wanted.kind.kind, wanted.name, wanted.reason)
+        await self._api.delete(wanted.kind, self._key[0], wanted.name, wanted.uid)
+        after = await self._api.get(wanted.kind, self._key[0], wanted.name)
+        if after is None or uid_of(after) != wanted.uid:
+            self._cache.remove(there, is_final=True)
+        else:
+            self._cache.put(after)
