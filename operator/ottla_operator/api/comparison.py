@@ -1,8 +1,8 @@
-"""Whether an object is as we declare it, whatever others and the API server have put beside that.
+"""Compares a live object with a declared one, and ignores what others and the API server have added.
 
-A server-side apply owns what it names and nothing else: in a list of keyed items our items are ours and items of others
-stay, a list without keys is ours as a whole. The comparison goes by the same rules, for what an apply cannot take away
-would otherwise be written over and over.
+A server-side apply owns the fields that it names and nothing else: in a list of keyed items our items are ours and
+items of others stay; a list without keys is ours as a whole. The comparison has the same rules. Otherwise a field that
+an apply cannot remove would be written again and again.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ LIST_KEYS: Mapping[str, Sequence[tuple[str, ...]]] = {
     "volumeMounts": (("mountPath",),),
     "volumes": (("name",),),
 }
-"""x-kubernetes-list-map-keys of the lists that we declare, by the name of their field; the first that fits."""
+"""x-kubernetes-list-map-keys of the lists that we declare, by the name of the field; the first that fits applies."""
 KEY_DEFAULTS = {"protocol": "TCP"}
 OPEN_LISTS = ("tolerations",)
-"""Lists without keys to which admission adds items: each of ours has to be in it."""
+"""Lists without keys to which admission plugins add items: each item of ours has to be in the list."""
 QUANTITIES = ("requests", "limits")
 """Mappings of quantities, which an API server rewrites in its canonical form."""
 LEFT_OUT = {"publishNotReadyAddresses": False}
-"""Fields that we set to what an API server does not give back. Leaving one out of an object that we apply is no
-difference here, so it would not take back what an earlier release has set."""
+"""Fields with a value of ours that an API server does not return."""
 
 
 def list_keys(field: str, items: Sequence[Any]) -> tuple[str, ...] | None:
-    """The keys by which the items of such a list are told apart; None for a list that is one value."""
+    """The keys of a list's items; None for a list that is one value."""
     for keys in LIST_KEYS.get(field, ()):
         if all(isinstance(item, Mapping) and keys[0] in item for item in items):
             return keys
@@ -45,7 +44,7 @@ def key_of(item: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def differences(live: Any, desired: Any) -> list[str]:
-    """The paths at which `live` is not as `desired` says. It may say more: defaults, and items of others.
+    """The paths at which `live` differs from `desired`. Fields that only `live` has are no difference.
 
     >>> differences({"replicas": 1, "paused": False}, {"replicas": 1})
     []

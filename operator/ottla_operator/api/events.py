@@ -1,7 +1,7 @@
-"""Events: what people see of the transitions of a status. Normal for progress, Warning for what stands in the way.
+"""The Events for changes of a status: Normal for progress, Warning for obstacles.
 
-A condition that is not True is no warning as such: a roll that goes on, a topic that is being changed and a fleet that
-has never been ready yet are on their way. Kubernetes itself warns of pods that cannot be scheduled or started.
+A condition that is not True is not a Warning in itself: a roll, a change of a topic and a cluster that has never been
+ready are progress. Kubernetes itself warns about pods that cannot be scheduled or started.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ottla_operator.api.objects import EVENT, Obj, dig, name_of, new, short_hash
 NORMAL = "Normal"
 WARNING = "Warning"
 PROGRESS = ("Rolling", "BeingRemoved", "Changing")
-"""Reasons of conditions that are not True because something is being done."""
+"""The reasons of conditions that are not True because the operator is doing something."""
 MESSAGE_LENGTH = 1000
 
 
 def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
-    """One Event for each condition whose status or reason is another one than before, and for each step of a roll."""
+    """One Event for each condition whose status or reason changed, and for each member that a roll restarts."""
     known = {item.get("type"): (item.get("status"), item.get("reason")) for item in before.get("conditions") or []}
     found = _roll_events(resource, before, after, now)
     for item in after.get("conditions") or []:
@@ -36,7 +36,7 @@ def events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
 
 
 def is_progress(reason: str, *, was_true: bool) -> bool:
-    """Whether a condition that is not True says that something is on its way.
+    """Whether a condition that is not True reports progress.
 
     >>> is_progress("Rolling", was_true=True), is_progress("Blocked", was_true=False)
     (True, False)
@@ -47,7 +47,7 @@ def is_progress(reason: str, *, was_true: bool) -> bool:
 
 
 def _roll_events(resource: Obj, before: Obj, after: Obj, now: str) -> list[Obj]:
-    """Who is restarted and who is back."""
+    """The members that a roll has begun to restart, and those that are in sync again."""
     then, roll = before.get("roll") or {}, after.get("roll") or {}
     found: list[Obj] = []
     role = str(roll.get("role", ""))

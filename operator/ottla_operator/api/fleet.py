@@ -1,6 +1,6 @@
-"""What a running fleet says of itself: its metadata, each broker's /status, each ZooKeeper server's srvr.
+"""What brokers and ZooKeeper servers report: Kafka's metadata, each broker's /status, each server's srvr.
 
-Values only; `effects` asks.
+Values only; `effects` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition as the brokers' metadata has it."""
+    """One partition in Kafka's metadata."""
 
     topic: str
     index: int
@@ -24,7 +24,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """The fleet as its own metadata describes it. `controller` is -1 when there is none."""
+    """Kafka's metadata, as one broker knew it. `controller`: the id of the active controller, -1 when there is none."""
 
     cluster_id: str
     controller: int
@@ -34,9 +34,9 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DynamicValue:
-    """A broker configuration value that kafka-configs has set and that is in effect (KIP-226).
+    """A dynamic broker configuration value that is in effect (KIP-226).
 
-    `is_default`: it is the fleet's default and not the broker's own. `value` is None where it is kept secret.
+    `is_default`: it is the cluster-wide default and not the broker's own. `value`: None for a password.
     """
 
     key: str
@@ -53,10 +53,10 @@ class LogDirectoryReport:
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
-    """What a broker's /status said. `pod_uid`: the pod that was asked.
+    """A broker's /status. `pod_uid`: the pod that was asked.
 
-    `session`: how its session with ZooKeeper stands (connecting, connected, suspended or expired; "" of a release that
-    does not say), for `session_for_ms`, since `session_since_ms` of the broker's wall clock.
+    `session`: the state of its ZooKeeper session (connecting, connected, suspended or expired; "" from a release that
+    does not report it), for `session_for_ms`, since `session_since_ms` of the broker's wall clock.
     """
 
     pod_uid: str
@@ -70,9 +70,10 @@ class BrokerReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a ZooKeeper server answered to srvr. `mode` is "" while it serves nobody, so while it has no quorum.
+    """A ZooKeeper server's answer to srvr. `mode`: "" while it serves no client, as without a quorum.
 
-    A follower serves only once it has everything that its leader had when it joined. `pod_uid`: the pod that was asked.
+    A follower serves clients only once it has everything that the leader had when it joined. `pod_uid`: the pod that
+    was asked.
     """
 
     pod_uid: str

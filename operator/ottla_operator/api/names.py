@@ -1,4 +1,4 @@
-"""Every name, label and annotation that we give. Names are made here and never parsed: labels carry the meaning."""
+"""The names, labels and annotations of our objects. Names are never parsed: labels have the meaning."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ GENERATION = f"{GROUP}/generation"
 CLUSTER_ID = f"{GROUP}/cluster-id"
 """Annotation of a claim: the Kafka cluster whose data it holds."""
 DIRECTORY_ID = f"{GROUP}/directory-id"
-"""Annotation of a claim: directory.id as the broker reported it. Once it is there the volume is never formatted."""
+"""Annotation of a claim: directory.id as the broker reported it. A volume with it is never formatted."""
 DISKS = f"{GROUP}/disks"
-"""Annotation of a claim: the disks of its broker, so that one claim remembers that another existed."""
+"""Annotation of a claim: the disks of its broker, so that one claim records that another existed."""
 ENSEMBLE = f"{GROUP}/ensemble"
 """Annotation of the ensemble's ConfigMap and of each of its claims: which servers hold data, by the uids of claims."""
 ACCEPT_LOSS = f"{GROUP}/accept-zookeeper-loss"
-"""Annotation of a KafkaCluster, written by a person: the ZooKeeper servers whose data is given up."""
+"""Annotation of a KafkaCluster, written by a person: the ZooKeeper servers whose data is declared lost."""
 IN_SYNC = f"{GROUP}/in-sync"
 """Label of a broker's pod: "true" once that pod has been seen ready and in every ISR its broker belongs to."""
 CONFIG = f"{GROUP}/config"
 """Annotation of a pod template: the ConfigMap with its server.properties."""
 APPLIED = f"{GROUP}/applied"
-"""Annotation of an object: a hash of what was declared of it last, which tells that something is no longer declared."""
+"""Annotation of an object: a hash of its last declaration, which shows that a field is no longer declared."""
 
 REMOVED = f"{GROUP}/removed"
-"""Label of a claim: "true" once its broker was removed because it was empty. Such a claim counts for no broker."""
+"""Label of a claim: "true" once its empty broker was removed. Such a claim counts for no broker."""
 
 TOPIC_FINALIZER = f"{GROUP}/topic"
 MAIN_POOL = "main"
@@ -46,7 +46,7 @@ ZOOKEEPER = "zookeeper"
 
 
 def labels(cluster: str, component: str, **extra: str) -> dict[str, str]:
-    """The labels of every object of a cluster; `extra` gives ours by the short name of their constant.
+    """The labels of every object of a cluster. `extra`: further ones of our group, with _ for -.
 
     >>> labels("orders", "broker", broker_id="7")["kafka.ottla.dev/broker-id"]
     '7'
@@ -71,7 +71,7 @@ def brokers_service(cluster: str) -> str:
 
 
 def behind_budget(cluster: str) -> str:
-    """Disruption budget of the broker pods that have not been seen in sync yet."""
+    """The disruption budget of the broker pods that have not been seen in sync."""
     return f"{brokers_service(cluster)}-behind"
 
 

@@ -1,6 +1,6 @@
-"""Kubernetes objects as the mappings that the API gives, and the few questions that we ask of them.
+"""Kubernetes objects as mappings, and functions that read them.
 
-Not here: building objects (`planning`), reading and writing them (`effects`).
+Objects are built in `planning`, read and written in `effects`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from ottla_operator.api.names import GROUP
 
 Obj = dict[str, Any]
-"""One object, as JSON gives it. Never changed in place."""
+"""One object, as in JSON. It is never changed in place."""
 
 
 class ResourceKind(NamedTuple):
-    """Where objects of a kind are found: (apiVersion, kind, plural, whether they are in a namespace)."""
+    """A kind of object and its place in the API. `plural`: the name in URLs."""
 
     api_version: str
     kind: str
@@ -49,13 +49,13 @@ KINDS = {
 
 
 def new(kind: ResourceKind, namespace: str, name: str, labels: Mapping[str, str], **parts: Any) -> Obj:
-    """An object with its metadata; `parts` are spec, data and the like."""
+    """An object with its metadata. `parts`: its top-level fields, such as spec or data."""
     metadata = {"name": name, "namespace": namespace, "labels": dict(labels)}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **parts}
 
 
 def dig(value: Any, *path: str | int) -> Any:
-    """The value below a path, None where it ends early.
+    """The value at a path; None where the path ends early.
 
     >>> dig({"spec": {"disks": [{"name": "d0"}]}}, "spec", "disks", 0, "name")
     'd0'
@@ -91,11 +91,12 @@ def annotation(obj: Obj, key: str) -> str | None:
 
 
 def is_terminating(obj: Obj) -> bool:
+    """Whether the object has a deletionTimestamp."""
     return dig(obj, "metadata", "deletionTimestamp") is not None
 
 
 def owner_reference(owner: Obj) -> Obj:
-    """The controller reference by which Kubernetes deletes what belongs to `owner` after it."""
+    """The controller reference to `owner`: Kubernetes deletes the object after its owner."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

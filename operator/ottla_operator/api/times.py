@@ -1,4 +1,4 @@
-"""Moments as Kubernetes writes them: UTC, whole seconds."""
+"""Times as Kubernetes writes them: UTC, in whole seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def seconds_between(then: str, now: str) -> float | None:
-    """The seconds from one moment to another, at least 0; None when one cannot be read.
+    """The seconds from one time to another, at least 0; None when one of them cannot be parsed.
 
     >>> seconds_between("2026-01-01T00:00:00Z", "2026-01-01T00:02:00Z")
     120.0

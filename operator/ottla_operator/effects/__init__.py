@@ -1,4 +1,4 @@
-"""Everything the operator does to the outside, behind ports: the Kubernetes API, Kafka, the brokers' /status.
+"""The ports to the outside, and their production adapters.
 
-`ports` are the interfaces; `kubernetes_api`, `kafka_admin` and `environment` the adapters of production.
+`ports` has the interfaces. `kubernetes_api`, `kafka_admin` (with `topic_requests`) and `environment` are the adapters.
 """

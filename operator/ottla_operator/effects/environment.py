@@ -1,5 +1,4 @@
-"""The production adapter of Environment: wall clock, randomness, the brokers' /status over HTTP,
-ZooKeeper's four-letter words, Kafka clients."""
+"""The production adapter of Environment: wall clock, secrets, /status over HTTP, srvr over TCP, Kafka clients."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ PASSWORD_BYTES = 24
 
 
 class ProductionEnvironment:
-    """One per operator process."""
+    """The environment of one operator process."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -63,7 +62,7 @@ class ProductionEnvironment:
 
 
 def read_report(pod_uid: str, status: Any) -> BrokerReport | None:
-    """A broker's /status as a value; None when it is not one."""
+    """Parses a broker's /status; None when it is not a JSON object."""
     if not isinstance(status, dict):
         return None
     directories = tuple(

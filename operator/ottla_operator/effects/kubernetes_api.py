@@ -1,6 +1,6 @@
-"""The KubernetesApi port on the official client's asynchronous half.
+"""The KubernetesApi port on the asynchronous half of the official client.
 
-Objects go in and out as the JSON the server speaks: no typed models, so a field that our client does not know is kept.
+Objects are plain JSON, not typed models, so that fields which the client does not know are kept.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PAGE = 500
 
 
 class KubernetesClient:
-    """One connection pool to one API server."""
+    """A connection pool to one API server."""
 
     def __init__(self, api: client.ApiClient) -> None:
         self._api = api
 
     @classmethod
     async def connect(cls) -> KubernetesClient:
-        """With the pod's service account, else with KUBECONFIG."""
+        """Connects with the pod's service account, else with KUBECONFIG."""
         try:
             config.load_incluster_config()  # type: ignore[no-untyped-call]
         except config.ConfigException:

@@ -1,4 +1,7 @@
-"""The ports of the operator. What stands behind them is the adapters' matter; tests put an in-memory one there."""
+"""The ports of the operator: the Kubernetes API, Kafka, and the environment (clock, randomness, reports).
+
+The adapters are beside this module; tests have in-memory ones.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ottla_operator.topics.decisions import TopicChange, TopicDescription
 
 
 class ApiError(Exception):
-    """The API server refused or did not answer. `status` is the HTTP status, 0 without an answer."""
+    """The API server refused a request or did not answer. `status`: the HTTP status, 0 without an answer."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -21,48 +24,48 @@ class ApiError(Exception):
 
 
 class KubernetesApi(Protocol):
-    """Reads are never cached. Everything raises ApiError."""
+    """The Kubernetes API. Reads are never cached. Every call raises ApiError."""
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Obj | None: ...
 
     async def list(self, kind: ResourceKind, namespace: str | None, selector: str, fields: str = "") -> Sequence[Obj]:
-        """Objects of one namespace or of all that match a label and a field selector; "" matches everything."""
+        """The objects of a namespace (None: of all) that match a label and a field selector; "" matches all."""
         ...
 
     async def create(self, obj: Obj) -> Obj:
-        """409 when somebody has the name."""
+        """Creates the object; 409 when the name exists."""
         ...
 
     async def apply(self, obj: Obj) -> Obj:
-        """Server-side apply that takes our fields over. With metadata.uid only onto that very object (409)."""
+        """Server-side apply with force. With metadata.uid only onto the object with that uid, else 409."""
         ...
 
     async def replace_status(self, obj: Obj) -> Obj:
-        """The whole status subresource; 409 unless metadata.resourceVersion is the server's."""
+        """Replaces the status subresource; 409 unless metadata.resourceVersion is current."""
         ...
 
     async def set_finalizers(self, obj: Obj, finalizers: Sequence[str]) -> Obj:
-        """409 when `obj` is no longer what the server has."""
+        """Replaces the finalizers; 409 unless metadata.resourceVersion of `obj` is current."""
         ...
 
     async def replace(self, obj: Obj) -> Obj:
-        """409 unless metadata.resourceVersion is the server's."""
+        """Replaces the object; 409 unless metadata.resourceVersion is current."""
         ...
 
     async def delete(self, kind: ResourceKind, namespace: str, name: str, uid: str) -> bool:
-        """Deletes that very object; False when it is gone or another one has its name."""
+        """Deletes the object with this uid; False when it does not exist."""
         ...
 
 
 class KafkaUnavailable(Exception):
-    """The fleet did not answer."""
+    """No broker answered."""
 
 
 class KafkaAdmin(Protocol):
-    """The Kafka side of one cluster. Every call raises KafkaUnavailable when no broker answers."""
+    """The Kafka client of one cluster. Every call raises KafkaUnavailable when no broker answers."""
 
     async def view(self) -> ClusterMetadata:
-        """Every partition of every topic: as large as the fleet. All of it is what one broker knew at one moment."""
+        """The metadata of all topics, as one broker knows it at one time."""
         ...
 
     async def brokers(self) -> Sequence[int]:
@@ -70,33 +73,33 @@ class KafkaAdmin(Protocol):
         ...
 
     async def dynamic_values(self, broker_ids: Sequence[int]) -> Mapping[int, Sequence[DynamicValue]]:
-        """What is in effect on these brokers in place of what they were started with, by broker."""
+        """The dynamic values in effect on these brokers, by broker."""
         ...
 
     async def replicas_on(self, broker: int) -> Sequence[str]:
-        """The replicas in the log directories of a broker, future ones too, as that broker itself tells."""
+        """The replicas in the log directories of a broker (DescribeLogDirs), future replicas too."""
         ...
 
     async def elect_leaders(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], str]:
-        """Asks for the preferred leaders of these partitions. Gives the error of each that the controller refused."""
+        """Asks for preferred leader elections. Returns the error of each partition that the controller refused."""
         ...
 
     async def topics(self, names: Sequence[str]) -> Mapping[str, TopicDescription]:
-        """The topics that exist among these."""
+        """Those of the topics that exist."""
         ...
 
     async def change(self, changes: Sequence[TopicChange]) -> Mapping[str, str]:
-        """Does them, one request per kind of change. Gives the error by topic for those refused."""
+        """Makes the changes, one request for each kind of change. Returns the errors by topic."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Environment(Protocol):
-    """What a pass needs of the world beside the two APIs."""
+    """What a reconciliation needs beside the two APIs."""
 
     def now(self) -> str:
-        """UTC, as Kubernetes writes it."""
+        """The time now, UTC, as Kubernetes writes it."""
         ...
 
     def password(self) -> str:
@@ -104,13 +107,13 @@ class Environment(Protocol):
         ...
 
     async def broker_report(self, pod: Obj) -> BrokerReport | None:
-        """What the broker in this pod says at /status; None when it does not answer."""
+        """The /status of the broker in this pod; None when it does not answer."""
         ...
 
     async def server_report(self, pod: Obj) -> ServerReport | None:
-        """What the ZooKeeper server in this pod answers to srvr; None when it does not answer."""
+        """The answer to srvr of the ZooKeeper server in this pod; None when it does not answer."""
         ...
 
     def kafka(self, bootstrap: Sequence[str]) -> KafkaAdmin:
-        """A client of a fleet; it connects when first used."""
+        """A client for brokers at host:port; it connects when it is first used."""
         ...

@@ -1,5 +1,5 @@
-"""The documents a user writes: KafkaCluster and KafkaTopic as values, with every default and every rule.
+"""The documents that a user writes, KafkaCluster and KafkaTopic, as values, with all defaults and rules.
 
-The Kubernetes operator and `ottla local` read the same documents through this package, so it imports neither kopf nor
-kubernetes, and nothing of the broker but its configuration keys. Defaults live here and not in the CRD schemas.
+The operator and `ottla local` read the same documents with this package. So it imports neither kopf nor kubernetes, and
+of the broker only its configuration keys. Defaults are here and not in the CRD schemas.
 """

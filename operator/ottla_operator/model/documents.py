@@ -1,7 +1,6 @@
-"""From YAML files to KafkaCluster and KafkaTopic values.
+"""Reads KafkaCluster and KafkaTopic documents from YAML files.
 
-Several documents may stand in one file, separated by `---`. What is wrong is reported all at once, each with its file
-and field.
+A file may have several documents, separated by `---`. All problems are reported together, each with file and field.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ API_VERSION = "kafka.ottla.dev/v1alpha1"
 
 
 class DocumentError(Exception):
-    """Documents that cannot be used. `problems` are the lines of the message."""
+    """Documents that cannot be used. `problems`: the lines of the message."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(problems)
@@ -29,7 +28,7 @@ class DocumentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Everything that a set of files declares, in the order written."""
+    """All documents of a set of files, in the order of the files."""
 
     clusters: tuple[KafkaCluster, ...]
     topics: tuple[KafkaTopic, ...]
@@ -100,7 +99,7 @@ def _parse(document: Any, problems: list[Problem]) -> KafkaCluster | KafkaTopic 
 
 
 def _shared(topics: list[KafkaTopic]) -> list[str]:
-    """Documents that name one topic: on a cluster the older one has it, in files there is none."""
+    """Conflicting topics: on Kubernetes the oldest KafkaTopic has the topic; documents in files have no age."""
     documents: dict[tuple[str, str, str], list[str]] = {}
     for topic in topics:
         documents.setdefault((topic.namespace, topic.cluster, topic.topic_name), []).append(topic.name)

@@ -1,6 +1,6 @@
-"""Reading the fields of a document: what is wrong is collected with the path of its field, and nothing is guessed.
+"""Reads the fields of a document, and collects every problem with the path of its field.
 
-A problem stops only its own concern: the reader gives a usable default beside it, and the caller decides.
+A wrong value becomes a problem and a usable default, so that one problem stops only what depends on that field.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla_operator.model.quantity import quantity, quantity_bytes
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `path` is the field as a user would write it: "spec.brokers.disks[1].name"."""
+    """A wrong value. `path`: the field as a user writes it, such as "spec.brokers.disks[1].name"."""
 
     path: str
     message: str
@@ -27,7 +27,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Fields:
-    """A mapping of a document under its path. Every read marks its field as known; `finish` reports the others."""
+    """A mapping in a document, with its path. Every read marks its field as known; `finish` reports unknown fields."""
 
     values: Mapping[str, Any]
     path: str
@@ -169,7 +169,7 @@ class Fields:
         return config
 
     def finish(self) -> None:
-        """Reports the fields that nobody asked for."""
+        """Reports the fields that were not read: they are unknown."""
         for name in self.values:
             if name not in self.known:
                 expected = ", ".join(sorted(self.known))
@@ -177,7 +177,7 @@ class Fields:
 
 
 def scalar_text(value: object) -> str:
-    """A configuration value as Kafka reads it, whatever type YAML or JSON made of it.
+    """A configuration value as text that Kafka reads, from any scalar type of YAML or JSON.
 
     >>> scalar_text(True), scalar_text(6.048e+08), scalar_text(0.5), scalar_text("a,b"), scalar_text(7)
     ('true', '604800000', '0.5', 'a,b', '7')

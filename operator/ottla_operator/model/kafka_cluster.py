@@ -1,4 +1,4 @@
-"""KafkaCluster: a fleet of brokers, its racks and disks, and its ZooKeeper ensemble."""
+"""KafkaCluster as a value: brokers, racks, disks, configuration and the ZooKeeper ensemble."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla_operator.model.quantity import quantity
 
 NAME = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 CLUSTER_NAME = r"[a-z]([a-z0-9-]*[a-z0-9])?"
-"""Services are named after the cluster, and a Service's name begins with a letter."""
+"""Names of Services begin with the name of the cluster, and have to begin with a letter."""
 CLUSTER_NAME_LENGTH = 40
 DISK_NAME_LENGTH = 12
 DEFAULT_REPLICAS = 3
@@ -34,7 +34,7 @@ OWNED_KEYS = (
     "ottla.http.listener",
     "ottla.log.dirs.format",
 )
-"""Broker keys that follow from the document, so that writing them in `config` is a mistake."""
+"""Broker keys that the operator sets; `config` must not have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class DiskSpec:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """ResourceRequirements of a container: quantities by the resource's name. A local fleet does not look at it."""
+    """Requests and limits of a container: quantities by the name of the resource. `ottla local` ignores them."""
 
     requests: Mapping[str, str]
     limits: Mapping[str, str]
 
 
 DEFAULT_BROKER_RESOURCES = Resources({"cpu": "250m", "memory": "256Mi"}, {})
-"""A broker without load has 60 to 75 MiB and hardly any CPU. One that works takes up to a whole CPU: the request only
-has to keep its sessions and probes alive beside others."""
+"""A broker without load uses 60 to 75 MiB and hardly any CPU; with load up to a whole CPU. The request only has to keep
+its sessions and probes alive beside other pods."""
 DEFAULT_ZOOKEEPER_RESOURCES = Resources({"cpu": "100m", "memory": "512Mi"}, {})
-"""A server without load has 80 MiB; the heap may grow to 1000 MB in the image zookeeper:3.9 (ZK_SERVER_HEAP)."""
+"""A server without load uses 80 MiB; the heap may grow to 1000 MB in the image zookeeper:3.9 (ZK_SERVER_HEAP)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,14 @@ class KafkaCluster:
     brokers: BrokersSpec
     zookeeper: ZooKeeperSpec
     paused: bool = False
-    """The operator changes nothing of this cluster; a local fleet does not look at it."""
+    """The operator changes nothing of this cluster. `ottla local` ignores it."""
 
 
 def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Problem]]:
-    """Reads a KafkaCluster document (apiVersion and kind are the caller's).
+    """Reads a KafkaCluster document (apiVersion and kind are not checked).
 
-    Gives the cluster, with a default in place of each field that is wrong, and the problems by field.
+    Returns:
+        The cluster, with a default in place of each wrong value, and the problems by field.
     """
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
@@ -119,9 +120,9 @@ def parse_cluster(document: Mapping[str, Any]) -> tuple[KafkaCluster, list[Probl
 
 
 def default_broker_config(cluster: KafkaCluster) -> dict[str, str]:
-    """The broker keys that we render for a fleet of this size before the user's own `config`.
+    """The broker keys that depend on the number of brokers; `config` may override them.
 
-    Kafka's defaults for the internal topics (three replicas) cannot work on fewer brokers.
+    Kafka's default of three replicas for internal topics does not work on fewer brokers.
 
     >>> from ottla_operator.model.kafka_cluster import KafkaCluster, parse_cluster
     >>> cluster, _ = parse_cluster({"metadata": {"name": "c"}, "spec": {"brokers": {"replicas": 2}}})
@@ -148,7 +149,7 @@ def _parse_brokers(fields: Fields) -> BrokersSpec:
     config = fields.config()
     for key in config:
         if key in OWNED_KEYS:
-            fields.problem(f"config.{key}", "follows from the document; it cannot be set here")
+            fields.problem(f"config.{key}", "is set by the operator; it cannot be set here")
     for key in unknown_broker_keys({key: value for key, value in config.items() if key not in OWNED_KEYS}):
         fields.problem(f"config.{key}", "is not a broker configuration key of Kafka 3.9")
     brokers = BrokersSpec(
@@ -179,7 +180,7 @@ def _parse_zookeeper(spec: Fields) -> ZooKeeperSpec:
 
 
 def _parse_resources(parent: Fields, default: Resources) -> Resources:
-    """What is written counts as a whole, so that `resources: {}` asks for nothing."""
+    """What is written replaces the whole default, so `resources: {}` requests nothing."""
     if not parent.has("resources"):
         return default
     fields = parent.child("resources")

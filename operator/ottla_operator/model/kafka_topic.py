@@ -1,4 +1,4 @@
-"""KafkaTopic: one topic of a fleet."""
+"""KafkaTopic as a value: one topic of a KafkaCluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ottla_operator.model.topic_config import canonical_text
 
 TOPIC_NAME = r"[a-zA-Z0-9._-]{1,249}"
 NAME_FIELDS = ("metadata.name", "spec.topicName")
-"""A problem of one of these leaves it open which topic is meant."""
+"""The fields that name the topic."""
 DELETION_POLICIES = ("Delete", "Retain")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """`partitions` and `replicas` are -1 where the document leaves them to the brokers' defaults (KIP-464)."""
+    """One topic. `partitions` and `replicas`: -1 for the default of the brokers (KIP-464)."""
 
     name: str
     namespace: str
@@ -29,14 +29,15 @@ class KafkaTopic:
     replicas: int
     config: Mapping[str, str]
     deletion_policy: str = ""
-    """What becomes of the topic when the document goes; "": a topic that existed before the document is kept, one that
-    was created for it is deleted. A local fleet keeps them all."""
+    """What happens to the topic when the KafkaTopic is deleted. "": one that existed before stays, one that
+    was created for the KafkaTopic is deleted. `ottla local` deletes none."""
 
 
 def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]:
-    """Reads a KafkaTopic document (apiVersion and kind are the caller's).
+    """Reads a KafkaTopic document (apiVersion and kind are not checked).
 
-    Gives the topic, with a default in place of each field that is wrong, and the problems by field.
+    Returns:
+        The topic, with a default in place of each wrong value, and the problems by field.
     """
     problems: list[Problem] = []
     root = Fields(document, "", problems, {"apiVersion", "kind", "status"})
@@ -70,13 +71,13 @@ def parse_topic(document: Mapping[str, Any]) -> tuple[KafkaTopic, list[Problem]]
 
 
 def declared_topic(document: Mapping[str, Any]) -> str:
-    """The topic that a document names, and so has a claim to; "" where it names none that a document may have."""
+    """The topic that a document names; "" when it names none, or one that a KafkaTopic may not have."""
     topic, problems = parse_topic({"metadata": document.get("metadata"), "spec": _name_only(document.get("spec"))})
     return "" if has_unusable_name(problems) else topic.topic_name
 
 
 def has_unusable_name(problems: Iterable[Problem]) -> bool:
-    """Whether the document leaves open which topic it means, or means one that it may not have."""
+    """Whether the name of the topic is unknown, or one that a KafkaTopic may not have."""
     return any(problem.path in NAME_FIELDS for problem in problems)
 
 
@@ -85,7 +86,7 @@ def _name_only(spec: Any) -> dict[str, Any]:
 
 
 def _check_config(spec: Fields, config: Mapping[str, str]) -> None:
-    """Each key by itself, so that every problem names its field, and then what joins several."""
+    """Checks each key by itself, so that every problem names its field, and then all keys together."""
     usable = {}
     for key, value in config.items():
         try:

@@ -1,7 +1,7 @@
-"""Kubernetes quantities, in every form that a person may write and an API server may give back.
+"""Parses Kubernetes quantities, in every form that a person may write and an API server may return.
 
-Our own few lines, though the official client has a parser: `ottla local` reads the same documents without that client,
-and its parser takes "NaN", "1e3Ki", "10K" and "1_000" too, which an API server refuses (the tests compare the two).
+Not with the parser of the official client: `ottla local` reads the same documents without that client, and its parser
+accepts "NaN", "1e3Ki", "10K" and "1_000", which an API server refuses (the tests compare the two).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FACTORS |= {f"{letter}i": Decimal(1024) ** (power + 1) for power, letter in enu
 
 
 def quantity(value: object) -> Decimal:
-    """The exact number that a quantity stands for.
+    """The exact value of a quantity.
 
     Args:
-        value: text, or the number that YAML or JSON has made of it.
+        value: text, or a number from YAML or JSON.
 
     Raises:
         ValueError: anything else.

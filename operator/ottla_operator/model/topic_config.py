@@ -1,7 +1,7 @@
-"""Values of topic configuration as people write them, and when two of them are the same value.
+"""Normalizes and compares values of topic configuration.
 
-A document carries text or what YAML made of it ("compact, delete", 0.50, 6.048e+08, True, a block with its newline),
-and brokers answer with the value as they print it. So both sides are read by the key's type before they are compared.
+A document has text or what YAML makes of it ("compact, delete", 0.50, 6.048e+08, True, a block with its newline), and
+brokers answer with their own form of the value. So both are parsed by the type of the key before they are compared.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _WHOLE = (ConfigType.SHORT, ConfigType.INT, ConfigType.LONG)
 
 
 def canonical_text(key: str, text: str) -> str:
-    """The value as a broker prints it; unchanged where the key or the value is not known to us.
+    """The value as a broker prints it; unchanged for an unknown key and for a value that cannot be parsed.
 
-    A whole number may be written with an exponent: a template often makes 6.048e+08 of 604800000, also in quotes.
+    A whole number may have an exponent: templates often render 604800000 as 6.048e+08, also in quotes.
 
     >>> canonical_text("cleanup.policy", "compact, delete"), canonical_text("retention.ms", "6.048e+08")
     ('compact,delete', '604800000')
@@ -36,7 +36,7 @@ def canonical_text(key: str, text: str) -> str:
 
 
 def is_same_value(key: str, one: str, other: str) -> bool:
-    """Whether two texts mean the same to a broker; the words of a list in any order.
+    """Whether two texts are the same value for a broker, with the items of a list in any order.
 
     >>> is_same_value("cleanup.policy", "compact,delete", "delete, compact"), is_same_value("retention.ms", "1", "2")
     (True, False)
@@ -66,7 +66,7 @@ def _parse(known: ConfigKey, text: str) -> Any:
 
 
 def _whole(text: str) -> str | None:
-    """The digits of a number with an exponent or a fraction of zeros, None for another text.
+    """The digits of a whole number that has an exponent or a fraction of zeros; None for other text.
 
     >>> _whole("1e3"), _whole("2.0"), _whole("2.5"), _whole("1e400"), _whole("0x10")
     ('1000', '2', None, None, None)

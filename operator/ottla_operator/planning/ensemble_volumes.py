@@ -1,17 +1,18 @@
-"""Which ZooKeeper servers hold data, and which may start without.
+"""Decides which ZooKeeper servers may start without data.
 
-A server that has acknowledged transactions and comes back empty must not vote: two of them outvote the third, which
-has the data, and overwrite it. So it is written down with which claims each server has served (`EnsembleRecord`, in the
-ensemble's ConfigMap and on each claim, so that it outlives either), and a server may start with an empty volume only
+A server that has acknowledged transactions and comes back empty must not vote: two such servers outvote the third,
+which has the data, and overwrite it. So the operator records with which claims each server has served
+(`EnsembleRecord`, in the ensemble's ConfigMap and on each claim, so that either is enough), and a server may start with
+an empty volume only with one of these permissions:
 
     initialize  as long as no server has served: the first start of the ensemble. An empty database may vote.
-    join        one server at a time, while a quorum of servers that hold data serves clients at this very moment. It
-                copies the ensemble's data before it votes (ZooKeeper's own guard, db.autocreate=false).
-    initialize  after a person has declared servers lost (`names.ACCEPT_LOSS`): as few of them as a quorum takes, so
-                that no quorum is without a server that holds data; all, when none holds any.
+    join        one server at a time, while a quorum of servers that hold data serves clients. It copies the ensemble's
+                data before it votes (ZooKeeper's own guard, db.autocreate=false).
+    initialize  after a person has declared servers lost (`names.ACCEPT_LOSS`): as few of them as a quorum needs, so
+                that every quorum has a server that holds data; all, when none holds any.
 
-In every other case nothing is created. The start script of a server refuses a volume that is not the server's own
-without that permission, so a claim that somebody else has made, or a restored one that is empty, stops there.
+Otherwise nothing is created. The start script of a server (`zookeeper_files`) refuses a volume that is not the server's
+own without such a permission, so a claim that somebody else has created, or an empty restored one, is not used.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ State = Literal["held", "deleting", "lost", "replaced", "new"]
 
 @dataclass(frozen=True, slots=True)
 class EnsembleRecord:
-    """What is known of the ensemble's data, kept in annotations.
+    """Which servers have served, in annotations. Of several copies the one with the highest `revision` counts.
 
-    `served`: by server, the uids of the claims with which it served; empty where only the fact is known (ensembles of
-    releases that kept no record). The copy of the highest `revision` counts.
+    `served`: by server, the uids of the claims with which it served; empty when they are unknown (ensembles of releases
+    without a record).
     """
 
     revision: int
@@ -86,9 +87,9 @@ def parse_ensemble_record(text: str | None) -> EnsembleRecord | None:
 
 @dataclass(frozen=True, slots=True)
 class VolumesDecision:
-    """`permissions`: how each server may start on an empty volume. `creatable`: whose missing claims may be made.
+    """`permissions`: how each server may start with an empty volume. `creatable`: whose missing claims may be created.
 
-    `kept`: servers whose pod must not be deleted, since its volume would go with it.
+    `kept`: the servers whose pod must not be deleted, since a volume would go with it.
     """
 
     record: EnsembleRecord
@@ -100,27 +101,31 @@ class VolumesDecision:
 
 def stored_record(snapshot: Snapshot) -> EnsembleRecord | None:
     """The newest of the copies; None when there is none."""
-    found = [parse_ensemble_record(annotation(obj, names.ENSEMBLE)) for obj in _keepers(snapshot)]
+    found = [parse_ensemble_record(annotation(obj, names.ENSEMBLE)) for obj in _record_holders(snapshot)]
     return max((record for record in found if record is not None), key=lambda record: record.revision, default=None)
 
 
 def record_of(snapshot: Snapshot, size: int) -> EnsembleRecord:
-    """What is known. Of an ensemble whose objects are there without a record, every server counts as having served."""
+    """The record. Without one, every server of an existing ensemble counts as having served."""
     stored = stored_record(snapshot)
     if stored is not None:
         return stored
-    is_there = any(True for _ in _keepers(snapshot)) or bool(snapshot.zookeeper_ids())
+    is_there = any(True for _ in _record_holders(snapshot)) or bool(snapshot.zookeeper_ids())
     return EnsembleRecord(0, size, dict.fromkeys(range(1, size + 1), ()) if is_there else {})
 
 
 def is_settled(snapshot: Snapshot, size: int, roles: Sequence[str]) -> bool:
-    """Whether every server has served with the claims that it has, so that no server has to be asked."""
+    """Whether every server has served with the claims that it has now."""
     record = record_of(snapshot, size)
     return all(record.served.get(server) == _uids(snapshot, server, roles) for server in range(1, size + 1))
 
 
 def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> VolumesDecision:
-    """Who may get a volume and start on an empty one. `roles` are the volumes of a server ("data", "log")."""
+    """Which servers may get a volume and start with an empty one.
+
+    Args:
+        roles: the volumes of a server, "data" and perhaps "log".
+    """
     servers = range(1, size + 1)
     record = _updated(snapshot, replace(record_of(snapshot, size), size=size), roles)
     states = {server: _state(snapshot, record, server, roles) for server in servers}
@@ -128,7 +133,7 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
     accepted = _accepted(snapshot, record, states)
     never_served = {server for server in servers if states[server] == "new"}
     if record.served and not held and not (set(servers) - accepted - never_served):
-        record = EnsembleRecord(record.revision, size, {})  # a new ensemble, as a person has declared
+        record = EnsembleRecord(record.revision, size, {})  # a person has declared all data lost: a new ensemble
         states = dict.fromkeys(servers, "new")
     stored = stored_record(snapshot)
     if stored is None or stored != record:
@@ -141,12 +146,12 @@ def decide_volumes(snapshot: Snapshot, size: int, roles: Sequence[str]) -> Volum
     permissions = dict.fromkeys(servers, NO)
     quorum = size // 2 + 1
     missing = [server for server in servers if states[server] in ("lost", "replaced", "new")]
-    turn = _turn(snapshot, missing, roles)
-    if turn is not None and _serves(snapshot, held, quorum):
-        permissions[turn] = JOIN
-        if states[turn] != "new":
-            faults.append(_replacing(turn, [server for server in missing if server != turn]))
-        return VolumesDecision(record, permissions, frozenset([turn]), tuple(faults), kept)
+    next_server = _next_to_replace(snapshot, missing, roles)
+    if next_server is not None and _serves(snapshot, held, quorum):
+        permissions[next_server] = JOIN
+        if states[next_server] != "new":
+            faults.append(_replacing(next_server, [server for server in missing if server != next_server]))
+        return VolumesDecision(record, permissions, frozenset([next_server]), tuple(faults), kept)
     may_vote = _declared(states, held, accepted, quorum)
     permissions |= dict.fromkeys(may_vote, INITIALIZE)
     lost = [server for server in missing if states[server] != "new" and not _is_ready(snapshot, server)]
@@ -159,8 +164,8 @@ def claim_name(snapshot: Snapshot, server: int, role: str) -> str:
     return names.zookeeper_claim(snapshot.cluster.name, server, role, FIRST_GENERATION)
 
 
-def _keepers(snapshot: Snapshot) -> Iterable[Obj]:
-    """The objects that carry copies of the record."""
+def _record_holders(snapshot: Snapshot) -> Iterable[Obj]:
+    """The objects with a copy of the record."""
     files = snapshot.get(CONFIG_MAP, names.zookeeper_service(snapshot.cluster.name))
     if files is not None:
         yield files
@@ -172,7 +177,7 @@ def _claims(snapshot: Snapshot, server: int, roles: Sequence[str]) -> list[Obj |
 
 
 def _uids(snapshot: Snapshot, server: int, roles: Sequence[str]) -> tuple[str, ...] | None:
-    """None unless every claim is there with a volume to come or bound."""
+    """The uids of a server's claims; None unless every claim exists and has not lost its volume."""
     claims = _claims(snapshot, server, roles)
     if any(claim is None or _has_lost_volume(claim) for claim in claims):
         return None
@@ -206,7 +211,7 @@ def _is_ready(snapshot: Snapshot, server: int) -> bool:
 
 
 def _is_serving(snapshot: Snapshot, server: int) -> bool:
-    """Whether the server's pod of now has answered in this pass that it serves clients."""
+    """Whether the server's current pod has answered in this reconciliation that it serves clients."""
     pod, report = _pod(snapshot, server), snapshot.servers.get(server)
     return (
         pod is not None
@@ -217,7 +222,7 @@ def _is_serving(snapshot: Snapshot, server: int) -> bool:
 
 
 def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -> EnsembleRecord:
-    """With the servers that serve now. A claim younger than the container is not what the container has mounted."""
+    """The record with the servers that serve now. A container has not mounted a claim that is younger than itself."""
     served = dict(record.served)
     for server in range(1, record.size + 1):
         uids = _uids(snapshot, server, roles)
@@ -232,14 +237,14 @@ def _updated(snapshot: Snapshot, record: EnsembleRecord, roles: Sequence[str]) -
 
 
 def _serves(snapshot: Snapshot, held: Sequence[int], quorum: int) -> bool:
-    """Whether a quorum of servers that hold data serves at this moment, one of them as the leader."""
+    """Whether a quorum of servers that hold data serves now, one of them as the leader."""
     serving = [server for server in held if _is_serving(snapshot, server)]
     leads = any(snapshot.servers[server].mode != "follower" for server in serving)
     return leads and len(serving) >= quorum
 
 
-def _turn(snapshot: Snapshot, missing: Sequence[int], roles: Sequence[str]) -> int | None:
-    """Whose turn it is to be replaced: a server that has its claims already goes on, then the lowest id."""
+def _next_to_replace(snapshot: Snapshot, missing: Sequence[int], roles: Sequence[str]) -> int | None:
+    """The server to replace next: one that has its new claims already, then the lowest id."""
     begun = [server for server in missing if _uids(snapshot, server, roles) is not None]
     possible = [
         server
@@ -250,13 +255,13 @@ def _turn(snapshot: Snapshot, missing: Sequence[int], roles: Sequence[str]) -> i
 
 
 def token(snapshot: Snapshot, record: EnsembleRecord, server: int) -> str:
-    """What declares the loss of what this server holds now. It stands for no later loss."""
+    """The token that declares the loss of a server's present data. It is not valid for a later loss."""
     uids = record.served.get(server)
     return f"{server}-{short_hash([uid_of(snapshot.resource), server, None if uids is None else list(uids)])[:8]}"
 
 
 def _accepted(snapshot: Snapshot, record: EnsembleRecord, states: Mapping[int, State]) -> set[int]:
-    """The servers whose data a person gives up; one that has its volumes has lost nothing."""
+    """The servers whose data a person has declared lost; not those that have their volumes."""
     given = (annotation(snapshot.resource, names.ACCEPT_LOSS) or "").replace(",", " ").split()
     return {
         server
@@ -266,10 +271,10 @@ def _accepted(snapshot: Snapshot, record: EnsembleRecord, states: Mapping[int, S
 
 
 def _declared(states: Mapping[int, State], held: Sequence[int], accepted: set[int], quorum: int) -> list[int]:
-    """The servers that may vote with an empty database since a person has declared them lost.
+    """The servers that may vote with an empty database because a person has declared them lost.
 
-    They are fewer than a quorum, so whatever quorum comes together has a server with data in it, and the data wins.
-    A claim of unknown content may hold newer data: as long as there is one that is not declared lost, nobody votes.
+    They are fewer than a quorum, so every quorum has a server with data, and the data wins. A claim of unknown content
+    may have newer data: as long as there is one that is not declared lost, no server gets the permission.
     """
     need = quorum - len(held)
     unknown = [server for server, state in states.items() if state == "replaced" and server not in accepted]
@@ -297,9 +302,9 @@ def _claim_faults(snapshot: Snapshot, servers: Iterable[int], roles: Sequence[st
     return found
 
 
-def _replacing(turn: int, waits: Sequence[int]) -> Condition:
+def _replacing(server: int, waits: Sequence[int]) -> Condition:
     after = f"; after it: {', '.join(map(str, waits))}" if waits else ""
-    message = f"server {turn} starts on other claims than it served with, and copies the data of the others{after}"
+    message = f"server {server} starts with other claims than it served with, and copies the data of the others{after}"
     return condition_false(ZOOKEEPER_READY, "ReplacingServer", message)
 
 
@@ -312,7 +317,7 @@ def _loss(
     quorum: int,
     roles: Sequence[str],
 ) -> Condition:
-    """What is gone, why nothing is created in its place, and what a person can do."""
+    """ClaimLost: what is lost, why nothing is created in its place, and what a person can do."""
     gone = [
         name
         for server in lost
@@ -323,9 +328,9 @@ def _loss(
     ]
     serving = sum(1 for server in held if _is_serving(snapshot, server))
     what = (
-        f"servers {', '.join(map(str, lost))} have not the volumes that they served with ({', '.join(gone[:6])}). An "
-        f"empty one would overwrite what is left: nothing is created, since of the {quorum} servers that a quorum "
-        f"takes {len(held)} hold data and {serving} serve. "
+        f"servers {', '.join(map(str, lost))} do not have the volumes that they served with ({', '.join(gone[:6])}). "
+        f"Empty ones could overwrite what is left, so nothing is created: of the {quorum} servers that a quorum needs "
+        f"{len(held)} hold data and {serving} serve. "
     )
     if len(held) >= quorum:
         return condition_false(ZOOKEEPER_READY, "ClaimLost", f"{what}Get servers {', '.join(map(str, held))} to run.")

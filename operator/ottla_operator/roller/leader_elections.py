@@ -1,12 +1,12 @@
-"""Which leaderships to ask for: those of partitions whose preferred replica is in sync and does not lead.
+"""Which partitions need a preferred leader election: those whose preferred replica is in sync and does not lead.
 
-A broker that restarts leads nothing afterwards: its leaderships were moved away, and nobody moves them back until the
-controller's own check (leader.imbalance.check.interval.seconds, five minutes). So they are asked for with ElectLeaders
-(KIP-460), which any Kafka controller serves, a bounded number at a time; what a step has achieved is seen in the next
-look at the metadata, and no more is kept. A fleet in balance is asked for nothing.
+A broker that restarts leads nothing afterwards: its leaderships were moved away, and the controller moves them back
+only at its own check (leader.imbalance.check.interval.seconds, five minutes). So the operator asks for them with
+ElectLeaders (KIP-460), which any Kafka controller supports, a bounded number at a time. The next metadata shows the
+result, and nothing else is remembered. A cluster in balance is asked for nothing.
 
-Who is asked for is decided by the caller: in a roll the broker that has just returned (`machine`, RestoreLeaders), in a
-whole fleet all of them (`planning.leaders`).
+The caller decides for which brokers: in a roll for the broker that has just restarted (`machine`, RestoreLeaders),
+otherwise for all (`planning.preferred_leaders`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection
 from ottla_operator.api.fleet import ClusterMetadata, PartitionReport
 
 ELECTIONS_PER_STEP = 200
-"""How many leaderships move with one request. Each costs its clients one refresh of metadata."""
+"""How many partitions one request names. Each election costs the clients of its partition a metadata refresh."""
 
 PartitionId = tuple[str, int]
 
@@ -24,9 +24,9 @@ PartitionId = tuple[str, int]
 def restorable(
     view: ClusterMetadata, brokers: Collection[int], refused: Collection[PartitionId] = ()
 ) -> tuple[PartitionReport, ...]:
-    """The partitions that one of `brokers` should lead and can, in the order of the metadata.
+    """The partitions that one of `brokers` should and can lead, in the order of the metadata.
 
-    `refused`: what the controller has refused of late.
+    `refused`: partitions whose election the controller refused a short time ago.
 
     >>> electable, behind = PartitionReport("t", 0, 1, (0, 1), (0, 1)), PartitionReport("t", 1, 0, (1, 0), (0,))
     >>> metadata = ClusterMetadata("c", 0, (0, 1), (electable, behind))
@@ -46,5 +46,5 @@ def restorable(
 
 
 def step(partitions: Collection[PartitionReport]) -> tuple[PartitionId, ...]:
-    """The first of them, as one request names them."""
+    """The first partitions, as many as one request names."""
     return tuple((partition.topic, partition.index) for partition in list(partitions)[:ELECTIONS_PER_STEP])

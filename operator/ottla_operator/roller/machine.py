@@ -1,32 +1,32 @@
-"""The minimal roller: template, delete, ready, in every ISR, next.
+"""The state machine of a rolling restart: one member at a time, by the steps below.
 
-    step           it is left when                                            in it the operator may
-    PickNext       a member is chosen and may be restarted                    -
+    step           left when                                                  what the operator may do in it
+    PickNext       a member is chosen that may be restarted                   -
     ApplyTemplate  the StatefulSet has the new template, and its controller   apply that StatefulSet
-                   has seen it
+                   has observed it
     DeletePod      the pod of `podUid` is gone                                delete the pod of `podUid`
     WaitReady      the pod is ready and of the newest revision                -
     WaitInSync     the broker is in every ISR it belongs to                   -
-    RestoreLeaders the broker leads all that it can of what prefers it,       ask for these elections
-                   or `leadership_timeout_s` has passed
+    RestoreLeaders the broker leads every partition that prefers it and that  ask for these elections
+                   it can lead, or `leadership_timeout_s` has passed
 
-A step is written to status before anything is done in it, so an operator that dies between any two writes finds out
-what it was doing and goes on. Applying and deleting are allowed only to the member that status names. The roll ends,
-and status.roll goes, when nobody is pending.
+A step is written to status before anything is done in it, so an operator that crashes between any two writes reads what
+it was doing and goes on. Only the member that status names may get a template or lose its pod. The roll ends, and
+status.roll is removed, when no member is pending.
 
-The gate before a pod is deleted: every other member of the roll is ready, none is unscheduled, and each partition
-whose ISR the broker is in has all its other replicas in the ISR too. So the broker, which hands its leaderships over
-when it gets SIGTERM (controlled shutdown), finds somebody in sync for each of them; a broker that dies over it leaves
-every acknowledged record with a replica that can be elected. A broker that is in no ISR may always be restarted, which
-is how a fleet comes out of a configuration that does not start.
+The gate before a pod is deleted: every other member of the roll is ready, none is unscheduled, and each partition whose
+ISR the broker is in has all its other replicas in the ISR too. So the broker, which moves its leaderships when it gets
+SIGTERM (controlled shutdown), has a replica in sync for each of them; and if it crashes meanwhile, every acknowledged
+record is on a replica that can be elected. A broker that is in no ISR may always be restarted, which is how a cluster
+recovers from a configuration with which brokers do not start.
 
-A restarted broker leads nothing, so its leaderships are restored before the next member: else those that have had their
-turn end up without any, and the rest with all. Elections that are refused or do not come in time hold no roll up; they
-are asked for again when it is over (`planning.leaders`).
+A restarted broker leads nothing, so its leaderships are restored before the next member is restarted: otherwise the
+brokers restarted first would end up without leaderships, and the others with all. Elections that are refused or late do
+not delay the roll; the operator asks for them again when it is over (`planning.preferred_leaders`).
 
-A member gives its turn up for one that is down and pending, as long as its own pod is not deleted, and again while it
-catches up: what keeps the other one down may be what the roll is to write (somebody has scaled its StatefulSet to zero,
-or its former template does not start), and a replica may have nobody but the other one to catch up with.
+A roll leaves a member for another one that is down and pending, until its own pod is deleted, and again while it
+catches up: what keeps the other one down may be what the roll has to write (a StatefulSet that somebody has scaled to
+zero, or a template that does not start), and a replica may have only that other one to fetch from.
 
 The active controller is the last. The same machine rolls ZooKeeper servers, which have no partitions.
 """
@@ -44,17 +44,17 @@ from ottla_operator.roller.leader_elections import PartitionId, restorable, step
 Step = Literal["PickNext", "ApplyTemplate", "DeletePod", "WaitReady", "WaitInSync", "RestoreLeaders"]
 STEPS: tuple[str, ...] = get_args(Step)
 BLOCKERS_SHOWN = 5
-WAKE_S = 2.0
-RESTORE_WAKE_S = 0.5
+REQUEUE_S = 2.0
+RESTORE_REQUEUE_S = 0.5
 LEADERSHIP_TIMEOUT_S = 60.0
 NOT_READY = "is not ready"
 
 
 @dataclass(frozen=True, slots=True)
 class MemberPod:
-    """`is_current`: it is of the newest revision of its StatefulSet. `is_running`: its container is, ready or not.
+    """The pod of a member. `is_current`: of the newest revision of its StatefulSet. `is_running`: its container runs.
 
-    `trouble`: why it is not ready, as far as Kubernetes tells.
+    `trouble`: why it is not ready, as far as Kubernetes reports it.
     """
 
     uid: str
@@ -86,7 +86,7 @@ class RollMember:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """What stands in status.roll. `batch` holds at most one member."""
+    """The content of status.roll. `batch`: at most one member."""
 
     id: str
     role: str
@@ -111,7 +111,7 @@ class Roll:
 
 
 def from_status(value: object) -> Roll | None:
-    """The roll that status tells of. What cannot be read is no roll: the machine then starts from the facts."""
+    """Parses status.roll. None when it cannot be parsed: the machine then starts from the facts."""
     if not isinstance(value, Mapping) or value.get("step") not in STEPS:
         return None
     return Roll(
@@ -128,7 +128,7 @@ def from_status(value: object) -> Roll | None:
 
 @dataclass(frozen=True, slots=True)
 class RollDecision:
-    """`roll`: what status.roll becomes, None when there is nothing to roll.
+    """The next step. `roll`: the new status.roll, None when there is nothing to roll.
 
     `apply`, `delete` and `elect` are given only in a step that status held before this decision; `delete` is
     (id, pod uid), `elect` the partitions whose preferred leaders to ask for.
@@ -143,10 +143,10 @@ class RollDecision:
 
 @dataclass(frozen=True, slots=True)
 class RollFacts:
-    """`kafka` is None when no broker answers; `has_partitions` is False for ZooKeeper servers.
+    """What is known about the members. `kafka`: None when no broker answers. `has_partitions`: False for ZooKeeper.
 
-    `restores_leaders`: whether leaderships are given back; `refused_elections`: those that the controller has refused
-    of late.
+    `restores_leaders`: whether preferred leaders are elected again. `refused_elections`: partitions whose election the
+    controller refused a short time ago.
     """
 
     role: str
@@ -161,7 +161,7 @@ class RollFacts:
 
 
 def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
-    """One step. `roll` is what status holds now, for this role."""
+    """One step. `roll`: status.roll as it is now, for this role."""
     pending = [member for member in facts.members.values() if member.pending]
     if roll is None:
         if not pending:
@@ -182,9 +182,9 @@ def decide(roll: Roll | None, facts: RollFacts) -> RollDecision:
 
 
 def is_blocked(roll: Roll, now: str, *, patience_s: float) -> bool:
-    """Whether an obstacle lasts: the step waits for something, and has been going on for `patience_s` or longer.
+    """Whether the step has waited for something for `patience_s` or longer.
 
-    Every step waits for something for a moment, so that alone is progress.
+    Every step waits for something for a short time; that alone is progress.
     """
     lasted = seconds_between(roll.since, now)
     return bool(roll.blocked_by) and (lasted is None or lasted >= patience_s)
@@ -219,16 +219,16 @@ def _is_unscheduled(member: RollMember) -> bool:
 
 
 def _to(facts: RollFacts, roll: Roll, step: Step, **changes: Any) -> RollDecision:
-    """Into another step; what may be done there is decided once status says so."""
+    """Goes to another step. What may be done in it is decided once status has it."""
     return RollDecision(replace(roll, step=step, since=facts.now, blocked_by=(), **changes), requeue_after_s=0.0)
 
 
 def _stay(roll: Roll, blocked_by: Sequence[str] = (), **acts: Any) -> RollDecision:
-    return RollDecision(replace(roll, blocked_by=tuple(blocked_by)[:BLOCKERS_SHOWN]), requeue_after_s=WAKE_S, **acts)
+    return RollDecision(replace(roll, blocked_by=tuple(blocked_by)[:BLOCKERS_SHOWN]), requeue_after_s=REQUEUE_S, **acts)
 
 
 def _pick(roll: Roll, facts: RollFacts, pending: list[RollMember]) -> RollDecision:
-    """Members that are not ready first, then by id, the active controller last."""
+    """Chooses a member: those that are not ready first, then by id, the active controller last."""
     if not pending:
         return RollDecision(None)
     controller = facts.kafka.controller if facts.kafka is not None and facts.has_partitions else None
@@ -258,7 +258,7 @@ def _delete(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if member.pod.is_terminating:
         return _stay(roll, [f"the pod of {facts.role} {member.id} is still being deleted"])
     if not member.template_is_current:
-        # The declaration has changed while this turn was waiting: the pod would come back with what was taken back.
+        # The spec changed meanwhile: the pod would come back with the template of before.
         return _to(facts, roll, "ApplyTemplate", pod_uid="")
     blocked = obstacles(member, facts)
     if blocked and _is_another_down(facts, member):
@@ -267,13 +267,13 @@ def _delete(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
 
 
 def _is_another_down(facts: RollFacts, member: RollMember) -> bool:
-    """Whether a member that is not ready waits for its turn, so that it must not wait for this one."""
+    """Whether another member is not ready and pending: it must not wait for this one."""
     return any(other.pending and not other.is_ready for other in facts.members.values() if other.id != member.id)
 
 
 def _wait_ready(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:
     if not member.template_is_current and not member.is_ready:
-        return _to(facts, roll, "ApplyTemplate")  # the declaration changed again, and this member is down anyway
+        return _to(facts, roll, "ApplyTemplate")  # the spec changed again, and this member is down anyway
     if member.pod is None:
         return _stay(roll, [f"{facts.role} {member.id} has no pod yet"])
     if not member.pod.is_current and member.template_is_current and not member.pod.is_terminating:
@@ -294,7 +294,7 @@ def _wait_in_sync(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecis
 
 
 def _not_in_sync(facts: RollFacts, member: RollMember) -> list[str]:
-    """What the member is not in sync with, as far as the brokers tell; empty for a ZooKeeper server."""
+    """Why the member is not in every ISR; empty for a ZooKeeper server."""
     if not facts.has_partitions:
         return []
     if facts.kafka is None:
@@ -318,7 +318,7 @@ def _restore_leaders(roll: Roll, facts: RollFacts, member: RollMember) -> RollDe
     if not wanted:
         return _next(roll, facts, member)
     message = f"{len(wanted)} partitions that prefer broker {member.id} are led by others"
-    return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_WAKE_S)
+    return replace(_stay(roll, [message], elect=step(wanted)), requeue_after_s=RESTORE_REQUEUE_S)
 
 
 def _next(roll: Roll, facts: RollFacts, member: RollMember) -> RollDecision:

@@ -1,1 +1,1 @@
-"""KafkaTopic: what has to change in Kafka and in the document's status. `decisions` is pure."""
+"""What a KafkaTopic asks for: changes in Kafka, the finalizer and status. Pure."""

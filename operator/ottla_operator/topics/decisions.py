@@ -1,20 +1,20 @@
-"""What one KafkaTopic asks for: create, alter, grow, delete, adopt; and what is shown instead of done.
+"""Decides what one KafkaTopic needs: create its topic, alter the configuration, add partitions, delete it, or nothing.
 
-Kubernetes wins: a configuration changed by hand is changed back. Partitions decreased and a changed replica count are
-conditions, and nothing else stops for them.
+Kubernetes wins: a configuration that was changed by hand is changed back. A decreased number of partitions and a
+changed replication factor are reported in a condition and stop nothing else.
 
-A topic belongs to the oldest document that names it and is not being deleted. It is deleted with its document only
-when no other document names it, and when the document says so: by its deletionPolicy, or, without one, because the
-topic was created for it. `status.adopted` records which of the two it was: it is written and confirmed before our
-finalizer is set and before the topic is created, for the topic (`status.topicName`, `status.topicId`) that it is about.
-Where the record is missing or is about another topic, the topic is kept.
+A topic belongs to the oldest KafkaTopic that names it and is not terminating. It is deleted with its KafkaTopic only
+when no other KafkaTopic names it, and when deletionPolicy says so or, without one, when it was created for the
+KafkaTopic. `status.adopted` records whether it existed before. It is written and confirmed before our finalizer is set
+and before the topic is created, together with the topic that it is about (`status.topicName`, `status.topicId`).
+Without a record, or with one about another topic, the topic stays.
 
-Example, a rename under GitOps: document b (topicName: t) is applied while document a has topic t; b says
-ConflictingTopic. a is deleted: it is released, and t stays. b takes over: for b the topic was there before, so b has
-adopted it, and t goes with b only if b says `deletionPolicy: Delete`.
+Example, a rename under GitOps: KafkaTopic b (topicName: t) is applied while KafkaTopic a has topic t; b reports
+ConflictingTopic. a is deleted: its finalizer is removed, and t stays. b gets the topic: for b it existed before, so b
+adopts it, and t is deleted with b only if b has `deletionPolicy: Delete`.
 
-The finalizer is ours and stands only while the topic would be deleted with the document. It never outlives its cluster
-or its namespace: nobody is left to delete topics then. What needs no answer of the fleet does not wait for one.
+A KafkaTopic has our finalizer only while its topic would be deleted with it, and loses it with its cluster or
+namespace: nothing could delete topics then. What needs no answer of a broker does not wait for one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ottla_operator.model.kafka_topic import KafkaTopic, has_unusable_name
 from ottla_operator.model.topic_config import is_same_value
 
 NOT_MANAGED_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""Topic keys that tools set while they move replicas."""
+"""Topic keys that are not changed back: tools set them while they reassign replicas."""
 
 _OBSERVED = ("topicName", "topicId", "partitions", "replicas", "adopted")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the fleet has it. `replicas`: of its partition with the fewest. `config`: what is set on the topic.
+    """A topic in Kafka. `replicas`: of the partition with the fewest. `config`: the values set on the topic.
 
-    `error`: what the brokers answered instead, "Reason: message"; the other fields say nothing then.
+    `error`: the error that the brokers answered, "Name: message"; the other fields have no meaning then.
     """
 
     name: str
@@ -62,7 +62,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions:
-    """To `partitions` in all."""
+    """Adds partitions, up to `partitions` in all."""
 
     topic: str
     partitions: int
@@ -106,11 +106,11 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicDecision:
-    """In this order: `record` is written and confirmed, then `finalizer` (True to put ours on, False to take it off),
-    then `changes`, then `status`.
+    """What to do, in this order: write and confirm `record`, set `finalizer` (True sets ours, False removes it), make
+    `changes`, write `status`.
 
-    `needs_fleet`: what is decided is all that can be without an answer of the brokers.
-    `requeue_after_wait`: what is waited for is the fleet's matter; no event of a Kubernetes object announces it.
+    `needs_fleet`: the rest needs an answer of the brokers. `requeue_after_wait`: it waits for something in Kafka, which
+    no event of a Kubernetes object announces.
     """
 
     changes: tuple[TopicChange, ...] = ()
@@ -129,7 +129,7 @@ class _Wanted:
 
 
 def decide_topic(facts: TopicFacts) -> TopicDecision:
-    """What to do for one document now."""
+    """What to do for one KafkaTopic now."""
     if is_terminating(facts.resource):
         return _release(facts)
     has_finalizer = _has_finalizer(facts.resource)
@@ -162,7 +162,7 @@ def decide_topic(facts: TopicFacts) -> TopicDecision:
 
 
 def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
-    """The document has its topic, and the fleet has answered."""
+    """The KafkaTopic has its topic, and brokers have answered."""
     wanted = _create(facts) if facts.live is None else _align(facts, facts.live)
     keep = _deletes(facts.topic, is_adopted(facts)) and (
         facts.live is not None or bool(wanted.changes) or has_finalizer
@@ -178,10 +178,10 @@ def _serve(facts: TopicFacts, has_finalizer: bool) -> TopicDecision:
 
 
 def is_adopted(facts: TopicFacts) -> bool | None:
-    """Whether the topic was there before the document; None while nobody knows.
+    """Whether the topic existed before the KafkaTopic; None while that is unknown.
 
     A record counts for the topic that it is about. A topic with another id is not the one that was created, and one
-    that is there without a record was there before.
+    that exists without a record existed before.
     """
     recorded = _recorded(facts)
     if not facts.is_asked or (facts.live is not None and facts.live.error):
@@ -204,7 +204,7 @@ def refused(facts: TopicFacts, error: str) -> Obj:
 
 
 def waiting(facts: TopicFacts) -> Obj | None:
-    """The status of a document whose fleet does not answer; None where what it says stays true."""
+    """The status while no broker answers; None when the current status is still true."""
     if is_terminating(facts.resource):
         return _terminating(
             facts, f"topic {facts.topic.topic_name} is deleted first, and no broker answers; {_HOW_TO_KEEP}"
@@ -217,27 +217,28 @@ def waiting(facts: TopicFacts) -> Obj | None:
 
 
 def found_existing(facts: TopicFacts) -> Obj:
-    """The record after a first creation was refused because the topic exists."""
+    """The record after the first creation was refused because the topic exists."""
     return {**(facts.resource.get("status") or {}), "topicName": facts.topic.topic_name, "adopted": True}
 
 
 def oldest_first(resources: Sequence[Obj]) -> list[Obj]:
-    """The order in which documents have a claim to one topic."""
+    """The KafkaTopics in the order in which one of them has the topic that all name."""
     return sorted(
         resources, key=lambda obj: (dig(obj, "metadata", "creationTimestamp") or "", name_of(obj), uid_of(obj))
     )
 
 
 def topic_owner_of(resource: Obj, documents: Sequence[Obj]) -> str:
-    """The document to which the topic of `resource` belongs, "" when that is `resource` or there is none.
+    """The KafkaTopic that has the topic of `resource`; "" when that is `resource` or there is none.
 
-    `documents`: all of the cluster that name the topic. One that is being deleted has no claim any more.
+    Args:
+        documents: all KafkaTopics of the cluster that name the topic. A terminating one does not have it.
     """
     first = next((obj for obj in oldest_first(documents) if not is_terminating(obj)), None)
     return "" if first is None or uid_of(first) == uid_of(resource) else name_of(first)
 
 
-_HOW_TO_KEEP = "spec.deletionPolicy: Retain lets the document go and keeps the topic"
+_HOW_TO_KEEP = "spec.deletionPolicy: Retain deletes the KafkaTopic and keeps the topic"
 
 
 def _has_finalizer(resource: Obj) -> bool:
@@ -254,27 +255,27 @@ def _was_served(facts: TopicFacts) -> bool:
 
 
 def _deletes(topic: KafkaTopic, adopted: bool | None) -> bool:
-    """Whether the topic goes with its document."""
+    """Whether the topic is deleted with its KafkaTopic."""
     if topic.deletion_policy:
         return topic.deletion_policy == "Delete"
     return adopted is False
 
 
 def _is_kept_for_sure(facts: TopicFacts) -> bool:
-    """Whether the topic stays when the document goes, whatever the fleet would answer."""
+    """Whether the topic stays when the KafkaTopic is deleted, whatever the brokers would answer."""
     policy = facts.topic.deletion_policy
     return policy == "Retain" or (not policy and _recorded(facts) is True)
 
 
 def _recorded(facts: TopicFacts) -> bool | None:
-    """What status says of the topic that the document names."""
+    """The record in status about the topic that the KafkaTopic names."""
     status = facts.resource.get("status") or {}
     adopted = status.get("adopted")
     return adopted if status.get("topicName") == facts.topic.topic_name and isinstance(adopted, bool) else None
 
 
 def _release(facts: TopicFacts) -> TopicDecision:
-    """The document is being deleted, and waits for us if it has our finalizer."""
+    """The KafkaTopic is terminating, and waits for the operator if it has our finalizer."""
     if not _has_finalizer(facts.resource):
         others = ", ".join(dig(facts.resource, "metadata", "finalizers") or [])
         return TopicDecision(status=_terminating(facts, f"waits for the finalizers {others}") if others else None)
@@ -335,9 +336,9 @@ def _align(facts: TopicFacts, live: TopicDescription) -> _Wanted:
 
 
 def _record(facts: TopicFacts, creates: bool) -> Obj | None:
-    """What status has to hold before our finalizer is set or the topic is created; None when it does.
+    """What status has to record before our finalizer is set or the topic is created; None when it does.
 
-    Before a creation there is no id: the one that is found afterwards is that of what we created.
+    Before a creation there is no topic id; the id that is found afterwards is that of the created topic.
     """
     before = facts.resource.get("status") or {}
     record = {**before, "topicName": facts.topic.topic_name, "adopted": is_adopted(facts) is True}
@@ -352,7 +353,11 @@ def _terminating(facts: TopicFacts, message: str) -> Obj:
 
 
 def _status(facts: TopicFacts, condition: Condition, *, has_topic: bool = True) -> Obj:
-    """`has_topic`: False for a document to which no topic belongs; a record of an earlier one is dropped."""
+    """The new status.
+
+    Args:
+        has_topic: False when the KafkaTopic has no topic; a record of an earlier one is dropped.
+    """
     generation = int(dig(facts.resource, "metadata", "generation") or 0)
     before = facts.resource.get("status") or {}
     status: Obj = {
