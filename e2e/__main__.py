@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=False)
 console = Console(highlight=False)
 HANDLE = "cluster.json"
 LONGEST_TEST_S = 1800
-"""A roll waits for every pod that it replaces: on a busy machine that is much for one test."""
+"""The limit of one test: a roll waits for every pod that it replaces, and the machine may be busy."""
 FIGURES = CHECKOUT / "build" / "e2e" / "operator.json"
 
 
@@ -48,7 +48,7 @@ TestsOption = Annotated[str, typer.Option("--tests", help="Only the tests that t
 
 
 class Steps:
-    """Tells what is being done and how long it took."""
+    """Prints each step and how long it took."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -103,7 +103,7 @@ def everything(
 
 @app.command()
 def up(provider: ProviderOption = Where.processes) -> None:
-    """Brings the cluster up and leaves it."""
+    """Brings the cluster up and leaves it running."""
     try:
         _up(_provider(provider))
     except (CommandFailed, NotInTime) as error:
@@ -113,7 +113,7 @@ def up(provider: ProviderOption = Where.processes) -> None:
 
 @app.command()
 def reload() -> None:
-    """Builds the images anew and puts them into the nodes of the cluster that is up (processes)."""
+    """Builds changed images and loads them into the nodes of the cluster that is up (processes)."""
     from e2e.providers.processes import ProcessProvider
 
     _handle()
@@ -158,7 +158,7 @@ def figures(
 
 @app.command()
 def down(provider: ProviderOption = Where.processes) -> None:
-    """Takes the cluster down, also one that did not come up, and looks whether anything is left behind."""
+    """Takes the cluster down, also one that did not come up, and checks that nothing is left behind."""
     if not _down(_provider(provider)):
         raise typer.Exit(1)
 
@@ -248,7 +248,7 @@ def _handle_path() -> Path:
 
 
 def load_cluster(path: Path) -> KubernetesCluster:
-    """The cluster that `up` has described in a file."""
+    """Reads the file in which `up` has described the cluster."""
     from e2e.providers import cluster_from_json
 
     return cluster_from_json(json.loads(path.read_text()))

@@ -1,4 +1,4 @@
-"""What the operator asks of the API server, as the API server's audit log has it: every call, by verb and resource.
+"""The operator's calls to the API server, from the API server's audit log: each by verb and resource.
 
 The server writes one line of JSON per call before it answers. Who else calls is not recorded, so the file stays small.
 """
@@ -19,7 +19,7 @@ LEASES = "leases"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Call:
-    """`resource` with its subresource, "kafkatopics/status"; the path where a call is about no resource.
+    """`resource` with its subresource, "kafkatopics/status"; the path when a call has no resource.
 
     >>> Call("update", "kafkatopics/status").is_write, Call("update", "leases").is_write, Call("watch", "pods").is_write
     (True, False, False)
@@ -30,7 +30,7 @@ class Call:
 
     @property
     def is_write(self) -> bool:
-        """Whether it may change something. Renewing the Lease is how the operator says that it lives: not counted."""
+        """Whether the call may change something. Renewals of the Lease do not count."""
         return self.verb not in READS and not self.is_of_lease
 
     @property
@@ -42,7 +42,7 @@ class Call:
 
 
 class AuditLog:
-    """The log of what the service accounts of one namespace ask; `flags` are the API server's."""
+    """The log of the calls of the service accounts of one namespace. `flags`: for the API server."""
 
     def __init__(self, folder: Path, namespace: str) -> None:
         self.path = folder / "audit.log"
@@ -50,14 +50,14 @@ class AuditLog:
         self._namespace = namespace
 
     def flags(self) -> list[str]:
-        """Writes the policy that they name."""
+        """Writes the audit policy, and returns the flags that name it."""
         self._policy.parent.mkdir(parents=True, exist_ok=True)
         self._policy.write_text(yaml.safe_dump(policy(self._namespace)))
         return [f"--audit-policy-file={self._policy}", f"--audit-log-path={self.path}"]
 
 
 def policy(namespace: str) -> dict[str, Any]:
-    """Who called what and when, no contents."""
+    """A policy that logs who called what and when, without contents."""
     group = f"system:serviceaccounts:{namespace}"
     return {
         "apiVersion": "audit.k8s.io/v1",
@@ -68,7 +68,7 @@ def policy(namespace: str) -> dict[str, Any]:
 
 
 def mark(log: Path) -> int:
-    """A place in the log: what is there now."""
+    """The present end of the log."""
     return log.stat().st_size if log.exists() else 0
 
 
@@ -87,12 +87,12 @@ def calls(log: Path, since: int = 0) -> Counter[Call]:
 
 
 def _is_end_of_watch(event: dict[str, Any]) -> bool:
-    """A watch has a line for its beginning too; every other call has one line."""
+    """Whether an event counts as a call: a watch has a second line, for its start."""
     return bool(event["verb"] == "watch" and event["stage"] != "ResponseStarted")
 
 
 def writes(log: Path, since: int = 0) -> Counter[Call]:
-    """The calls that may have changed something, the Lease apart."""
+    """The calls that may have changed something, without renewals of the Lease."""
     return Counter({call: count for call, count in calls(log, since).items() if call.is_write})
 
 

@@ -1,8 +1,7 @@
-"""`python -m e2e figures`: what the operator costs with many topics, measured on the cluster that is up.
+"""`python -m e2e figures`: measures the operator with many topics, on the cluster that is up.
 
-Time from `kubectl apply` to every KafkaTopic Ready; what the operator asks of the API server while nothing happens, by
-verb and kind; its memory and processor time. The calls come from the API server's audit log, so nothing that the
-operator says of itself is believed.
+Time from `kubectl apply` to every KafkaTopic Ready; the operator's calls to the API server at rest, by verb and
+kind; its memory and processor time. The calls come from the API server's audit log, not from the operator.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ LABEL = "figures"
 REPLICAS = 3
 POLL_S = 1.0
 QUIET_S = 15.0
-"""The operator is at rest once it has written nothing for so long: longer than it waits before it tries again."""
+"""The operator is at rest once it has written nothing for this time, which is longer than its requeue times."""
 LONGEST_S = 1800.0
 
 
@@ -125,15 +124,15 @@ class Measurement:
         self._progress.advance(task)
         self._kubernetes.kubectl("apply", "-f", "-", text=manifests(self._cluster, "cluster.yaml"))
         self._kubernetes.until_ready(FLEET, timeout_s=300)
-        self._kubernetes.until(self._may_format_nothing, "leave to format is withdrawn")
+        self._kubernetes.until(self._may_format_nothing, "the permission to format is withdrawn")
         self._progress.advance(task)
 
     def _may_format_nothing(self) -> bool:
-        """The last thing that is written for a new fleet."""
+        """Whether no broker may format a disk: the last write for a new cluster."""
         brokers = self._kubernetes.list(STATEFUL_SET, selector=f"kafka.ottla.dev/cluster={FLEET}")
         names = [dig(broker, "metadata", "name") for broker in brokers if "-broker-" in broker["metadata"]["name"]]
-        leave = [self._kubernetes.there(CONFIG_MAP, f"{name}-format") for name in names]
-        return bool(leave) and all(dig(found, "data", "dirs") == "" for found in leave)
+        permissions = [self._kubernetes.there(CONFIG_MAP, f"{name}-format") for name in names]
+        return bool(permissions) and all(dig(found, "data", "dirs") == "" for found in permissions)
 
     def _create(self) -> None:
         figures = self._figures

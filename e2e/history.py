@@ -1,7 +1,7 @@
-"""What a consumer group was given while brokers' pods were away, judged beside what its producer had acknowledged.
+"""Checks the records that a consumer group read while pods of brokers were absent, against its producer's acks.
 
-Judges lists that the programs in the client's pod have written; asks nobody, and no clock. What was before what is told
-by how much of each list was there.
+Pure: it compares lists that programs in the client's pod have written. The lengths of the lists at a given time show
+what came before what.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Given(NamedTuple):
-    """A record that a member of the group was given; `number` is the producer's."""
+class ReadRecord(NamedTuple):
+    """A record that a member of the group read. `number`: the producer's."""
 
     partition: int
     offset: int
@@ -21,53 +21,53 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A pod was away: `acknowledged[absence.acknowledged:]` were acknowledged after it was gone,
-    `given[:absence.given]` were given before it could come back."""
+    """The absence of a pod: `acknowledged[absence.acknowledged:]` were acknowledged after it was gone,
+    `read[:absence.read]` were read before it could come back."""
 
     acknowledged: int
-    given: int
+    read: int
 
 
-def read_given(text: str) -> list[Given]:
-    """A line per record: partition, offset, number.
+def parse_records(text: str) -> list[ReadRecord]:
+    """Parses a line for each record: partition, offset, number.
 
-    >>> read_given("0 0 5\\n0 1 7\\n")
-    [Given(partition=0, offset=0, number=5), Given(partition=0, offset=1, number=7)]
+    >>> parse_records("0 0 5\\n0 1 7\\n")
+    [ReadRecord(partition=0, offset=0, number=5), ReadRecord(partition=0, offset=1, number=7)]
     """
-    return [Given(*map(int, line.split())) for line in text.splitlines()]
+    return [ReadRecord(*map(int, line.split())) for line in text.splitlines()]
 
 
-def faults(acknowledged: Sequence[int], given: Sequence[Given], absences: Sequence[Absence]) -> Iterator[str]:
-    """What a group whose members stay must not see, from a topic that held nothing before.
+def faults(acknowledged: Sequence[int], read: Sequence[ReadRecord], absences: Sequence[Absence]) -> Iterator[str]:
+    """What a group with constant members must not see of a topic that was empty before.
 
-    The pod is gone when 1 and 2 are acknowledged, and comes back after 3 was given:
+    The pod is gone when 1 and 2 are acknowledged, and comes back after 3 was read:
 
-    >>> history = [Given(0, 0, 1), Given(0, 1, 2), Given(0, 2, 3), Given(0, 3, 4)]
-    >>> list(faults([1, 2, 3, 4], history, [Absence(acknowledged=2, given=3)]))
+    >>> history = [ReadRecord(0, 0, 1), ReadRecord(0, 1, 2), ReadRecord(0, 2, 3), ReadRecord(0, 3, 4)]
+    >>> list(faults([1, 2, 3, 4], history, [Absence(acknowledged=2, read=3)]))
     []
 
-    Had 3 come only when the pod was back, and 2 never:
+    With 3 read only after the pod was back, and 2 never:
 
-    >>> list(faults([1, 2, 3, 4], [history[0], *history[2:]], [Absence(acknowledged=2, given=1)]))
+    >>> list(faults([1, 2, 3, 4], [history[0], *history[2:]], [Absence(acknowledged=2, read=1)]))
     ... # doctest: +NORMALIZE_WHITESPACE
-    ['partition 0 went on at offset 2 instead of 1', '1 acknowledged records were not given: [2]',
-     'absence 1: nothing that was acknowledged in it was given in it from partitions [0]']
+    ['partition 0 went on at offset 2 instead of 1', '1 acknowledged records were not read: [2]',
+     'absence 1: nothing that was acknowledged in it was read in it from partitions [0]']
     """
     expected: dict[int, int] = {}
-    for partition, offset, _ in given:
+    for partition, offset, _ in read:
         if offset != expected.get(partition, 0):
             yield f"partition {partition} went on at offset {offset} instead of {expected.get(partition, 0)}"
         expected[partition] = offset + 1
-    numbers = {number for _, _, number in given}
+    numbers = {number for _, _, number in read}
     if missed := sorted(set(acknowledged) - numbers):
-        yield f"{len(missed)} acknowledged records were not given: {missed[:5]}"
-    if len(numbers) < len({(partition, offset) for partition, offset, _ in given}):
+        yield f"{len(missed)} acknowledged records were not read: {missed[:5]}"
+    if len(numbers) < len({(partition, offset) for partition, offset, _ in read}):
         yield "a record has two offsets"
     for count, absence in enumerate(absences, 1):
         within = set(acknowledged[absence.acknowledged :])
-        if silent := sorted(expected.keys() - _partitions(given[: absence.given], within)):
-            yield f"absence {count}: nothing that was acknowledged in it was given in it from partitions {silent}"
+        if silent := sorted(expected.keys() - _partitions(read[: absence.read], within)):
+            yield f"absence {count}: nothing that was acknowledged in it was read in it from partitions {silent}"
 
 
-def _partitions(given: Iterable[Given], numbers: set[int]) -> set[int]:
-    return {partition for partition, _, number in given if number in numbers}
+def _partitions(read: Iterable[ReadRecord], numbers: set[int]) -> set[int]:
+    return {partition for partition, _, number in read if number in numbers}

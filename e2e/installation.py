@@ -1,4 +1,4 @@
-"""The operator as a user installs it: the chart of this checkout with the images of the cluster, and what runs then."""
+"""Installs the operator as a user does: the chart of this checkout with the images of the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PODS = f"app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=operat
 
 
 def manifests(cluster: KubernetesCluster, *names: str) -> str:
-    """Files of manifests/ as a user of this cluster would apply them: with its storage class."""
+    """Files of manifests/ with the storage class of this cluster."""
     text = "\n---\n".join((MANIFESTS / name).read_text() for name in names)
     return re.sub(r"(storageClassName: )local\b", rf"\g<1>{cluster.storage_class}", text)
 
@@ -68,12 +68,12 @@ class OperatorDeployment:
         self._kubernetes.until(lambda: any(is_ready(pod) for pod in self.pods()), "the operator is ready")
 
     def kill(self) -> None:
-        """The pod goes without grace, as when its node loses power; a new one comes."""
+        """Deletes the pod without grace, as when its node loses power; a new one is created."""
         for pod in self.pods():
             self._kubernetes.delete(POD, pod["metadata"]["name"], SYSTEM, grace_s=0)
 
     def scale(self, replicas: int) -> None:
-        """Returns when it is so."""
+        """Scales the Deployment and waits until it is scaled."""
         self._kubernetes.patch(DEPLOYMENT, OPERATOR, {"spec": {"replicas": replicas}}, SYSTEM)
         if replicas:
             self.until_ready()
@@ -84,5 +84,5 @@ class OperatorDeployment:
         return self._kubernetes.kubectl("logs", "--namespace", SYSTEM, f"deployment/{OPERATOR}", "--tail", str(lines))
 
     def read(self, path: str) -> str:
-        """A file as the operator's container has it."""
+        """The content of a file in the operator's container."""
         return self._kubernetes.kubectl("exec", "--namespace", SYSTEM, f"deployment/{OPERATOR}", "--", "cat", path)

@@ -1,4 +1,4 @@
-"""The cluster as the tests see it: objects as JSON, the official client below, kubectl for files and exec."""
+"""The client of the tests: objects as JSON through the official client, kubectl for files and exec."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEPLOYMENT = ResourceKind("apps/v1", "Deployment", "deployments")
 VOLUME = ResourceKind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 POLL_S = 0.5
 LIMIT_S = 300.0
-"""What nothing takes that works, however busy the machine is."""
+"""The limit for waiting: nothing that works takes longer, on a busy machine either."""
 
 
 class Refused(RuntimeError):
-    """The API server's answer, with its HTTP `status`; 0 when none came."""
+    """The API server refused a request. `status`: the HTTP status, 0 without an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -74,7 +74,7 @@ class Kubernetes:
         self.request("DELETE", path_of(kind, namespace, name), options)
 
     def evict(self, pod: str, namespace: str = "default") -> None:
-        """As a drain does. Raises Refused with status 429 when a disruption budget does not allow it."""
+        """Evicts a pod, as a drain does. Raises Refused with status 429 when a disruption budget does not allow it."""
         metadata = {"name": pod, "namespace": namespace}
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
         self.request("POST", f"{path_of(POD, namespace, pod)}/eviction", eviction)
@@ -90,13 +90,13 @@ class Kubernetes:
         return self.kubectl("exec", pod, "--", *command, timeout_s=timeout_s)
 
     def start(self, pod: str, *command: str, output: Path) -> subprocess.Popen[bytes]:
-        """A command in a pod that goes on; its output goes to a file."""
+        """Starts a command in a pod; its output goes to a file."""
         arguments = ["--kubeconfig", str(self._kubeconfig), "exec", pod, "--", *command]
         with open(output, "wb") as file:
             return subprocess.Popen([self._kubectl, *arguments], stdout=file, stderr=file, stdin=subprocess.DEVNULL)
 
     def until(self, holds: Callable[[], Any], what: str, timeout_s: float = LIMIT_S) -> None:
-        """Waits until something is so. An answer that is an error counts as not so."""
+        """Waits until a condition holds. An error counts as False."""
         deadline = time.monotonic() + timeout_s
         last = ""
         while True:
@@ -110,7 +110,7 @@ class Kubernetes:
             time.sleep(POLL_S)
 
     def until_replaced(self, pod: str, uid: str, namespace: str = "default", *, ready: bool = True) -> None:
-        """Waits until another pod of that name is there, and ready unless `ready` is False."""
+        """Waits until another pod of that name exists, and is ready unless `ready` is False."""
 
         def replaced() -> bool:
             found = self.get(POD, pod, namespace)

@@ -1,4 +1,4 @@
-"""What a run may have left on this machine: looked at before and after it."""
+"""What a run has left behind on this machine: the difference of the states before and after it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ HOST_PATHS = (
     "/opt/cni", "/etc/kubernetes", "/run/libcontainer", "/run/buildah", "/var/lib/containers", "/run/containers",
     "/var/run/kubernetes", "/var/lib/containerd", "/opt/containerd",
 )  # fmt: skip
-"""Where the programs put files of their own beside the folder that they are told."""
+"""Where the programs put files outside of the folder that they get."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """What can be left behind, each as sorted names; kernel parameters with their values."""
+    """Everything that can be left behind, as sorted names; kernel parameters with their values."""
 
     parameters: dict[str, str]
     mounts: list[str]
@@ -55,7 +55,7 @@ class MachineState:
 
 
 def machine_state() -> MachineState:
-    """The machine as it is now."""
+    """The present state of the machine."""
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     groups = [str(path) for root in cgroups() for path in root.iterdir() if path.is_dir()]
     return MachineState(
@@ -69,7 +69,7 @@ def machine_state() -> MachineState:
 
 
 def leftovers(before: MachineState, now: MachineState, *folders: Path) -> list[str]:
-    """What is there now and was not before, one line each; processes whose command line names one of `folders`."""
+    """What exists now and did not before, a line for each; and processes whose command line names one of `folders`."""
     found = [
         f"kernel parameter {name}: {before.parameters[name]} before, {value} now"
         for name, value in now.parameters.items()
@@ -86,7 +86,7 @@ def leftovers(before: MachineState, now: MachineState, *folders: Path) -> list[s
 
 
 def restore_kernel_parameters(before: MachineState) -> None:
-    """The kernel parameters that a kubelet changes."""
+    """Restores the kernel parameters that a kubelet changes."""
     for name in CHANGED_BY_KUBELETS:
         path, wanted = PARAMETERS / name, before.parameters.get(name)
         if wanted is not None and path.read_text().strip() != wanted:

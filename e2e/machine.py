@@ -1,4 +1,4 @@
-"""This machine: commands, daemons that outlive the command that started them, and what is left behind. Linux only."""
+"""Processes of this machine: commands, and daemons that outlive the command that started them. Linux only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CommandFailed(RuntimeError):
 
 
 class NotInTime(RuntimeError):
-    """Something that was waited for did not become so."""
+    """A condition did not hold in time."""
 
 
 def run(
@@ -64,7 +64,7 @@ def within(netns: str | None) -> list[str]:
 
 
 def until(holds: Callable[[], bool], what: str, *, timeout_s: float = 180) -> None:
-    """Waits; raises NotInTime with `what` in the message."""
+    """Waits until a condition holds; raises NotInTime with `what` in the message."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ def processes() -> list[int]:
 
 
 def kill_and_wait(pids: Sequence[int]) -> None:
-    """SIGKILL, and waits for the processes themselves, not for a time."""
+    """Sends SIGKILL and waits until the processes have ended."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)

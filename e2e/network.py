@@ -70,7 +70,7 @@ def create(nodes: Sequence[ClusterNode]) -> None:
 
 
 def cut(node: ClusterNode) -> None:
-    """Nothing goes to the node or comes from it: its port of the switch is down, as when a cable is pulled."""
+    """Cuts the node off: its port of the switch is down, as when a cable is pulled."""
     _ip(CONTROL_PLANE, "link", "set", node.name, "down")
 
 

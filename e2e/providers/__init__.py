@@ -1,4 +1,4 @@
-"""Where a cluster comes from. Every provider has the same few methods; what the tests get is a `Cluster`."""
+"""The providers of a Kubernetes cluster: each brings one up and takes it down, and describes it to the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYSTEM = "ottla-system"
 
 @dataclass(frozen=True, slots=True)
 class KubernetesCluster:
-    """What the tests need to know.
+    """A cluster that is up, as the tests need to know it.
 
     `netns`: the network namespace from which the API server is reached, None where it is this machine's own.
     `volumes`: the folder below which the nodes' volumes are, None where the tests cannot reach them.
@@ -33,7 +33,7 @@ class KubernetesCluster:
 
 
 ReportStep = Callable[[str], object]
-"""Told what is being done, a few words."""
+"""Gets a few words about each step."""
 
 
 class Provider(Protocol):
@@ -49,7 +49,7 @@ class Provider(Protocol):
 
 
 def cluster_from_json(found: dict[str, Any]) -> KubernetesCluster:
-    """The KubernetesCluster that was written as JSON: paths are text there."""
+    """Parses a cluster that was written as JSON, with paths as text."""
     images = {name: _image(image) for name, image in found["images"].items() if image is not None}
     paths = {name: Path(found[name]) if found[name] else None for name in ("kubeconfig", "volumes", "audit")}
     return KubernetesCluster(**{**found, **paths, "images": ImageSet(**images)})

@@ -86,7 +86,7 @@ class ProcessProvider:
         return self._cluster(images)
 
     def reload(self, step: ReportStep) -> KubernetesCluster:
-        """Builds the images anew and puts those that changed into the nodes of the cluster that is up."""
+        """Builds the changed images and loads them into the nodes of the cluster that is up."""
         images = build_images(step)
         step("images into the nodes")
         nodes.load_images(self._nodes, images.archives())
@@ -155,7 +155,7 @@ class ProcessProvider:
         return len(self._plane.kubectl("get", "nodes", "-o", "name").split()) == len(NODES)
 
     def _unmount(self) -> None:
-        """Everything below the folder. A mount may go by itself meanwhile: what ended a container still cleans up."""
+        """Unmounts everything below the folder. Mounts may disappear meanwhile: ended containers clean up."""
 
         def is_unmounted() -> bool:
             for mount in self._mounts():
@@ -174,7 +174,7 @@ class ProcessProvider:
         return sorted((path for path in mounts if path.startswith(f"{self.folder}/")), reverse=True)
 
     def _delete_host_paths(self, before: leftovers.MachineState) -> None:
-        """What the programs keep beside the folder that they are told: sockets, links to logs, locks."""
+        """Deletes what the programs keep outside of the folder that they get: sockets, links to logs, locks."""
         for path in map(Path, leftovers.HOST_PATHS):
             if str(path) in before.paths:
                 for link in path.rglob("*") if path.name == "containers" else ():

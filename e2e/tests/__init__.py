@@ -1,4 +1,4 @@
-"""What a person does with Ottla on Kubernetes, in the order of a cluster's life. `make e2e` runs it."""
+"""What a person does with Ottla on Kubernetes, from installation to deletion. `make e2e` runs it."""
 
 import pytest
 

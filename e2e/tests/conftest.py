@@ -20,7 +20,7 @@ from e2e.__main__ import load_cluster
 from e2e.installation import OPERATOR, Helm, OperatorDeployment, manifests
 from e2e.kubernetes_api import Kubernetes, is_ready
 from e2e.providers import SYSTEM, KubernetesCluster
-from e2e.tests.record_traffic import Knocking, RecordTraffic
+from e2e.tests.record_traffic import ConnectionProbe, RecordTraffic
 from ottla_operator.api.objects import KAFKA_TOPIC, POD
 
 CLIENT = "client"
@@ -72,7 +72,7 @@ def client(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str) -> I
 def records(
     kubernetes: Kubernetes, client: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[RecordTraffic]:
-    """A topic of the test's own, and who sends to it and reads it."""
+    """A topic of the test's own, with a producer and consumers."""
     topic = f"t-{hashlib.sha256(request.node.name.encode()).hexdigest()[:8]}-{os.getpid()}"
     kubernetes.create(
         {
@@ -89,10 +89,12 @@ def records(
 
 
 @pytest.fixture
-def knocking(kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str, tmp_path: Path) -> Iterator[Knocking]:
-    """Somebody in a pod of its own who connects to the address of every broker that clients are told."""
+def knocking(
+    kubernetes: Kubernetes, cluster: KubernetesCluster, orders: str, tmp_path: Path
+) -> Iterator[ConnectionProbe]:
+    """A program in a pod of its own that connects to the advertised address of every broker."""
     with _client_pod(kubernetes, cluster, "knocking", orders) as pod:
-        found = Knocking(kubernetes, pod, tmp_path, *(f"{orders}-broker-{broker}:9092" for broker in range(3)))
+        found = ConnectionProbe(kubernetes, pod, tmp_path, *(f"{orders}-broker-{broker}:9092" for broker in range(3)))
         yield found
         found.kill()
 
@@ -121,7 +123,7 @@ def _client_pod(kubernetes: Kubernetes, cluster: KubernetesCluster, name: str, o
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """A failed test shows what the operator said and what the pods did."""
+    """Shows the operator's log and the pods when a test fails."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
     funcargs = getattr(item, "funcargs", {})

@@ -1,6 +1,6 @@
-"""Sends records from a pod with acks=all while something happens to the fleet, and reads everything again.
+"""Sends records from a pod with acks=all while something happens to the cluster, and reads them all afterwards.
 
-A consumer group may follow meanwhile; `e2e.history` judges what it was given.
+A consumer group may read meanwhile; `e2e.history` checks what it has read.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from e2e.history import Absence, faults, read_given
+from e2e.history import Absence, faults, parse_records
 from e2e.kubernetes_api import LIMIT_S, Kubernetes
 
 PROGRAM = "/opt/client/records.py"
 ACKNOWLEDGED = "/tmp/acknowledged"
-GIVEN = "/tmp/given"
+READ = "/tmp/read"
 FIRST = 400
 MEMBERS = 2
 
 
 class ClientProgram:
-    """The program in a pod that goes on; each line that it prints is a JSON document, the newest says where it is."""
+    """A program that runs in a pod. Each line that it prints is a JSON document; the last one shows its progress."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, output: Path, *arguments: str) -> None:
         self.output = output
@@ -31,13 +31,13 @@ class ClientProgram:
         self._process = kubernetes.start(pod, "python3", PROGRAM, *arguments, output=output)
 
     def said(self) -> dict[str, Any]:
-        """The newest document, {} before the first."""
+        """The last document, {} before the first."""
         whole = self.output.read_text(errors="replace").rpartition("\n")[0]  # the last line may still be on its way
         lines = [line for line in whole.splitlines() if line.startswith("{")]
         return dict(json.loads(lines[-1])) if lines else {}
 
     def stop(self) -> dict[str, Any]:
-        """Ends it; gives its last document."""
+        """Ends the program. Returns its last document."""
         self._kubernetes.execute(self._pod, "pkill", "-TERM", "-f", " ".join(self._arguments[:2]))
         assert self._process.wait(LIMIT_S) == 0, self.output.read_text(errors="replace")[-2000:]
         return self.said()
@@ -48,13 +48,13 @@ class ClientProgram:
 
 
 class ConsumerGroup(ClientProgram):
-    """The consumer group that reads a topic while `Records` sends to it."""
+    """The consumer group that reads a topic while `RecordTraffic` sends to it."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, topic: str) -> None:
         self._acknowledged = f"{ACKNOWLEDGED}-{topic}"
-        self._given = f"{GIVEN}-{topic}"
+        self._read_file = f"{READ}-{topic}"
         self._formed: dict[str, Any] = {}
-        super().__init__(kubernetes, pod, folder / "group", "follow", topic, str(MEMBERS), self._given)
+        super().__init__(kubernetes, pod, folder / "group", "follow", topic, str(MEMBERS), self._read_file)
 
     def until_formed(self) -> None:
         """Waits until each member has its partitions."""
@@ -62,32 +62,32 @@ class ConsumerGroup(ClientProgram):
         self._formed = self.said()
 
     def until_more(self, count: int) -> Absence:
-        """Waits, while a pod is away, until it was given that many more records than are acknowledged by now."""
+        """Waits, while a pod is absent, until the group has read that many more records than are acknowledged now."""
         acknowledged = int(self._kubernetes.execute(self._pod, "wc", "-l", self._acknowledged).split()[0])
         wanted = acknowledged + count
-        self._kubernetes.until(lambda: self.said()["given"] >= wanted, f"{count} more are given ({self.output})")
-        return Absence(acknowledged, int(self.said()["given"]))
+        self._kubernetes.until(lambda: self.said()["read"] >= wanted, f"{count} more are read ({self.output})")
+        return Absence(acknowledged, int(self.said()["read"]))
 
     def assert_undisturbed(self, absences: Sequence[Absence]) -> None:
-        """Waits until it was given as much as was acknowledged, and ends it: no record is missing or came twice, its
-        members kept their partitions, saw no error, went on in every absence and have committed everything."""
+        """Waits until the group has read all that was acknowledged, ends it and checks it: no record is missing or came
+        twice, members kept their partitions, saw no error, read on in every absence and have committed everything."""
         acknowledged = [int(line) for line in self._kubernetes.execute(self._pod, "cat", self._acknowledged).split()]
-        self._kubernetes.until(lambda: self.said()["given"] >= len(acknowledged), f"all is given ({self.output})")
+        self._kubernetes.until(lambda: self.said()["read"] >= len(acknowledged), f"all is read ({self.output})")
         said = self.stop()
-        given = read_given(self._kubernetes.execute(self._pod, "cat", self._given))
-        assert list(faults(acknowledged, given, absences)) == []
-        assert said == {**self._formed, "given": len(given), "committed": len(given)}
+        read = parse_records(self._kubernetes.execute(self._pod, "cat", self._read_file))
+        assert list(faults(acknowledged, read, absences)) == []
+        assert said == {**self._formed, "read": len(read), "committed": len(read)}
 
 
-class Knocking(ClientProgram):
-    """Somebody who opens connections to these addresses all the time."""
+class ConnectionProbe(ClientProgram):
+    """Opens connections to these addresses all the time."""
 
     def __init__(self, kubernetes: Kubernetes, pod: str, folder: Path, *addresses: str) -> None:
         super().__init__(kubernetes, pod, folder / "knocking", "knock", *addresses)
         kubernetes.until(lambda: set(self.said()) == set(addresses), f"somebody knocks ({self.output})")
 
     def assert_always_answered(self) -> None:
-        """Ends it: each address accepted connections and refused some, and none was left without an answer."""
+        """Ends it and checks that each address accepted some connections and refused some, and left none unanswered."""
         said = self.stop()
         assert all(sorted(answers) == ["accepted", "refused"] for answers in said.values()), said
 
@@ -116,13 +116,13 @@ class RecordTraffic:
         self._kubernetes.until(lambda: self.acknowledged() >= FIRST, f"records are sent ({output})")
 
     def follow(self) -> ConsumerGroup:
-        """A consumer group reads from now on, what is there and what comes; returns when it is formed."""
+        """Starts a consumer group that reads the topic from its beginning; returns when it is formed."""
         self._group = ConsumerGroup(self._kubernetes, self._pod, self._folder, self.topic)
         self._group.until_formed()
         return self._group
 
     def acknowledged(self) -> int:
-        """How many were acknowledged, as the sender told last."""
+        """The number of acknowledged records that the sender reported last."""
         assert self._sender is not None, "start was called"
         return int(self._sender.said().get("acknowledged", 0))
 
@@ -132,14 +132,14 @@ class RecordTraffic:
         self._kubernetes.until(lambda: self.acknowledged() >= before + count, f"{count} more records")
 
     def stop(self) -> dict[str, Any]:
-        """Ends the sending; gives {"acknowledged", "refused", "unknown"}."""
+        """Ends the producer. Returns {"acknowledged", "refused", "unknown"}."""
         assert self._sender is not None, "start was called"
         said = self._sender.stop()
         self._sender = None
         return said
 
     def check(self) -> dict[str, Any]:
-        """Reads everything: {"acknowledged", "read", "lost", "repeated", "complete", "examples"}."""
+        """Reads everything. Returns {"acknowledged", "read", "lost", "repeated", "complete", "examples"}."""
         return self._program("check", self.topic, self._file)
 
     def assert_nothing_is_lost(self) -> dict[str, Any]:

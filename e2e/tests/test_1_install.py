@@ -36,7 +36,7 @@ def test_the_chart_is_what_helm_and_the_api_server_accept(helm: Helm, kubernetes
     kubernetes.kubectl("create", "--dry-run=client", "-f", "-", text=yaml.safe_dump_all(documents))
 
 
-def test_the_operator_runs(operator: OperatorDeployment, kubernetes: Kubernetes) -> None:
+def test_the_operator_is_ready_after_the_installation(operator: OperatorDeployment, kubernetes: Kubernetes) -> None:
     assert len(operator.pods()) == 1
     kinds = kubernetes.kubectl("api-resources", "--api-group=kafka.ottla.dev", "-o", "name").split()
     assert kinds == ["kafkaclusters.kafka.ottla.dev", "kafkatopics.kafka.ottla.dev"]
@@ -54,20 +54,20 @@ def test_the_manifests_become_three_brokers_in_three_zones(orders: str, kubernet
     assert "orders" in table and "True" in table
 
 
-def test_scale_is_served_as_a_subresource(orders: str, kubernetes: Kubernetes) -> None:
+def test_kubectl_scale_reads_the_number_of_brokers(orders: str, kubernetes: Kubernetes) -> None:
     path = "/apis/kafka.ottla.dev/v1alpha1/namespaces/default/kafkaclusters/orders/scale"
     scale = kubernetes.request("GET", path)
     assert scale["spec"]["replicas"] == 3 and scale["status"]["replicas"] == 3
     assert "kafka.ottla.dev/cluster=orders" in scale["status"]["selector"]
 
 
-def test_the_topic_of_the_manifests_is_there(orders: str, kubernetes: Kubernetes) -> None:
+def test_a_kafka_topic_of_the_manifests_becomes_a_topic(orders: str, kubernetes: Kubernetes) -> None:
     kubernetes.until_condition(KAFKA_TOPIC, "flights", "Ready")
     status = kubernetes.there(KAFKA_TOPIC, "flights")["status"]
     assert (status["partitions"], status["replicas"]) == (12, 3) and status["topicId"]
 
 
-def test_unmodified_clients_send_and_read(records: RecordTraffic, kubernetes: Kubernetes, client: str) -> None:
+def test_unmodified_clients_produce_and_consume(records: RecordTraffic, kubernetes: Kubernetes, client: str) -> None:
     records.send(20_000)
     assert records.assert_nothing_is_lost()["read"] == 20_000
     said = kubernetes.execute(client, "python3", PROGRAM, "python", "flights", "500")
@@ -81,14 +81,14 @@ def test_pods_run_without_root_and_write_only_to_their_volumes(orders: str, kube
         kubernetes.execute(pod, "touch", "/opt/file")
 
 
-def test_every_claim_knows_its_directory_and_nothing_may_be_formatted_any_more(
+def test_every_claim_records_its_directory_id_and_no_broker_may_format_a_disk(
     orders: str, kubernetes: Kubernetes
 ) -> None:
     def settled() -> bool:
         leave = [kubernetes.there(CONFIG_MAP, f"orders-broker-{number}-format") for number in BROKERS]
         return all(dig(found, "data", "dirs") == "" for found in leave)
 
-    kubernetes.until(settled, "leave to format is withdrawn")
+    kubernetes.until(settled, "permission to format is withdrawn")
     selector = "kafka.ottla.dev/cluster=orders,app.kubernetes.io/component=broker"
     ids = [
         dig(claim, "metadata", "annotations", "kafka.ottla.dev/directory-id")
@@ -97,7 +97,7 @@ def test_every_claim_knows_its_directory_and_nothing_may_be_formatted_any_more(
     assert len(ids) == 6 and all(ids) and len(set(ids)) == 6
 
 
-def test_a_converged_cluster_is_left_alone(
+def test_the_operator_writes_nothing_when_the_cluster_is_as_declared(
     orders: str, kubernetes: Kubernetes, operator: OperatorDeployment, cluster: KubernetesCluster
 ) -> None:
     kubernetes.until_ready(orders)
@@ -130,7 +130,7 @@ def test_a_converged_cluster_is_left_alone(
         ({"spec": {"brokers": {"disks": []}}}, "spec.brokers.disks"),
     ],
 )
-def test_what_can_never_work_is_refused_by_the_api_server(
+def test_the_api_server_refuses_what_can_never_work(
     orders: str, kubernetes: Kubernetes, document: dict[str, object], message: str
 ) -> None:
     with pytest.raises(Refused, match=message) as refused:

@@ -1,4 +1,4 @@
-"""Pods go and come back, one at a time and under load; nothing that was acknowledged is lost."""
+"""Restarts of pods, one at a time and under load: no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from e2e.installation import OperatorDeployment
 from e2e.kubernetes_api import Kubernetes, Refused, is_ready
-from e2e.tests.record_traffic import PROGRAM, Knocking, RecordTraffic
+from e2e.tests.record_traffic import PROGRAM, ConnectionProbe, RecordTraffic
 from ottla_operator.api.objects import KAFKA_CLUSTER, POD, STATEFUL_SET, Obj, annotation, dig, uid_of
 
 BROKERS = (0, 1, 2)
@@ -29,7 +29,7 @@ def roll(kubernetes: Kubernetes) -> Obj:
 
 
 def rolled(kubernetes: Kubernetes) -> list[int]:
-    """The brokers that are done in the roll that is under way."""
+    """The brokers that the roll under way has restarted."""
     return list(roll(kubernetes).get("done") or [])
 
 
@@ -39,15 +39,15 @@ def properties(kubernetes: Kubernetes, broker: int) -> str:
 
 
 def controller(kubernetes: Kubernetes, client: str) -> int:
-    """The broker that is the controller, as the fleet tells its clients."""
+    """The broker id of the active controller in the metadata."""
     return int(kubernetes.execute(client, "python3", PROGRAM, "controller"))
 
 
-def test_a_broker_pod_that_is_deleted_disturbs_nobody(
-    records: RecordTraffic, knocking: Knocking, kubernetes: Kubernetes, client: str
+def test_deleted_broker_pods_disturb_no_client_when_they_have_their_grace_period(
+    records: RecordTraffic, knocking: ConnectionProbe, kubernetes: Kubernetes, client: str
 ) -> None:
-    """Each with its grace, the controller's last, while a producer with acks=all and a consumer group go on, and
-    somebody connects to every broker's address, which may refuse a connection but never leave one unanswered."""
+    """Each in turn, the active controller's last, while a producer with acks=all and a consumer group run. Brokers'
+    addresses may refuse a connection and never leave one unanswered."""
     kubernetes.until_ready()
     last = controller(kubernetes, client)
     group = records.follow()
@@ -75,11 +75,11 @@ def test_a_broker_pod_that_is_deleted_disturbs_nobody(
     records.assert_nothing_is_lost()
 
 
-def test_any_pod_that_is_killed_loses_nothing(
+def test_killed_pods_lose_no_acknowledged_record(
     records: RecordTraffic, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
-    """Without grace: Kubernetes leaves a process two seconds, which a broker may use. Brokers, ZooKeeper servers, the
-    operator in turn. What dies without a word is in `tests/nemesis` and in the tests of nodes that are lost."""
+    """Brokers, ZooKeeper servers and the operator, without a grace period, which leaves a process two seconds. Crashes
+    without a warning are in `tests/nemesis` and in the tests of lost nodes."""
     records.start()
     for pod in (*map(pod_of, BROKERS), *(f"orders-zookeeper-{number}-0" for number in (1, 2, 3))):
         before = uid_of(kubernetes.there(POD, pod))
@@ -95,7 +95,7 @@ def test_any_pod_that_is_killed_loses_nothing(
     kubernetes.until_ready()
 
 
-def test_a_changed_configuration_rolls_under_load_while_the_operator_dies(
+def test_a_changed_configuration_rolls_under_load_while_the_operator_is_killed(
     records: RecordTraffic, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     records.start()
@@ -117,7 +117,7 @@ def test_a_changed_configuration_rolls_under_load_while_the_operator_dies(
         assert "log.retention.hours=72\n" in properties(kubernetes, broker)
 
 
-def test_a_pod_deleted_in_the_middle_of_a_roll_keeps_the_old_template(
+def test_a_pod_deleted_during_a_roll_keeps_its_template_until_the_roll_reaches_it(
     orders: str, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     kubernetes.until_ready()
@@ -159,7 +159,7 @@ def test_a_second_eviction_is_refused_while_a_pod_is_missing(orders: str, kubern
     kubernetes.until_ready()
 
 
-def test_rollout_restart_takes_its_turn(orders: str, kubernetes: Kubernetes) -> None:
+def test_kubectl_rollout_restart_restarts_the_broker_through_a_roll(orders: str, kubernetes: Kubernetes) -> None:
     before = uids(kubernetes)
     kubernetes.kubectl("rollout", "restart", "statefulset/orders-broker-2")
     kubernetes.until_replaced(pod_of(2), before[2])
@@ -168,9 +168,7 @@ def test_rollout_restart_takes_its_turn(orders: str, kubernetes: Kubernetes) -> 
     assert {broker for broker in BROKERS if after[broker] != before[broker]} == {2}
 
 
-def test_a_configuration_that_cannot_be_used_is_a_condition_and_stops_nothing_else(
-    orders: str, kubernetes: Kubernetes
-) -> None:
+def test_an_invalid_configuration_is_reported_and_stops_nothing_else(orders: str, kubernetes: Kubernetes) -> None:
     before = uids(kubernetes)
     configure(kubernetes, {"no.such.key": 1})
     condition = kubernetes.until_condition(KAFKA_CLUSTER, orders, "ConfigValid", "InvalidSpec")
@@ -181,7 +179,7 @@ def test_a_configuration_that_cannot_be_used_is_a_condition_and_stops_nothing_el
 
 
 def _evicted(kubernetes: Kubernetes, broker: int) -> bool:
-    """Tries; a budget that has not seen the pods yet refuses with 429."""
+    """Tries an eviction; a budget that has not observed the pods yet refuses it with 429."""
     kubernetes.evict(pod_of(broker))
     return True
 

@@ -1,4 +1,4 @@
-"""What people and machines do to a fleet behind the operator's back."""
+"""Faults that people and machines cause beside the operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHER = "payments"
 """A second fleet in a namespace of its own, on the ensemble of the first."""
 
 ROOM = "example.com/room"
-"""What is a rack to the second fleet: a label of the nodes that divides them otherwise than their zones do."""
+"""The rackKey of the second cluster: a node label that divides the nodes otherwise than their zones."""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ ROOM = "example.com/room"
     ],
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: ResourceKind, name: str) -> None:
+def test_a_deleted_object_is_created_again(orders: str, kubernetes: Kubernetes, kind: ResourceKind, name: str) -> None:
     before = uid_of(kubernetes.there(kind, name))
     pod = kubernetes.get(POD, f"{name}-0")
     kubernetes.delete(kind, name)
@@ -63,7 +63,7 @@ def test_what_is_deleted_comes_back(orders: str, kubernetes: Kubernetes, kind: R
     kubernetes.until_ready()
 
 
-def test_a_wiped_status_changes_no_id_and_no_rack(
+def test_brokers_keep_ids_and_racks_when_status_is_erased(
     orders: str, kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     before, pods = _brokers(kubernetes), uids(kubernetes)
@@ -76,11 +76,10 @@ def test_a_wiped_status_changes_no_id_and_no_rack(
     assert _brokers(kubernetes) == before and uids(kubernetes) == pods
 
 
-def test_an_empty_mount_is_a_failed_disk_and_not_formatted(
+def test_an_empty_mount_is_an_offline_log_directory_and_not_formatted(
     records: RecordTraffic, kubernetes: Kubernetes, cluster: KubernetesCluster
 ) -> None:
-    """A node comes back without one of its disks: the folder is there and holds nothing. The broker goes on with the
-    other one."""
+    """A node comes back without one of its disks: its folder is empty. The broker runs on with the other one."""
     if cluster.volumes is None:
         pytest.skip("the nodes' volumes cannot be reached")
     records.send(5000)
@@ -119,10 +118,10 @@ def test_an_empty_mount_is_a_failed_disk_and_not_formatted(
     records.assert_nothing_is_lost()
 
 
-def test_a_node_whose_link_is_cut_and_healed_loses_nothing(
+def test_no_acknowledged_record_is_lost_when_the_network_of_a_node_fails(
     records: RecordTraffic, kubernetes: Kubernetes, client: str, cluster: KubernetesCluster
 ) -> None:
-    """Its broker goes on without the fleet, leads what nobody else believes, and is one of the fleet again later."""
+    """Its broker runs on alone, believes to lead what others lead now, and registers again later."""
     if cluster.volumes is None:
         pytest.skip("the nodes' links cannot be reached")
     kubernetes.until_ready()
@@ -147,7 +146,7 @@ def test_a_node_whose_link_is_cut_and_healed_loses_nothing(
     assert uids(kubernetes) == before, "a cut link is no reason to restart a pod"
 
 
-def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
+def test_a_second_cluster_runs_on_an_existing_ensemble(
     kubernetes: Kubernetes, orders: str, cluster: KubernetesCluster
 ) -> None:
     kubernetes.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}})
@@ -172,8 +171,8 @@ def test_a_fleet_on_an_existing_ensemble_comes_up_beside_the_first(
     kubernetes.until_condition(KAFKA_TOPIC, "invoices", "Ready", namespace=OTHER)
 
 
-def test_replicas_are_spread_over_the_racks_of_the_nodes(kubernetes: Kubernetes, client: str, orders: str) -> None:
-    """Three brokers in two rooms, two replicas each: the lone broker of its room holds one of every partition."""
+def test_replicas_are_spread_over_racks(kubernetes: Kubernetes, client: str, orders: str) -> None:
+    """Three brokers in two rooms, two replicas each: the only broker of its room has one of every partition."""
     brokers = kubernetes.there(KAFKA_CLUSTER, "payments", OTHER)["status"]["brokers"]
     rooms = {node["metadata"]["name"]: label(node, ROOM) for node in kubernetes.list(NODE)}
     racks = {broker["id"]: rooms[broker["node"]] for broker in brokers}
@@ -187,8 +186,8 @@ def test_replicas_are_spread_over_the_racks_of_the_nodes(kubernetes: Kubernetes,
         assert {racks[broker] for broker in replicas} == {"room-a", "room-b"}, (partition, replicas, racks)
 
 
-def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kubernetes, orders: str) -> None:
-    """It is shown, the broker runs on, and no empty volume takes its place."""
+def test_a_claim_deleted_under_a_running_broker_is_reported_as_lost(kubernetes: Kubernetes, orders: str) -> None:
+    """The broker runs on, and no empty volume replaces it."""
     claim, pod = "payments-broker-2-d0-1", "payments-broker-2-0"
     kubernetes.delete(CLAIM, claim, OTHER)
     kubernetes.until_condition(KAFKA_CLUSTER, "payments", "DisksReady", "ClaimTerminating", namespace=OTHER)
@@ -204,7 +203,7 @@ def test_a_claim_deleted_under_a_running_broker_is_a_lost_disk(kubernetes: Kuber
     assert all(is_ready(kubernetes.get(POD, name, OTHER)) for name in others)
 
 
-def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
+def test_a_namespace_deleted_without_an_operator_is_gone_when_an_operator_is_back(
     kubernetes: Kubernetes, operator: OperatorDeployment
 ) -> None:
     operator.scale(0)
@@ -222,7 +221,7 @@ def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
 
 
 def leads(kubernetes: Kubernetes, client: str, topic: str, broker: int) -> bool:
-    """Whether the broker leads a partition of the topic, as the others tell."""
+    """Whether the broker leads a partition of the topic in the metadata of the others."""
     said = kubernetes.execute(client, "python3", PROGRAM, "leaders", topic)
     return broker in json.loads(said.splitlines()[-1]).values()
 

@@ -53,7 +53,7 @@ def test_the_policy_records_the_operator_and_nobody_else(tmp_path: Path) -> None
     assert [Path(flag.partition("=")[2]).parent for flag in flags] == [tmp_path] * 2
 
 
-def test_the_topics_that_are_measured_are_documents_without_a_fault() -> None:
+def test_the_topics_of_the_measurement_are_valid() -> None:
     found = documents(Figures(topics=3, partitions=2, replicas=3))
     assert [parse_topic(document)[1] for document in found] == [[], [], []]
     assert len({document["metadata"]["name"] for document in found}) == 3

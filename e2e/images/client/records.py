@@ -79,7 +79,7 @@ def follow(topic: str, members: int, path: str) -> None:
 
     settings = {"bootstrap.servers": BOOTSTRAP, "group.id": f"follow-{topic}", "auto.offset.reset": "earliest"}
     consumers = [Consumer(settings) for _ in range(members)]
-    given = rebalances = 0
+    read = rebalances = 0
     errors: list[str] = []
     stopping = until_sigterm()
 
@@ -87,9 +87,9 @@ def follow(topic: str, members: int, path: str) -> None:
         nonlocal rebalances
         rebalances += 1
 
-    def told() -> dict[str, object]:
+    def progress() -> dict[str, object]:
         shares = [len(consumer.assignment()) for consumer in consumers]
-        return {"given": given, "shares": shares, "rebalances": rebalances, "errors": errors[:5]}
+        return {"read": read, "shares": shares, "rebalances": rebalances, "errors": errors[:5]}
 
     for consumer in consumers:
         consumer.subscribe([topic], on_assign=rebalanced, on_revoke=rebalanced)
@@ -101,9 +101,9 @@ def follow(topic: str, members: int, path: str) -> None:
                         errors.append(str(message.error()))
                         continue
                     file.write(f"{message.partition()} {message.offset()} {int(message.key() or b'-1')}\n")
-                    given += 1
-            print(json.dumps(told()), flush=True)
-    last, committed = told(), 0
+                    read += 1
+            print(json.dumps(progress()), flush=True)
+    last, committed = progress(), 0
     for consumer in consumers:
         consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
         committed += sum(partition.offset for partition in consumer.committed(consumer.assignment(), 60))

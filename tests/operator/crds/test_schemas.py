@@ -187,7 +187,7 @@ def test_bounds_and_defaults_in_the_schema_are_the_models() -> None:
 
 
 def test_only_identity_is_immutable_with_one_rule_each() -> None:
-    """Every other change can be taken back, so that a typo is no reason to make a document anew."""
+    """Every other change can be undone, so that no typo forces anybody to delete and create an object."""
     found = [*rules(schema_of("kafkaclusters")), *rules(schema_of("kafkatopics"))]
     immutable = [path for path, rule in found if "oldSelf" in rule]
     assert immutable == [".spec", ".spec", ".spec.zookeeper.connect", "", ".spec.clusterRef.name"]

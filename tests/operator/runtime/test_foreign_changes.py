@@ -168,7 +168,11 @@ REVERTED: dict[str, tuple[ResourceKind, str, Callable[[Obj], Any]]] = {
     "the selector of a Service": (SERVICE, BROKER, lambda obj: obj["spec"]["selector"].update({names.CLUSTER: "x"})),
     "the budget": (DISRUPTION_BUDGET, "orders-brokers", lambda obj: obj["spec"].update(minAvailable=0)),
     "the kind of budget": (DISRUPTION_BUDGET, "orders-brokers", _other_budget),
-    "the leave to format": (CONFIG_MAP, f"{BROKER}-format", lambda obj: obj["data"].update(dirs="/var/lib/ottla/d0")),
+    "the permission to format": (
+        CONFIG_MAP,
+        f"{BROKER}-format",
+        lambda obj: obj["data"].update(dirs="/var/lib/ottla/d0"),
+    ),
     "a file of the ensemble": (CONFIG_MAP, "orders-zookeeper", lambda obj: obj["data"].update({"zoo.cfg": ""})),
     "a label of a Service": (SERVICE, BROKER, lambda obj: obj["metadata"]["labels"].pop(names.BROKER_ID)),
     "the label by which a Service is watched": (

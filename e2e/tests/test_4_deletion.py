@@ -1,4 +1,4 @@
-"""A fleet that is given up and taken back, and the end of everything."""
+"""Deletion of clusters and topics, uninstallation, and what stays after each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ottla_operator.api.objects import (
 OURS = "kafka.ottla.dev/cluster=orders"
 
 
-def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
+def test_a_cluster_that_is_deleted_and_applied_again_has_its_data(
     records: RecordTraffic, kubernetes: Kubernetes, cluster: KubernetesCluster
 ) -> None:
     records.send(10_000)
@@ -39,7 +39,9 @@ def test_a_fleet_that_is_deleted_and_applied_again_has_its_data(
     assert records.assert_nothing_is_lost()["read"] == 10_000
 
 
-def test_a_deleted_topic_is_deleted_in_the_fleet(records: RecordTraffic, kubernetes: Kubernetes, client: str) -> None:
+def test_a_topic_is_deleted_in_kafka_when_its_kafka_topic_is_deleted(
+    records: RecordTraffic, kubernetes: Kubernetes, client: str
+) -> None:
     records.send(100)
     kubernetes.delete(KAFKA_TOPIC, records.topic)
     kubernetes.until(lambda: kubernetes.get(KAFKA_TOPIC, records.topic) is None, "the document is gone")
@@ -49,15 +51,17 @@ def test_a_deleted_topic_is_deleted_in_the_fleet(records: RecordTraffic, kuberne
     )
 
 
-def test_the_operators_log_can_be_read(operator: OperatorDeployment) -> None:
-    """It says what the operator did and why, no line per event of a watch, and nothing went wrong inside it."""
+def test_the_operators_log_has_what_it_did_and_no_error(operator: OperatorDeployment) -> None:
+    """It has what the operator did and why, and no line for each watch event."""
     log = operator.log()
     assert "ottla.operator" in log
     assert [line for line in log.splitlines() if " INFO kopf" in line or " INFO kafka" in line] == []
     assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
 
 
-def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes: Kubernetes, helm: Helm) -> None:
+def test_uninstalling_the_operator_keeps_the_cluster_and_its_custom_resources(
+    orders: str, kubernetes: Kubernetes, helm: Helm
+) -> None:
     finalizers = [dig(topic, "metadata", "finalizers") for topic in kubernetes.list(KAFKA_TOPIC)]
     assert any(finalizers), "a topic that the operator made would be deleted with its document"
     helm.uninstall()
@@ -78,7 +82,7 @@ def test_uninstalling_leaves_the_fleet_and_its_documents(orders: str, kubernetes
     kubernetes.until(lambda: not left(), "nothing of the operator is left")
 
 
-def test_everything_is_deleted(kubernetes: Kubernetes) -> None:
+def test_nothing_is_left_when_everything_is_deleted(kubernetes: Kubernetes) -> None:
     kubernetes.kubectl("delete", "kafkatopics,kafkaclusters", "--all", timeout_s=300)
     for kind in (POD, STATEFUL_SET, SERVICE, CONFIG_MAP, DISRUPTION_BUDGET):
         kubernetes.until(lambda kind=kind: not kubernetes.list(kind, selector=OURS), f"every {kind.kind} is gone")  # type: ignore[misc]
